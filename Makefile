@@ -1,0 +1,46 @@
+# Each line is the command; without make, type what stands on the right.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check fix lint types layers unit e2e bench stubs clean
+
+help:                ## this list
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
+
+install: $(VENV)/.dev  ## everything that development needs, in .venv
+$(VENV)/.user: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	pip install -q -U pip
+	pip install -q -e '.[agent,central]'
+	touch $@
+$(VENV)/.dev: pyproject.toml $(VENV)/.user
+	pip install -q -e '.[agent,central]' --group dev
+	touch $@
+
+demo: $(VENV)/.user  ## a cluster in a box, three workloads, no GPU and no Kubernetes needed
+	lockstep demo
+
+test: check e2e      ## everything: lint, types, contracts, tests, and e2e on a real Kubernetes
+check: lint types layers unit
+fix: install         ## format, and mend what ruff can
+	ruff check -q --fix . ; ruff format -q .
+lint: install
+	ruff check -q . && ruff format -q --check .
+types: install
+	mypy
+layers: install
+	lint-imports --no-cache | tail -8
+unit: install        ## unit, scenario and simulation tests
+	pytest -q -m "not e2e"
+e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)
+	tests/e2e/run
+bench: install       ## speed, as ratios in one run
+	python tests/benchmarks/bench.py
+stubs: install       ## the gRPC stubs, again
+	python -m grpc_tools.protoc -I protos/stubs=protos --python_out=. --grpc_python_out=. \
+	    --mypy_out=quiet:. --mypy_grpc_out=quiet:. protos/*.proto
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

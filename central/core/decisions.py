@@ -1,0 +1,46 @@
+"""Everything that can be asked of the outside world, each with its reason."""
+
+from dataclasses import dataclass
+
+from protos.topology import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind the pod to the node; intents are what its containers should be given there."""
+
+    pod: str  # uid
+    namespace: str
+    name: str
+    node: str
+    gpus: int = 0  # mask; 0 also where the node's GPUs are not known one by one
+    intents: tuple[Grant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    pod: str
+    namespace: str
+    name: str
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """The gang's state changed: write it to the PodGroup's status, the pods' condition, an Event."""
+
+    namespace: str
+    gang: str  # the PodGroup's name, or the single pod's
+    phase: str  # Pending, Inqueue, Running, Unknown, Completed
+    reason: str  # the sentence
+    has_object: bool  # a PodGroup object exists
+    pods: tuple[
+        str, ...
+    ] = ()  # names of the waiting pods (a bound for Events: the first speaks for all)
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+Decision = Bind | Evict | Tell

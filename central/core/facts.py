@@ -1,0 +1,175 @@
+"""Everything that can happen: what the outside world tells the cluster. Facts may come twice, late
+or in any order; applying one again changes nothing.
+
+Amounts of resources are whole numbers by name: cpu in thousandths of a processor, memory and
+storage in bytes, everything else in pieces.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protos.topology import Grant, NodeTopology
+
+Resources = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str  # NoSchedule, PreferNoSchedule, NoExecute
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    key: str  # empty with Exists: every key
+    operator: str  # Exists or Equal
+    value: str
+    effect: str  # empty: every effect
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One match expression of a node selector term; key "metadata.name" with field=True."""
+
+    key: str
+    operator: str  # In NotIn Exists DoesNotExist Gt Lt
+    values: tuple[str, ...]
+    field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What placement must know of a pod; equal for pods that are alike, so decided once for all."""
+
+    requests: tuple[
+        tuple[str, int], ...
+    ]  # sorted by name; with overhead and init containers; always has pods=1
+    node_selector: tuple[tuple[str, str], ...] = ()
+    # terms are alternatives, the requirements of a term hold together; None: no required affinity
+    node_terms: tuple[tuple[Requirement, ...], ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    gpu_containers: tuple[
+        tuple[str, int], ...
+    ] = ()  # containers in order with their nvidia.com/gpu
+    unsupported: str = ""  # the field that this version can't honour; such a pod is refused
+
+    def request(self, resource: str) -> int:
+        return dict(self.requests).get(resource, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    name: str
+    labels: Mapping[str, str]
+    allocatable: Resources
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    uid: str
+    namespace: str
+    name: str
+    spec: PodSpec
+    node: str = ""  # where it is bound
+    phase: str = "Pending"  # Pending Running Succeeded Failed Unknown
+    ours: bool = True  # its schedulerName is one of ours
+    gang: str = ""  # name of its PodGroup or label gang, in its namespace; empty: single
+    gang_min: int | None = None  # from the annotation of a gang without an object
+    gated: bool = False  # has scheduling gates
+    deleting: bool = False
+    priority: int = 0
+    created: float = 0.0  # seconds since the epoch
+    order: tuple[int, str] = (0, "")  # rank in the gang: (index, name)
+    topology_required: str = ""  # annotation: a label key, "node" or "island"
+    topology_preferred: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangSeen:
+    """A PodGroup object."""
+
+    namespace: str
+    name: str
+    min_member: int
+    uid: str = ""
+    queue: str = "default"
+    priority: int = 0
+    topology_required: str = ""  # a label key, "node" or "island"
+    topology_preferred: str = ""
+    created: float = 0.0
+    error: str = ""  # why the object can't be used, naming the field; the gang waits with it
+    phase: str = ""  # of its status, as it is in the API
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GangGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReported:
+    """An agent's report: the hardware, newest first by (boot, generation)."""
+
+    node: str
+    boot: str
+    generation: int
+    topology: NodeTopology
+    grants: tuple[Grant, ...] = ()  # the truth, from pod-resources
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSilent:
+    """The agent has not been heard for too long."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class BindDone:
+    pod: str  # uid
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed:
+    pod: str
+    node: str
+    why: str
+    final: bool = False  # asking again can't help: the pod is gone or bound elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class EvictDone:
+    pod: str
+    why: str = field(default="")  # empty: accepted; else why it was refused (a disruption budget)
+
+
+Fact = (
+    NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodGone
+    | GangSeen
+    | GangGone
+    | NodeReported
+    | NodeSilent
+    | BindDone
+    | BindFailed
+    | EvictDone
+)

@@ -1,0 +1,22 @@
+"""Kubernetes names that both sides use: resources, annotations, labels, identities. Pure."""
+
+GPU = "nvidia.com/gpu"
+
+DOMAIN = "lockstep.dev"
+GANG_LABEL = f"{DOMAIN}/gang"
+GANG_MIN = f"{DOMAIN}/gang-min"
+TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
+TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
+# Pods join a PodGroup by either annotation: the second is what Volcano's operators write.
+GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+
+ZONE = "topology.kubernetes.io/zone"
+BLOCK = f"{DOMAIN}/block"
+RACK = f"{DOMAIN}/rack"
+NODE = "node"  # a level between the tree's and the island
+ISLAND = "island"
+
+SCHEDULER = "lockstep"
+AGENT_ACCOUNT = "lockstep-agent"
+NAMESPACE = "lockstep-system"
+AUDIENCE = "lockstep-central"  # of the agents' tokens: of no use anywhere else

@@ -1,0 +1,106 @@
+"""The words for a node's shape, in plain immutable values, and the one choice that agent and
+centre must make alike: which of the free GPUs sit closest together. Pure.
+
+A set of GPUs is a bit mask: bit i is the GPU of index i.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+LEVELS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")  # the words of nvidia-smi topo -m, closest first
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    pci: str  # 0000:07:00.0
+    numa: int = -1  # -1: none, as on a machine of one node
+    healthy: bool = True
+    why: str = ""  # why it is not healthy
+    cpu_affinity: str = ""  # 0-55,112-167
+    gpu_numa: int = -1  # the NUMA node of its own memory (Grace)
+
+
+@dataclass(frozen=True, slots=True)
+class Hca:
+    name: str  # mlx5_0
+    pci: str
+    numa: int = -1
+    link_layer: str = ""  # InfiniBand or Ethernet
+    rate_gbps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    id: int
+    cpus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaLimit:
+    hca_handle: int = -1  # -1: max
+    hca_object: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTopology:
+    """A node's hardware. links[i][j] is a word of LEVELS or NV#; rows and columns are the GPUs
+    by index, then the HCAs by their order in hcas. islands hold GPU indices."""
+
+    gpus: tuple[Gpu, ...] = ()
+    hcas: tuple[Hca, ...] = ()
+    links: tuple[tuple[str, ...], ...] = ()
+    islands: tuple[tuple[int, ...], ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
+    rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
+    driver_version: str = ""
+
+    def shape(self) -> "Shape":
+        count = len(self.gpus)
+        return Shape(
+            links=tuple(row[:count] for row in self.links[:count]),
+            islands=tuple(mask_of(island) for island in self.islands),
+        )
+
+    def healthy_mask(self) -> int:
+        return mask_of(gpu.index for gpu in self.gpus if gpu.healthy)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Grant:
+    """Devices of one resource that one container holds (the truth), or should get (an intent)."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What placement needs of a node, equal for equal machines: the GPUs' links and islands."""
+
+    links: tuple[tuple[str, ...], ...] = ()
+    islands: tuple[int, ...] = field(default=())  # masks
+
+    @property
+    def count(self) -> int:
+        return len(self.links)
+
+
+def mask_of(indices: Iterable[int]) -> int:
+    mask = 0
+    for index in indices:
+        mask |= 1 << index
+    return mask
+
+
+def indices_of(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low

@@ -1,0 +1,122 @@
+"""Topology and grants <-> fleet messages, both ways, and nothing else."""
+
+from collections.abc import Iterable
+
+from protos.stubs import fleet_pb2 as pb
+from protos.topology import Gpu, Grant, Hca, NodeTopology, NumaNode, RdmaLimit
+
+
+def to_topology(topology: NodeTopology) -> pb.Topology:
+    message = pb.Topology(
+        gpus=[
+            pb.Gpu(
+                index=gpu.index,
+                uuid=gpu.uuid,
+                model=gpu.model,
+                memory_bytes=gpu.memory_bytes,
+                pci=gpu.pci,
+                numa=gpu.numa,
+                healthy=gpu.healthy,
+                why=gpu.why,
+                cpu_affinity=gpu.cpu_affinity,
+                gpu_numa=gpu.gpu_numa,
+            )
+            for gpu in topology.gpus
+        ],
+        hcas=[
+            pb.Hca(
+                name=hca.name,
+                pci=hca.pci,
+                numa=hca.numa,
+                link_layer=hca.link_layer,
+                rate_gbps=hca.rate_gbps,
+            )
+            for hca in topology.hcas
+        ],
+        links=[pb.LinkRow(cells=row) for row in topology.links],
+        islands=[pb.Island(gpus=island) for island in topology.islands],
+        numa_nodes=[pb.NumaNode(id=numa.id, cpus=numa.cpus) for numa in topology.numa_nodes],
+        driver_version=topology.driver_version,
+    )
+    if topology.rdma_cgroup is not None:
+        message.rdma_cgroup.available = True
+        for name, limit in topology.rdma_cgroup:
+            message.rdma_cgroup.devices[name].hca_handle = limit.hca_handle
+            message.rdma_cgroup.devices[name].hca_object = limit.hca_object
+    return message
+
+
+def from_topology(message: pb.Topology) -> NodeTopology:
+    """Raises ValueError where the message contradicts itself."""
+    topology = NodeTopology(
+        gpus=tuple(
+            Gpu(
+                index=gpu.index,
+                uuid=gpu.uuid,
+                model=gpu.model,
+                memory_bytes=gpu.memory_bytes,
+                pci=gpu.pci,
+                numa=gpu.numa,
+                healthy=gpu.healthy,
+                why=gpu.why,
+                cpu_affinity=gpu.cpu_affinity,
+                gpu_numa=gpu.gpu_numa,
+            )
+            for gpu in message.gpus
+        ),
+        hcas=tuple(
+            Hca(
+                name=hca.name,
+                pci=hca.pci,
+                numa=hca.numa,
+                link_layer=hca.link_layer,
+                rate_gbps=hca.rate_gbps,
+            )
+            for hca in message.hcas
+        ),
+        links=tuple(tuple(row.cells) for row in message.links),
+        islands=tuple(tuple(island.gpus) for island in message.islands),
+        numa_nodes=tuple(NumaNode(id=numa.id, cpus=numa.cpus) for numa in message.numa_nodes),
+        rdma_cgroup=(
+            tuple(
+                (name, RdmaLimit(limit.hca_handle, limit.hca_object))
+                for name, limit in sorted(message.rdma_cgroup.devices.items())
+            )
+            if message.HasField("rdma_cgroup") and message.rdma_cgroup.available
+            else None
+        ),
+        driver_version=message.driver_version,
+    )
+    _check(topology)
+    return topology
+
+
+def _check(topology: NodeTopology) -> None:
+    if [gpu.index for gpu in topology.gpus] != list(range(len(topology.gpus))):
+        raise ValueError("the GPUs' indices are not 0, 1, 2 ...")
+    if len({gpu.uuid for gpu in topology.gpus}) != len(topology.gpus):
+        raise ValueError("two GPUs have one uuid")
+    side = len(topology.gpus) + len(topology.hcas)
+    if len(topology.links) != side or any(len(row) != side for row in topology.links):
+        raise ValueError(f"links is not a square of {side} (GPUs and HCAs)")
+    if any(gpu >= len(topology.gpus) for island in topology.islands for gpu in island):
+        raise ValueError("an island names a GPU that is not there")
+
+
+def to_grants(grants: Iterable[Grant]) -> list[pb.Grant]:
+    return [
+        pb.Grant(
+            namespace=grant.namespace,
+            pod=grant.pod,
+            container=grant.container,
+            resource=grant.resource,
+            device_ids=grant.device_ids,
+        )
+        for grant in grants
+    ]
+
+
+def from_grants(messages: Iterable[pb.Grant]) -> tuple[Grant, ...]:
+    return tuple(
+        Grant(m.namespace, m.pod, m.container, m.resource, tuple(m.device_ids)) for m in messages
+    )
