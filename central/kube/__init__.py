@@ -1,0 +1,7 @@
+"""The only folder that speaks to the API server.
+
+    client.py   configuration and requests        objects.py  raw JSON -> facts, pure
+    watch.py    list and watch -> facts           effects.py  decisions -> calls -> facts
+    review.py   tokens -> identities              certificates.py  the centre's TLS in a Secret
+
+Objects stay raw JSON: the client library's typed models cost ten times as much."""
