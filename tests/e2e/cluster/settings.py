@@ -1,0 +1,87 @@
+"""Where the cluster keeps things, which addresses it uses, which programs it runs."""
+
+import ipaddress
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]  # of the repository
+CACHE = Path(
+    os.environ.get("K8S_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "kubernetes-from-debian")
+).expanduser()
+STATE = Path(os.environ.get("K8S_STATE", "/var/tmp/k8s-e2e"))
+ASSETS = os.environ.get("KUBEBUILDER_ASSETS", "")
+
+NAME = "k8s-e2e"  # the host's network interface, and the cgroup of it all
+MACHINES = ipaddress.IPv4Network("10.89.0.0/24")
+PODS = ipaddress.IPv4Network("10.244.0.0/16")
+SERVICES = ipaddress.IPv4Network("10.96.0.0/16")
+CONTROL_PLANE = "control-plane"
+CONTROL_PLANE_IP = str(MACHINES[1])
+HOST_IP = str(MACHINES[254])
+API_SERVER = f"https://{CONTROL_PLANE_IP}:6443"
+API_SERVICE_IP, DNS_SERVICE_IP = str(SERVICES[1]), str(SERVICES[10])
+CLUSTER_DOMAIN = "cluster.local"
+PAUSE_IMAGE = "local/pause:1"
+
+START = time.monotonic()
+# mount, ip and their kind, also where the caller's PATH has no sbin; and the unpacked tools,
+# which containerd looks for (runc, its shim) and kube-proxy (conntrack).
+_HERE_PATH = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+PATH = f"{CACHE}/debian/usr/sbin:{CACHE}/debian/usr/bin:{_HERE_PATH}:/usr/sbin:/sbin"
+
+
+class Trouble(Exception):
+    """What keeps the cluster from being as asked, in words for the person who asked."""
+
+
+def program(name: str) -> Path:
+    """A program of the cluster: KUBEBUILDER_ASSETS' where that has it, else the cache's."""
+    if ASSETS and os.access(newer := Path(ASSETS, name), os.X_OK):
+        return newer
+    return CACHE / ("debian/usr/bin/etcd" if name == "etcd" else f"bin/{name}")
+
+
+def known_flags(name: str, *flags: str) -> list[str]:
+    """Those of these flags that the program still takes: some went after Kubernetes 1.20."""
+    listing = subprocess.run([program(name), "--help"], capture_output=True, text=True).stdout
+    return [flag for flag in flags if f"{flag.split('=')[0]} " in listing]
+
+
+def say(text: str) -> None:
+    print(f"[{time.monotonic() - START:5.1f}s] {text}", file=sys.stderr, flush=True)
+
+
+def run(*argv: object, stdin: str | None = None) -> str:
+    """Runs a program; what it prints is shown only when it fails."""
+    done = subprocess.run(
+        [str(a) for a in argv],
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PATH": PATH},
+    )
+    if done.returncode:
+        raise Trouble(f"{' '.join(map(str, argv))}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def wait(what: str, condition: Callable[[], object], seconds: float | None = None) -> None:
+    seconds = seconds or int(os.environ.get("K8S_TIMEOUT", "120"))
+    deadline = time.monotonic() + seconds
+    while True:
+        problem: object = "not yet"
+        try:
+            if condition():
+                return
+        except (OSError, Trouble, KeyError) as error:
+            problem = error
+        if time.monotonic() > deadline:
+            raise Trouble(f"waited {seconds} s for {what}: {problem}")
+        time.sleep(0.1)

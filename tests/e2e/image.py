@@ -1,0 +1,214 @@
+"""Container images without a container engine: from files on this machine to a tar archive that
+`ctr images import`, `docker load` and `podman load` read.
+
+The Python image is this machine's interpreter, the packages of a virtual environment, the shared
+libraries that either is linked with, and a busybox shell: two layers, the lower of which stays
+the same from one build to the next as long as the environment does."""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+
+LEFT_OUT = re.compile(
+    r"/(test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|__pycache__|config-[^/]*|pip|"
+    r"pip-[^/]*|setuptools|setuptools-[^/]*|site-packages|dist-packages)$|"
+    r"\.(a|pyc|pyo|pyi|whl|exe)$|/(_tkinter|_test\w*|xxlimited\w*)\.[^/]*\.so$"
+)
+File = tuple[Path | bytes, int]  # and its mode
+
+
+class Layer:
+    """A tar archive of files, the same bytes for the same files whenever it is made."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, File] = {}
+        self.links: dict[str, str] = {}
+        self.folders: dict[str, int] = {}
+
+    def add(self, source: Path, target: str) -> "Layer":
+        """A file or a folder of this machine, to a path in the image; links are followed."""
+        target = "/" + target.strip("/")
+        if source.is_dir():
+            for child in sorted(source.iterdir()):
+                self.add(child, f"{target}/{child.name}")
+        else:
+            mode = 0o755 if os.access(source, os.X_OK) else 0o644
+            self.files[target] = (source.resolve(), mode)
+        return self
+
+    def text(self, target: str, text: str) -> "Layer":
+        self.files[target] = (text.encode(), 0o644)
+        return self
+
+    def tar(self) -> bytes:
+        out = io.BytesIO()
+        folders = dict(self.folders)
+        for path in [*self.files, *self.links, *self.folders]:
+            for parent in PurePath(path).parents:
+                folders.setdefault(str(parent), 0o755)
+        folders.pop("/", None)
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
+            for path, mode in sorted(folders.items()):
+                info = tarfile.TarInfo(path.strip("/"))
+                info.type, info.mode = tarfile.DIRTYPE, mode
+                tar.addfile(info)
+            for path, target in sorted(self.links.items()):
+                info = tarfile.TarInfo(path.strip("/"))
+                info.type, info.linkname = tarfile.SYMTYPE, target
+                tar.addfile(info)
+            for path, (content, mode) in sorted(self.files.items()):
+                data = content if isinstance(content, bytes) else content.read_bytes()
+                info = tarfile.TarInfo(path.strip("/"))
+                info.mode, info.size = mode, len(data)
+                tar.addfile(info, io.BytesIO(data))
+        return out.getvalue()
+
+
+class Image:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.layers: list[bytes] = []
+        self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+    def layer(self, layer: Layer) -> "Image":
+        self.layers.append(layer.tar())
+        return self
+
+    def add(self, source: Path, target: str) -> "Image":
+        """A layer that holds one file or folder."""
+        return self.layer(Layer().add(source, target))
+
+    def save(self, path: Path, *, entrypoint: Sequence[str] = (), directory: str = "/") -> None:
+        layers = {hashlib.sha256(data).hexdigest(): data for data in self.layers}
+        machine = platform.machine()
+        settings = {
+            "Entrypoint": list(entrypoint),
+            "WorkingDir": directory,
+            "Env": [f"{key}={value}" for key, value in self.env.items()],
+        }
+        config = {
+            "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
+            "os": "linux",
+            "config": settings,
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
+        }
+        content = json.dumps(config).encode()
+        files = {f"{hashlib.sha256(content).hexdigest()}.json": content}
+        files |= {f"{digest}.tar": data for digest, data in layers.items()}
+        named = list(files)
+        manifest = {"Config": named[0], "RepoTags": [self.name], "Layers": named[1:]}
+        files["manifest.json"] = json.dumps([manifest]).encode()
+        temporary = path.with_name(f"{path.name}.new")
+        with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as tar:
+            for name, data in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+        temporary.rename(path)
+
+
+def shell(layer: Layer, busybox_program: Path) -> Layer:
+    """A layer with busybox, under the names of all its programs."""
+    layer.add(busybox_program, "/bin/busybox")
+    listing = subprocess.run([busybox_program, "--list"], capture_output=True, text=True)
+    for applet in listing.stdout.split():
+        if applet != "busybox":
+            layer.links[f"/bin/{applet}"] = "busybox"
+    layer.text(
+        "/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+    )
+    layer.text("/etc/group", "root:x:0:\nnogroup:x:65534:\n")
+    layer.text("/etc/nsswitch.conf", "hosts: files dns\n")
+    layer.folders |= {"/tmp": 0o1777, "/root": 0o755}
+    return layer
+
+
+def busybox(name: str, program: Path) -> Image:
+    return Image(name).layer(shell(Layer(), program))
+
+
+ABOUT = (
+    "import json, sys, sysconfig; paths = sysconfig.get_paths(); print(json.dumps(["
+    "getattr(sys, '_base_executable', sys.executable), paths['stdlib'], paths['purelib'], "
+    "'%d.%d' % sys.version_info[:2]]))"
+)
+
+
+def python(
+    name: str, *, venv: Path, additions: Mapping[str, Path], shell_program: Path, scripts: Layer
+) -> Image:
+    """additions: path in the image to folder of this machine, for the upper layer, which `scripts`
+    is the beginning of."""
+    interpreter = str(venv / "bin/python")
+    told = subprocess.run([interpreter, "-c", ABOUT], capture_output=True, text=True, check=True)
+    program, stdlib, packages, version = json.loads(told.stdout)
+    library = f"/usr/local/lib/python{version}"
+    image = Image(name)
+    with tempfile.TemporaryDirectory() as staging:
+        lower = Layer()
+        for number, (source, target) in enumerate(
+            [(stdlib, library), (packages, f"{library}/packages")]
+        ):
+            copy = Path(staging, str(number))
+            shutil.copytree(source, copy, ignore=_left_out)
+            _compile(interpreter, copy, target)
+            lower.add(copy, target)
+        lower.add(Path(program), f"/usr/local/bin/python{version}")
+        lower.links |= {
+            "/usr/local/bin/python3": f"python{version}",
+            "/usr/local/bin/python": "python3",
+        }
+        for path in _shared_libraries([Path(program), *Path(staging).rglob("*.so*")]):
+            if not path.startswith(staging):
+                lower.add(Path(path), path)  # where the programs that need it look for it
+        shell(lower, shell_program)
+        image.layer(lower)
+        for number, (target, folder) in enumerate(additions.items()):
+            copy = Path(staging, f"addition{number}")
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+            _compile(interpreter, copy, target)
+            scripts.add(copy, target)
+        image.layer(scripts)
+    image.env |= {
+        "PYTHONPATH": f"/app:{library}/packages",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LANG": "C.UTF-8",
+    }
+    return image
+
+
+def _left_out(folder: str, names: Iterable[str]) -> set[str]:
+    return {name for name in names if LEFT_OUT.search(f"{folder}/{name}")}
+
+
+def _compile(interpreter: str, folder: Path, target: str) -> None:
+    """Byte code that does not depend on times: the image's files have none."""
+    subprocess.run(
+        [
+            *(interpreter, "-m", "compileall", "-q", "-j0"),
+            *("--invalidation-mode", "unchecked-hash"),
+            *("-s", str(folder), "-p", target, str(folder)),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
+    )
+
+
+def _shared_libraries(programs: Iterable[Path]) -> list[str]:
+    """What these are linked with, by the paths they are found at."""
+    found: set[str] = set()
+    for program in programs:
+        listing = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+        found.update(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listing, re.MULTILINE))
+    return sorted(found)
