@@ -1,9 +1,35 @@
-"""Raw Kubernetes JSON -> facts. Pure: no I/O, never raises anything but Malformed."""
+"""Raw Kubernetes JSON -> facts. Pure: no I/O, and nothing is raised but Malformed.
 
-from collections.abc import Sequence
+An object that this version can't honour is a fact all the same: PodSpec.unsupported and
+GangSeen.error are sentences that begin with the field.
+
+Tiers of a PodGroup's networkTopology, without HyperNodes: tier 1 is the narrowest level of the tree
+(a rack), 2 the next wider, and so on; 0 is one node. A tier wider than the tree asks for nothing.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from central.core.facts import GangSeen, NodeSeen, PodSeen
+import orjson
+
+from central.core.facts import GangSeen, NodeSeen, PodSeen, PodSpec, Taint
+from central.kube import podspec
+from central.kube.podspec import Unreadable
+from protos import names
+
+Json = dict[str, Any]
+
+_BROKEN = (AttributeError, TypeError, KeyError, ValueError, IndexError)
+_TRAILING_NUMBER = re.compile(r"(\d{1,18})$", re.ASCII)
+_RANKS = (
+    "batch.kubernetes.io/job-completion-index",
+    "volcano.sh/task-index",
+    "apps.kubernetes.io/pod-index",
+)
+_KEPT_SPECS = 50_000
 
 
 class Malformed(ValueError):
@@ -14,13 +40,241 @@ class Reader:
     """Reads objects as this centre understands them; equal pods share one PodSpec object."""
 
     def __init__(self, scheduler_names: Sequence[str], levels: Sequence[str]) -> None:
-        raise NotImplementedError
+        """levels: the tree's node label keys, widest first."""
+        self._ours = frozenset(scheduler_names)
+        self._levels = tuple(levels)
+        self._closeness = frozenset((*levels, names.NODE, names.ISLAND))
+        self._specs: dict[bytes, PodSpec] = {}
+        self._alike: dict[PodSpec, PodSpec] = {}
 
-    def pod(self, raw: dict[str, Any]) -> PodSeen:
-        raise NotImplementedError
+    def pod(self, raw: Json) -> PodSeen:
+        try:
+            return self._pod(raw)
+        except _BROKEN as error:
+            raise Malformed(f"pod {_who(raw)}: {_what(error)}") from error
 
-    def node(self, raw: dict[str, Any]) -> NodeSeen:
-        raise NotImplementedError
+    def node(self, raw: Json) -> NodeSeen:
+        try:
+            return _node(raw)
+        except _BROKEN as error:
+            raise Malformed(f"node {_who(raw)}: {_what(error)}") from error
 
-    def gang(self, raw: dict[str, Any]) -> GangSeen:
-        raise NotImplementedError
+    def gang(self, raw: Json) -> GangSeen:
+        try:
+            meta = raw["metadata"]
+            namespace, name = meta["namespace"], meta["name"]
+            seen = GangSeen(namespace, name, 1, uid=meta.get("uid", ""))
+        except _BROKEN as error:
+            raise Malformed(f"PodGroup {_who(raw)}: {_what(error)}") from error
+        try:
+            return self._gang(raw, seen)
+        except _BROKEN as error:
+            return replace(seen, error=_what(error))
+
+    def _pod(self, raw: Json) -> PodSeen:
+        meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
+        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+        ours = spec.get("schedulerName") in self._ours
+        name: str = meta["name"]
+        gang, least, wrong = _gang_of(labels, annotations) if ours else ("", None, "")
+        required = preferred = ""
+        if ours and annotations:
+            required, preferred, unknown = self._wishes(annotations)
+            wrong = wrong or unknown
+        read = self._spec(spec, ours)
+        if wrong:
+            read = self._alike_of(replace(read, unsupported=wrong))
+        return PodSeen(
+            uid=meta["uid"],
+            namespace=meta["namespace"],
+            name=name,
+            spec=read,
+            node=_text(spec, "nodeName"),
+            phase=_text(status, "phase") or "Pending",
+            ours=ours,
+            gang=gang,
+            gang_min=least,
+            gated=bool(spec.get("schedulingGates")),
+            deleting="deletionTimestamp" in meta,
+            priority=int(spec.get("priority") or 0),
+            created=_seconds(meta.get("creationTimestamp")),
+            order=(_rank(name, labels, annotations), name),
+            topology_required=required,
+            topology_preferred=preferred,
+        )
+
+    def _spec(self, spec: Json, ours: bool) -> PodSpec:
+        """Pods made from one template differ in little that matters here: parse what matters once."""
+        try:
+            key = orjson.dumps(_what_matters(spec, ours))
+            known = self._specs.get(key)
+            if known is None:
+                if len(self._specs) >= _KEPT_SPECS:
+                    self._specs.clear()
+                    self._alike.clear()
+                known = self._specs[key] = self._alike_of(podspec.read(spec, ours))
+        except Unreadable as error:
+            known = PodSpec(requests=(("pods", 1),), unsupported=str(error))
+        except _BROKEN as error:
+            known = PodSpec(requests=(("pods", 1),), unsupported=f"spec: {_what(error)}")
+        return known
+
+    def _alike_of(self, spec: PodSpec) -> PodSpec:
+        return self._alike.setdefault(spec, spec)
+
+    def _wishes(self, annotations: Json) -> tuple[str, str, str]:
+        """The closeness that annotations require and prefer, and what is wrong with them."""
+        required = _text(annotations, names.TOPOLOGY_REQUIRED)
+        preferred = _text(annotations, names.TOPOLOGY_PREFERRED)
+        for key, value in (
+            (names.TOPOLOGY_REQUIRED, required),
+            (names.TOPOLOGY_PREFERRED, preferred),
+        ):
+            if value and value not in self._closeness:
+                return "", "", f'annotation {key}: "{value}" is not one of {self._choices()}'
+        return required, preferred, ""
+
+    def _choices(self) -> str:
+        return ", ".join((*self._levels, names.NODE, names.ISLAND))
+
+    def _gang(self, raw: Json, seen: GangSeen) -> GangSeen:
+        spec, status = raw.get("spec") or {}, raw.get("status") or {}
+        meta = raw["metadata"]
+        least = spec.get("minMember", 1)
+        error = ""
+        if isinstance(least, bool) or not isinstance(least, int) or least < 0:
+            error, least = f"spec.minMember: {least!r} is not a whole number", 1
+        for field in ("minTaskMember", "subGroupPolicy"):
+            if spec.get(field):
+                error = error or f"spec.{field} is not supported yet"
+        hard, soft, wrong = self._network_topology(spec.get("networkTopology") or {})
+        required, preferred, unknown = self._wishes(meta.get("annotations") or {})
+        conditions = status.get("conditions") or ()
+        return replace(
+            seen,
+            min_member=max(1, least),
+            queue=_text(spec, "queue") or "default",
+            topology_required=required or hard,
+            topology_preferred=preferred or soft,
+            created=_seconds(meta.get("creationTimestamp")),
+            error=error or wrong or unknown,
+            phase=_text(status, "phase"),
+            reason=_text(conditions[-1], "message") if conditions else "",
+        )
+
+    def _network_topology(self, wish: Json) -> tuple[str, str, str]:
+        """The level that must hold the gang, the level that should, and what is wrong."""
+        if not wish:
+            return "", "", ""
+        mode = wish.get("mode") or "hard"
+        if mode not in {"hard", "soft"}:
+            return "", "", f'spec.networkTopology.mode: "{mode}" is neither hard nor soft'
+        level = ""
+        tier, tier_name = wish.get("highestTierAllowed"), wish.get("highestTierName") or ""
+        if tier is not None:
+            if isinstance(tier, bool) or not isinstance(tier, int) or tier < 0:
+                field = "spec.networkTopology.highestTierAllowed"
+                return "", "", f"{field}: {tier!r} is not a whole number"
+            if tier == 0:
+                level = names.NODE
+            elif tier <= len(self._levels):
+                level = self._levels[-tier]
+        elif tier_name:
+            if tier_name not in self._closeness:
+                field = "spec.networkTopology.highestTierName"
+                return "", "", f'{field}: "{tier_name}" is not one of {self._choices()}'
+            level = tier_name
+        return (level, "", "") if mode == "hard" else ("", level, "")
+
+
+def _what_matters(spec: Json, ours: bool) -> list[Any]:
+    get = spec.get
+    matters: list[Any] = [ours, [_slim(c) for c in get("containers") or ()]]
+    if inits := get("initContainers"):
+        matters.append([_slim(c) for c in inits])
+    matters += ("overhead", get("overhead"))
+    if ours:
+        matters += (
+            get("nodeSelector"),
+            get("affinity"),
+            get("tolerations"),
+            get("topologySpreadConstraints"),
+            bool(get("resourceClaims")),
+        )
+    return matters
+
+
+def _slim(container: Json) -> list[Any]:
+    get = container.get
+    return [get("name"), get("resources"), get("ports"), get("restartPolicy")]
+
+
+def _gang_of(labels: Json, annotations: Json) -> tuple[str, int | None, str]:
+    """The gang's name, its minimum where the pod tells it, and what is wrong with that."""
+    for key in names.GROUP_NAMES:
+        if group := _text(annotations, key):
+            return group, None, ""
+    gang = _text(labels, names.GANG_LABEL)
+    if not gang:
+        return "", None, ""
+    if (found := annotations.get(names.GANG_MIN)) is None:
+        return gang, None, ""
+    told = str(found)
+    if told.isascii() and told.isdigit() and int(told[:10]) > 0 and len(told) <= 10:
+        return gang, int(told), ""
+    return gang, None, f'annotation {names.GANG_MIN}: "{told}" is not a positive whole number'
+
+
+def _rank(name: str, labels: Json, annotations: Json) -> int:
+    for key in _RANKS:
+        index = annotations.get(key) or labels.get(key)
+        if index and index.isascii() and index.isdigit():
+            return int(index[:18])
+    match = _TRAILING_NUMBER.search(name)
+    return int(match[1]) if match else 0
+
+
+def _node(raw: Json) -> NodeSeen:
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    return NodeSeen(
+        name=meta["name"],
+        labels=meta.get("labels") or {},
+        allocatable=podspec.amounts(status.get("allocatable"), "status.allocatable"),
+        taints=tuple(
+            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            for taint in spec.get("taints") or ()
+        ),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in status.get("conditions") or ()
+        ),
+    )
+
+
+def _text(part: Json, field: str) -> str:
+    value = part.get(field) or ""
+    if type(value) is not str:
+        raise Unreadable(f"{field}: {value!r} is not a text")
+    return value
+
+
+def _seconds(stamp: str | None) -> float:
+    return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
+
+
+def _who(raw: Any) -> str:
+    meta = raw.get("metadata") if isinstance(raw, dict) else None
+    if not isinstance(meta, dict):
+        return "without metadata"
+    parts: Iterable[Any] = (meta.get("namespace"), meta.get("name"))
+    return "/".join(str(part) for part in parts if part) or "without a name"
+
+
+def _what(error: Exception) -> str:
+    """A sentence from whatever reading a strange object raised."""
+    if isinstance(error, KeyError):
+        return f"the field {error.args[0]} is missing"
+    if isinstance(error, Unreadable):
+        return str(error)
+    return f"a field is not of the kind it should be: {error}"

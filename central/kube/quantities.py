@@ -1,0 +1,51 @@
+"""Kubernetes quantities ("100m", "1Gi", "2", "1e3") -> whole numbers, exactly. Pure."""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+_QUANTITY = re.compile(
+    r"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i)|([numkMGTPE]))?", re.ASCII
+)
+_BINARY = {unit: 1024**power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+_DECIMAL = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", 1)},
+}
+_MOST = 2**63 - 1  # the API server caps there too
+
+
+class NotAQuantity(ValueError):
+    pass
+
+
+def whole(resource: str, quantity: Any) -> int:
+    """In the resource's unit: cpu in thousandths, everything else in pieces or bytes, rounded up."""
+    if type(quantity) is not str:
+        if isinstance(quantity, bool) or not isinstance(quantity, int | float):
+            raise NotAQuantity(f"{quantity!r} is not a quantity")
+        quantity = str(quantity)  # a manifest that never went through an API server
+    return _whole(resource == "cpu", quantity)
+
+
+@lru_cache(maxsize=65536)
+def _whole(millis: bool, quantity: str) -> int:
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
+        raise NotAQuantity(f'"{quantity}" is not a quantity')
+    sign, number, exponent, binary, decimal = match.groups()
+    value = Fraction(number)
+    if exponent:
+        value *= Fraction(10) ** int(exponent)
+    elif binary:
+        value *= _BINARY[binary]
+    elif decimal:
+        value *= _DECIMAL[decimal]
+    if sign == "-" and value:
+        raise NotAQuantity(f'"{quantity}" is below zero')
+    if millis:
+        value *= 1000
+    return min(_MOST, -(-value.numerator // value.denominator))

@@ -1,0 +1,420 @@
+"""Raw JSON as an API server sends it, and as a careless user writes it."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from central.core.facts import NodeSeen, Requirement, Taint, Toleration
+from central.kube.objects import Malformed, Reader
+from protos import names
+
+LEVELS = (names.ZONE, names.BLOCK, names.RACK)
+Json = dict[str, Any]
+
+
+def reader() -> Reader:
+    return Reader(("lockstep", "volcano"), LEVELS)
+
+
+def pod(name: str = "w-3", *containers: Json, **spec: Any) -> Json:
+    meta = {"name": name, "namespace": "ns", "uid": f"u-{name}"} | spec.pop("metadata", {})
+    return {
+        "metadata": meta,
+        "spec": {
+            "schedulerName": "lockstep",
+            "containers": list(containers) or [container("main", gpu=2)],
+            **spec,
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def container(name: str = "main", gpu: int = 0, **more: Any) -> Json:
+    requests = {"cpu": "1", "memory": "1Gi"} | ({names.GPU: str(gpu)} if gpu else {})
+    return {"name": name, "resources": {"requests": requests}, **more}
+
+
+def requests(raw: Json) -> dict[str, int]:
+    return dict(reader().pod(raw).spec.requests)
+
+
+def test_a_pod_as_the_api_server_sends_it() -> None:
+    raw = pod(
+        "train-3",
+        container("main", gpu=4),
+        metadata={
+            "creationTimestamp": "2026-11-20T10:00:00Z",
+            "annotations": {"scheduling.k8s.io/group-name": "train"},
+        },
+        priority=7,
+        nodeName="n1",
+    )
+    raw["status"]["phase"] = "Running"
+    seen = reader().pod(raw)
+    assert (seen.uid, seen.namespace, seen.name) == ("u-train-3", "ns", "train-3")
+    assert (seen.gang, seen.gang_min, seen.node, seen.phase) == ("train", None, "n1", "Running")
+    assert (seen.priority, seen.order, seen.ours) == (7, (3, "train-3"), True)
+    assert seen.created == 1795168800.0
+    assert dict(seen.spec.requests) == {
+        "cpu": 1000,
+        "memory": 2**30,
+        names.GPU: 4,
+        "pods": 1,
+    }
+    assert seen.spec.gpu_containers == (("main", 4),)
+    assert seen.spec.unsupported == ""
+    assert not seen.gated
+    assert not seen.deleting
+
+
+def test_equal_pods_share_one_spec() -> None:
+    read = reader()
+    first, second = read.pod(pod("w-0")), read.pod(pod("w-1"))
+    assert first.spec is second.spec
+    assert read.pod(pod("w-2", container("main", gpu=1))).spec is not first.spec
+
+
+def test_requests_are_what_runs_together() -> None:
+    assert requests(pod("p", container("a", gpu=2), container("b", gpu=1)))[names.GPU] == 3
+
+
+def test_an_init_container_counts_beside_the_sidecars_before_it() -> None:
+    raw = pod(
+        "p",
+        container("main"),
+        initContainers=[
+            container("log", restartPolicy="Always"),  # 1 cpu, all the time
+            {"name": "fetch", "resources": {"requests": {"cpu": "4"}}},  # 4 + 1
+            container("late", restartPolicy="Always"),
+        ],
+        overhead={"cpu": "250m"},
+    )
+    assert requests(raw)["cpu"] == 5250
+    assert requests(raw)["memory"] == 3 * 2**30
+
+
+def test_sidecars_come_first_among_the_gpu_containers() -> None:
+    raw = pod(
+        "p",
+        container("main", gpu=2),
+        container("cpu-only"),
+        initContainers=[
+            container("watch", gpu=1, restartPolicy="Always"),
+            container("check", gpu=2),
+        ],
+    )
+    seen = reader().pod(raw)
+    assert seen.spec.gpu_containers == (("watch", 1), ("main", 2))
+    assert seen.spec.request(names.GPU) == 3
+
+
+def test_a_limit_stands_in_for_a_request() -> None:
+    raw = pod("p", {"name": "m", "resources": {"limits": {names.GPU: "8"}}})
+    assert requests(raw) == {names.GPU: 8, "pods": 1}
+
+
+def test_a_pod_without_resources_still_is_one_pod() -> None:
+    assert requests(pod("p", {"name": "m"})) == {"pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gang", "least"),
+    [
+        ({"annotations": {"scheduling.volcano.sh/group-name": "g"}}, "g", None),
+        ({"labels": {names.GANG_LABEL: "g"}, "annotations": {names.GANG_MIN: "4"}}, "g", 4),
+        ({"labels": {names.GANG_LABEL: "g"}}, "g", None),
+        ({"labels": None, "annotations": None}, "", None),
+        ({"annotations": {names.GANG_MIN: "4"}}, "", None),
+    ],
+)
+def test_how_a_pod_joins_its_gang(metadata: Json, gang: str, least: int | None) -> None:
+    seen = reader().pod(pod(metadata=metadata))
+    assert (seen.gang, seen.gang_min, seen.spec.unsupported) == (gang, least, "")
+
+
+@pytest.mark.parametrize("least", ["0", "x", "-1", "1.5", "", "99999999999"])
+def test_a_strange_minimum_keeps_the_pod_waiting(least: str) -> None:
+    meta = {"labels": {names.GANG_LABEL: "g"}, "annotations": {names.GANG_MIN: least}}
+    assert reader().pod(pod(metadata=meta)).spec.unsupported == (
+        f'annotation lockstep.dev/gang-min: "{least}" is not a positive whole number'
+    )
+
+
+def test_pods_of_other_schedulers_are_seen_for_what_they_use() -> None:
+    raw = pod(metadata={"labels": {names.GANG_LABEL: "g"}}, schedulerName="default-scheduler")
+    raw["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]
+    seen = reader().pod(raw)
+    assert (seen.ours, seen.gang, seen.spec.unsupported) == (False, "", "")
+    assert seen.spec.gpu_containers == (("main", 2),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            "spec.affinity.podAffinity",
+        ),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+                }
+            },
+            "spec.affinity.podAntiAffinity",
+        ),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "spec.topologySpreadConstraints"),
+        ({"resourceClaims": [{"name": "c"}]}, "spec.resourceClaims"),
+        ({"containers": [{"name": "m", "ports": [{"hostPort": 80}]}]}, "spec.containers[0].ports"),
+        (
+            {"containers": [{"name": "m", "resources": {"requests": {"cpu": "abc"}}}]},
+            'spec.containers[0].resources.requests.cpu: "abc" is not a quantity',
+        ),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+                            ]
+                        }
+                    }
+                }
+            },
+            'spec.affinity.nodeAffinity: "Near" is not an operator',
+        ),
+        ({"containers": 7}, "spec: a field is not of the kind it should be"),
+        ({"containers": [{}], "tolerations": "all"}, "spec: a field is not"),
+    ],
+)
+def test_what_is_not_honoured_is_named(spec: Json, field: str) -> None:
+    assert reader().pod(pod(**spec)).spec.unsupported.startswith(field)
+
+
+def test_wishes_that_are_only_wishes_are_no_obstacle() -> None:
+    spec: Json = {
+        "affinity": {
+            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+        },
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}],
+        "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}],
+    }
+    assert reader().pod(pod(**spec)).spec.unsupported == ""
+
+
+def test_where_a_pod_may_go() -> None:
+    terms = [
+        {"matchExpressions": [{"key": "gen", "operator": "In", "values": ["h100", "h200"]}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        {},
+    ]
+    spec = (
+        reader()
+        .pod(
+            pod(
+                nodeSelector={"b": "2", "a": "1"},
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": terms
+                        }
+                    }
+                },
+                tolerations=[
+                    {"key": "gpu", "operator": "Exists"},
+                    {"key": "team", "value": "ml", "effect": "NoSchedule"},
+                    {"key": "n", "operator": "Gt", "value": "3"},
+                ],
+            )
+        )
+        .spec
+    )
+    assert spec.node_selector == (("a", "1"), ("b", "2"))
+    assert spec.node_terms == (
+        (Requirement("gen", "In", ("h100", "h200")),),
+        (Requirement("metadata.name", "In", ("n1",), field=True),),
+    )
+    assert spec.tolerations == (
+        Toleration("gpu", "Exists", "", ""),
+        Toleration("team", "Equal", "ml", "NoSchedule"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "rank"),
+    [
+        ({"annotations": {"batch.kubernetes.io/job-completion-index": "5"}}, "job-x8k2z", 5),
+        ({"labels": {"batch.kubernetes.io/job-completion-index": "6"}}, "job-x8k2z", 6),
+        ({"annotations": {"volcano.sh/task-index": "2"}}, "j-worker-9", 2),
+        ({"labels": {"apps.kubernetes.io/pod-index": "12"}}, "set-1", 12),
+        ({}, "w-10", 10),
+        ({}, "leader", 0),
+    ],
+)
+def test_rank(metadata: Json, name: str, rank: int) -> None:
+    assert reader().pod(pod(name, metadata=metadata)).order == (rank, name)
+
+
+def test_gated_and_deleting() -> None:
+    assert reader().pod(pod(schedulingGates=[{"name": "g"}])).gated
+    assert reader().pod(pod(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})).deleting
+
+
+@pytest.mark.parametrize("raw", [{}, {"metadata": {}}, {"metadata": None}, {"metadata": 7}])
+def test_nameless_objects_are_malformed_and_nothing_else(raw: Json) -> None:
+    read = reader()
+    for convert in (read.pod, read.node, read.gang):
+        with pytest.raises(Malformed):
+            convert(raw)
+
+
+def test_a_node() -> None:
+    seen = reader().node(
+        {
+            "metadata": {"name": "n1", "labels": {names.RACK: "r1"}},
+            "spec": {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]},
+            "status": {
+                "allocatable": {"cpu": "63500m", "memory": "512Gi", names.GPU: "8", "pods": "110"},
+                "conditions": [
+                    {"type": "MemoryPressure", "status": "False"},
+                    {"type": "Ready", "status": "True"},
+                ],
+            },
+        }
+    )
+    assert seen.allocatable == {
+        "cpu": 63500,
+        "memory": 512 * 2**30,
+        names.GPU: 8,
+        "pods": 110,
+    }
+    assert (seen.ready, seen.unschedulable) == (True, True)
+    assert seen.taints == (Taint("gpu", "", "NoSchedule"),)
+    assert not reader().node({"metadata": {"name": "n2"}}).ready
+
+
+def gang(spec: Json, annotations: Json | None = None, status: Json | None = None) -> Json:
+    meta = {"name": "g", "namespace": "ns", "uid": "u", "annotations": annotations}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("wish", "required", "preferred"),
+    [
+        (None, "", ""),
+        ({"mode": "hard", "highestTierAllowed": 1}, names.RACK, ""),
+        ({"highestTierAllowed": 2}, names.BLOCK, ""),
+        ({"mode": "soft", "highestTierAllowed": 3}, "", names.ZONE),
+        ({"mode": "hard", "highestTierAllowed": 0}, names.NODE, ""),
+        ({"mode": "hard", "highestTierAllowed": 9}, "", ""),
+        ({"mode": "hard"}, "", ""),
+        ({"mode": "hard", "highestTierName": names.BLOCK}, names.BLOCK, ""),
+    ],
+)
+def test_network_topology(wish: Json | None, required: str, preferred: str) -> None:
+    seen = reader().gang(gang({"minMember": 2, "networkTopology": wish}))
+    assert (seen.topology_required, seen.topology_preferred) == (required, preferred)
+    assert (seen.error, seen.min_member, seen.queue) == ("", 2, "default")
+
+
+def test_annotations_of_closeness_may_stand_together() -> None:
+    wishes = {names.TOPOLOGY_REQUIRED: names.RACK, names.TOPOLOGY_PREFERRED: "island"}
+    seen = reader().gang(gang({"minMember": 2}, wishes))
+    assert (seen.topology_required, seen.topology_preferred) == (names.RACK, "island")
+    alone = reader().pod(pod(metadata={"annotations": wishes}))
+    assert (alone.topology_required, alone.topology_preferred) == (names.RACK, "island")
+    unknown = {names.TOPOLOGY_REQUIRED: "rack"}
+    assert (
+        reader()
+        .gang(gang({}, unknown))
+        .error.startswith('annotation lockstep.dev/topology-required: "rack" is not one of')
+    )
+    assert (
+        "topology-required" in reader().pod(pod(metadata={"annotations": unknown})).spec.unsupported
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"minMember": -1}, "spec.minMember: -1"),
+        ({"minMember": "three"}, "spec.minMember: 'three'"),
+        ({"networkTopology": {"mode": "firm"}}, 'spec.networkTopology.mode: "firm"'),
+        ({"networkTopology": {"highestTierAllowed": "x"}}, "spec.networkTopology.highestTier"),
+        (
+            {"networkTopology": {"highestTierName": "pod"}},
+            'spec.networkTopology.highestTierName: "',
+        ),
+        ({"networkTopology": 5}, "a field is not of the kind"),
+        ({"minTaskMember": {"ps": 1}}, "spec.minTaskMember is not supported"),
+        ({"subGroupPolicy": [{"name": "a"}]}, "spec.subGroupPolicy is not supported"),
+    ],
+)
+def test_a_gang_that_cant_be_used_says_why(spec: Json, error: str) -> None:
+    assert reader().gang(gang(spec)).error.startswith(error)
+
+
+def test_what_the_gangs_status_says_now() -> None:
+    status = {"phase": "Pending", "conditions": [{"type": "Unschedulable", "message": "no room"}]}
+    seen = reader().gang(gang({"minMember": 0, "queue": "q"}, status=status))
+    assert (seen.phase, seen.reason, seen.queue, seen.min_member) == ("Pending", "no room", "q", 1)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "1", "Always"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "name",
+                    "resources",
+                    "requests",
+                    "limits",
+                    "cpu",
+                    "metadata",
+                    "spec",
+                    "key",
+                    "operator",
+                    "values",
+                ]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+FIELDS = [
+    [
+        "containers",
+        "initContainers",
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "overhead",
+        "schedulingGates",
+    ],
+    ["networkTopology", "minMember", "queue", "taints"],
+]
+
+
+@given(
+    st.dictionaries(st.sampled_from(FIELDS[0] + FIELDS[1]), JSON, max_size=4),
+    st.dictionaries(st.sampled_from(["labels", "annotations", "creationTimestamp"]), JSON),
+)
+def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json) -> None:
+    raw: Json = {"metadata": {"name": "p", "namespace": "n", "uid": "u", **meta}}
+    raw["spec"] = {"schedulerName": "lockstep", **spec}
+    raw["status"] = spec
+    raw = json.loads(json.dumps(raw))
+    read = reader()
+    for convert in (read.pod, read.node, read.gang):
+        with contextlib.suppress(Malformed):
+            seen = convert(raw)
+            assert isinstance(seen, NodeSeen) or hash(seen)
