@@ -1,0 +1,372 @@
+"""What we believe: nodes, pods and gangs, told by facts and changed by what we decide. One owner;
+apply() and assume() are the only ways in, check() raises on any broken promise.
+
+A pod's GPUs are a plan until its node's agent reports them from pod-resources; then they are the
+truth, and every plan in their way is made anew.
+"""
+
+from central.core import gangs, promises
+from central.core.decisions import Bind
+from central.core.facts import (
+    BindDone,
+    BindFailed,
+    EvictDone,
+    Fact,
+    GangGone,
+    GangSeen,
+    NodeGone,
+    NodeReported,
+    NodeSeen,
+    NodeSilent,
+    PodGone,
+    PodSeen,
+)
+from central.core.gangs import Gang, Key, Pod
+from central.core.snapshot import Snapshot
+from protos.closest import closest
+from protos.names import GPU
+from protos.topology import Grant, Shape, indices_of, mask_of
+
+
+class Node:
+    """What is known of a node beside its row in the snapshot."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: NodeSeen | None = None
+        self.report: NodeReported | None = None
+        self.silent = False
+        self.shape: Shape | None = None
+        self.index: dict[str, int] = {}  # of a GPU by its uuid
+        self.pods: dict[str, Pod] = {}  # that are there, alive or not
+        self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
+
+
+class Cluster:
+    def __init__(self, levels: tuple[str, ...] = ()) -> None:
+        self.snapshot = Snapshot(levels)
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
+        self.gangs: dict[Key, Gang] = {}
+        self.changed: dict[Key, Gang] = {}  # since they were last looked at
+        self.waiting: dict[Key, Gang] = {}  # with pods that want a place
+        self.partial: dict[Key, Gang] = {}  # bound in part, never whole
+        self.replanned: set[str] = set()  # nodes whose intents changed since they were told
+
+    # --- facts ---------------------------------------------------------------
+
+    def apply(self, fact: Fact) -> None:  # noqa: PLR0912  one line per kind of fact
+        match fact:
+            case PodSeen():
+                self._pod_seen(fact)
+            case PodGone():
+                self._pod_gone(fact.uid)
+            case NodeSeen():
+                self._node_seen(fact)
+            case NodeGone():
+                self._node_gone(fact.name)
+            case NodeReported():
+                self._node_reported(fact)
+            case NodeSilent():
+                self._node(fact.node).silent = True
+            case GangSeen():
+                self._gang((fact.namespace, fact.name, True)).object = fact
+            case GangGone():
+                self._gang_gone((fact.namespace, fact.name, True))
+            case BindDone():
+                self._bind_done(fact)
+            case BindFailed():
+                self._bind_failed(fact)
+            case EvictDone():
+                self._evict_done(fact)
+
+    def assume(self, bind: Bind) -> None:
+        """Believes a binding before the world confirms it. Its room must not be taken yet."""
+        pod = self.pods[bind.pod]
+        pod.assumed = True
+        self._settle_pod(pod, bind.node, gpus=bind.gpus)
+
+    def _pod_seen(self, fact: PodSeen) -> None:
+        name = (fact.namespace, fact.name)
+        other = self.uids.get(name)
+        if other is not None and other != fact.uid:
+            self._pod_gone(other)  # deleted and made again under its name
+        self.uids[name] = fact.uid
+        pod = self.pods.get(fact.uid)
+        if pod is None:
+            pod = self.pods[fact.uid] = Pod(fact)
+            self._join(pod, first_sight=True)
+        elif pod.seen == fact:
+            return  # its status moved in ways that don't matter here
+        else:
+            rejoin = gangs.key_of(fact) != gangs.key_of(pod.seen)
+            if rejoin:
+                self._leave(pod)
+            pod.seen = fact
+            if rejoin:
+                self._join(pod, first_sight=False)
+        if fact.node:
+            pod.assumed = False
+            pod.blocked = ""
+        # A pod is never unbound: what comes without a node was said before it was bound.
+        self._settle_pod(pod, fact.node or pod.node, pod.gpus)
+
+    def _pod_gone(self, uid: str) -> None:
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return
+        self._settle_pod(pod, "")
+        self._leave(pod)
+        name = (pod.seen.namespace, pod.seen.name)
+        if self.uids.get(name) == uid:
+            del self.uids[name]
+
+    def _node_seen(self, fact: NodeSeen) -> None:
+        node = self._node(fact.name)
+        if node.seen == fact:
+            return
+        new = node.seen is None
+        node.seen = fact
+        self.snapshot.put_node(fact)
+        if new:
+            for pod in node.pods.values():
+                self._hold(pod)
+            self._settle_gpus(node)
+
+    def _node_gone(self, name: str) -> None:
+        node = self.nodes.get(name)
+        if node is None or node.seen is None:
+            return
+        for pod in node.pods.values():
+            self._release(pod)
+        node.seen = None
+        node.report = None
+        node.shape, node.index, node.foreign = None, {}, 0
+        self.snapshot.drop_node(name)
+        self._forget_if_empty(name)
+
+    def _node_reported(self, fact: NodeReported) -> None:
+        node = self._node(fact.node)
+        node.silent = False
+        known = node.report
+        if known is not None and known.boot == fact.boot and known.generation >= fact.generation:
+            return
+        node.report = fact
+        node.shape = fact.topology.shape()
+        node.index = {gpu.uuid: gpu.index for gpu in fact.topology.gpus}
+        self._settle_gpus(node)
+
+    def _gang_gone(self, key: Key) -> None:
+        gang = self.gangs.get(key)
+        if gang is not None:
+            gang.object = None
+            self.changed[key] = gang
+            self._drop_if_empty(gang)
+
+    def _bind_done(self, fact: BindDone) -> None:
+        pod = self.pods.get(fact.pod)
+        if pod is not None and pod.node == fact.node:
+            pod.confirmed_bound = True
+            self._touch(pod)
+
+    def _bind_failed(self, fact: BindFailed) -> None:
+        pod = self.pods.get(fact.pod)
+        if pod is None or not pod.assumed or pod.node != fact.node:
+            return  # the pod is gone, or the watch knows better
+        pod.assumed = False
+        pod.blocked = fact.why if fact.final else ""
+        self._settle_pod(pod, "")
+        gang = self.gang_of(pod)
+        if gang is not None:
+            gang.bind_failures += 1
+
+    def _evict_done(self, fact: EvictDone) -> None:
+        pod = self.pods.get(fact.pod)
+        if pod is not None and fact.why:
+            pod.evicting = False  # refused: asked again later
+            self._touch(pod)
+
+    def check(self) -> None:
+        """Raises AssertionError on any broken promise (see promises)."""
+        promises.check(self)
+
+    # --- pods in their places --------------------------------------------------
+
+    def _settle_pod(self, pod: Pod, where: str, gpus: int = 0) -> None:
+        """Puts the pod on the node (none: nowhere), with these GPUs planned. Does nothing where
+        nothing changed: most of what is seen of a pod is its status."""
+        moved = pod.node != where
+        if moved or not pod.alive or pod.held != pod.seen.spec or pod.gpus != gpus:
+            self._release(pod)
+        if moved:
+            if pod.node:
+                self._node(pod.node).pods.pop(pod.seen.uid, None)
+                self._replan(pod)
+                self._forget_if_empty(pod.node)
+            pod.node, pod.confirmed = where, False
+            if where:
+                self._node(where).pods[pod.seen.uid] = pod
+            self._replan(pod)
+        pod.gpus = gpus if where and pod.alive else 0
+        self._hold(pod)
+        self._touch(pod)
+
+    def _hold(self, pod: Pod) -> None:
+        row = self.snapshot.row.get(pod.node)
+        if row is None or pod.held is not None or not pod.alive:
+            return
+        self.snapshot.take(row, pod.seen.spec, 1, pod.gpus)
+        pod.held = pod.seen.spec
+
+    def _release(self, pod: Pod) -> None:
+        if pod.held is None:
+            return
+        self.snapshot.give(self.snapshot.row[pod.node], pod.held)
+        pod.held = None
+        if pod.gpus:
+            pod.gpus = 0
+            self._remask(self.nodes[pod.node])
+
+    def _remask(self, node: Node) -> None:
+        """The GPUs that are healthy and nobody's, recounted from those who hold any."""
+        row = self.snapshot.row.get(node.name)
+        if row is not None:
+            taken = node.foreign
+            for pod in node.pods.values():
+                taken |= pod.gpus
+            self.snapshot.put_gpus(row, node.shape, self._healthy(node) & ~taken)
+
+    def _settle_gpus(self, node: Node) -> None:
+        """Brings plans in line with the truth, and the snapshot in line with both."""
+        truth = self._truth(node)
+        taken = 0
+        node.foreign = 0
+        for name, mask in sorted(truth.items()):
+            pod = self.pods.get(self.uids.get(name, ""))
+            mine = mask & ~taken  # a list that gives a GPU twice is not believed the second time
+            taken |= mine
+            if pod is not None and pod.node == node.name and pod.alive:
+                pod.gpus, pod.confirmed = mine, True
+            else:
+                node.foreign |= mine
+        named = {self.uids.get(name, "") for name in truth}
+        for uid, pod in sorted(node.pods.items()):
+            if uid in named or not pod.alive:
+                continue
+            if pod.confirmed and pod.gpus & taken:
+                pod.gpus, pod.confirmed = 0, False
+            if not pod.confirmed:
+                self._plan(node, pod, taken)
+            taken |= pod.gpus
+        self.replanned.add(node.name)
+        self._remask(node)
+
+    def _plan(self, node: Node, pod: Pod, taken: int) -> None:
+        """A plan holds while its GPUs are healthy and free; else the next best one is made."""
+        wanted = pod.seen.spec.request(GPU) if pod.seen.ours else 0
+        free = self._healthy(node) & ~taken
+        if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
+            return
+        others = 0
+        for other in node.pods.values():
+            if other is not pod and other.alive:
+                others |= other.gpus
+        shape = node.shape
+        pod.gpus = 0
+        if shape is not None and wanted:
+            pod.gpus = closest(shape, free & ~others, wanted) or closest(shape, free, wanted)
+
+    def _truth(self, node: Node) -> dict[tuple[str, str], int]:
+        masks: dict[tuple[str, str], int] = {}
+        for grant in node.report.grants if node.report else ():
+            if grant.resource == GPU:
+                mask = mask_of(node.index[i] for i in grant.device_ids if i in node.index)
+                name = (grant.namespace, grant.pod)
+                masks[name] = masks.get(name, 0) | mask
+        return masks
+
+    def _replan(self, pod: Pod) -> None:
+        if pod.seen.spec.request(GPU):
+            self.replanned.add(pod.node)
+
+    @staticmethod
+    def _healthy(node: Node) -> int:
+        return node.report.topology.healthy_mask() if node.report else 0
+
+    def intents(self, name: str) -> tuple[Grant, ...]:
+        """What the pods of the node should be given, container by container, where it is not yet
+        known what they were."""
+        node = self.nodes.get(name)
+        if node is None or node.report is None or node.shape is None:
+            return ()
+        uuids = [gpu.uuid for gpu in node.report.topology.gpus]
+        grants: list[Grant] = []
+        for pod in node.pods.values():
+            if pod.confirmed or not pod.gpus or not pod.alive:
+                continue
+            left = pod.gpus
+            for container, count in pod.seen.spec.gpu_containers:
+                share = closest(node.shape, left, count)
+                left &= ~share
+                ids = tuple(uuids[index] for index in indices_of(share))
+                if ids:
+                    grants.append(Grant(pod.seen.namespace, pod.seen.name, container, GPU, ids))
+        return tuple(sorted(grants))
+
+    # --- gangs -----------------------------------------------------------------
+
+    def gang_of(self, pod: Pod) -> Gang | None:
+        key = gangs.key_of(pod.seen)
+        return self.gangs.get(key) if key is not None else None
+
+    def _gang(self, key: Key) -> Gang:
+        gang = self.gangs.get(key)
+        if gang is None:
+            gang = self.gangs[key] = Gang(key)
+        self.changed[key] = gang
+        return gang
+
+    def _join(self, pod: Pod, *, first_sight: bool) -> None:
+        key = gangs.key_of(pod.seen)
+        if key is not None:
+            gang = self._gang(key)
+            gang.members[pod.seen.uid] = pod
+            if first_sight and pod.seen.phase == "Running":
+                gang.started = True  # it ran before we came
+
+    def _leave(self, pod: Pod) -> None:
+        gang = self.gang_of(pod)
+        if gang is not None:
+            gang.members.pop(pod.seen.uid, None)
+            self.changed[gang.key] = gang
+            self._drop_if_empty(gang)
+
+    def _touch(self, pod: Pod) -> None:
+        gang = self.gang_of(pod)
+        if gang is not None:
+            self.changed[gang.key] = gang
+
+    def _drop_if_empty(self, gang: Gang) -> None:
+        if not gang.members and gang.object is None:
+            self.gangs.pop(gang.key, None)
+            self.changed.pop(gang.key, None)
+            self.file(gang, waiting=False, partial=False)
+
+    def file(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
+        for wanted, under in ((waiting, self.waiting), (partial, self.partial)):
+            if wanted:
+                under[gang.key] = gang
+            else:
+                under.pop(gang.key, None)
+
+    def _node(self, name: str) -> Node:
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = Node(name)
+        return node
+
+    def _forget_if_empty(self, name: str) -> None:
+        node = self.nodes.get(name)
+        if node is not None and node.seen is None and not node.pods and node.report is None:
+            del self.nodes[name]

@@ -1,0 +1,184 @@
+"""One turn: apply the facts, decide once, assume the decisions. Pure; the live loop, the simulator
+and replay are three callers of it.
+
+    turn = apply facts -> heal broken gangs -> place waiting gangs in order -> tell what changed
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from central.core import order, phases, placement
+from central.core.cluster import Cluster
+from central.core.decisions import Bind, Decision, Evict
+from central.core.draft import DoesNotFit, Draft, Seat
+from central.core.facts import Fact, PodSpec
+from central.core.gangs import Gang, Pod
+from central.core.placement import Want
+from protos.closest import closest
+from protos.names import GPU
+
+UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
+RETRY_MAX_S = 30.0
+
+
+def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
+    """now: seconds, of any clock that never goes back."""
+    for fact in facts:
+        cluster.apply(fact)
+    return decide(cluster, now)
+
+
+def decide(cluster: Cluster, now: float) -> list[Decision]:
+    decisions: list[Decision] = []
+    refused: dict[tuple[Want, ...], str] = {}  # what did not fit stays out while only less is free
+    for gang in cluster.changed.values():
+        _file(cluster, gang)
+    asked = [gang for gang in cluster.waiting.values() if _is_asked(cluster, gang, now)]
+    for gang in order.queue(asked):
+        decisions += _place(cluster, gang, refused)
+        _file(cluster, gang)
+        cluster.changed[gang.key] = gang
+    for gang in list(cluster.partial.values()):
+        decisions += _heal(gang, now)
+    decisions += phases.tell(cluster)
+    return decisions
+
+
+def _file(cluster: Cluster, gang: Gang) -> None:
+    """Files the gang under what it needs next: a place, a cure, or nothing."""
+    placed = gang.placed()
+    if sum(not pod.assumed for pod in placed) >= gang.minimum:
+        gang.started = True
+    partial = bool(placed) and len(placed) < gang.minimum and not gang.started
+    if not partial:
+        gang.broken_since = None
+    cluster.file(gang, waiting=any(pod.waiting for pod in gang.members.values()), partial=partial)
+
+
+def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
+    """A gang that did not fit is not asked again until something was gained or it changed."""
+    if gang.bind_failures != gang.failures_seen:
+        gang.failures_seen = gang.bind_failures
+        gang.retry_at = now + min(RETRY_MAX_S, 2.0 ** min(gang.bind_failures - 1, 6))
+    if now < gang.retry_at:
+        return False
+    return gang.key in cluster.changed or gang.no_at != cluster.snapshot.gains
+
+
+def _place(cluster: Cluster, gang: Gang, refused: dict[tuple[Want, ...], str]) -> list[Decision]:
+    """Binds as many of the gang's waiting pods as its minimum and the room allow: all, else the
+    minimum, else none. Once the minimum is placed, the others come one by one."""
+    pods = [pod for pod in gang.waiting() if not pod.blocked]
+    missing = gang.minimum - len(gang.placed())
+    gang.reason = _not_ready(gang, pods, missing)
+    if gang.reason:
+        return []
+    anchors, anchor_gpus = _anchors(cluster, gang)
+    attempts = [pods] if missing == len(pods) else [pods, pods[: max(missing, 1)]]
+    wants = tuple(
+        Want(_groups(attempt), gang.required, anchors, anchor_gpus) for attempt in attempts
+    )
+    if wants in refused:
+        gang.reason, gang.no_at = refused[wants], cluster.snapshot.gains
+        return []
+    draft = Draft(cluster.snapshot)
+    for attempt, want in zip(attempts, wants, strict=True):
+        try:
+            seats = placement.fit(draft, want)
+        except DoesNotFit as no:
+            gang.reason = no.why
+            continue
+        draft.undo()  # the pods take their places one by one, as they will be bound
+        binds = list(_binds(cluster, attempt, seats))
+        for bind in binds:
+            cluster.assume(bind)
+        gang.reason = ""
+        gang.no_at = -1
+        return list(binds)
+    gang.no_at = cluster.snapshot.gains
+    refused[wants] = gang.reason
+    return []
+
+
+def _not_ready(gang: Gang, pods: Sequence[Pod], missing: int) -> str:
+    if gang.object is not None and gang.object.error:
+        return gang.object.error
+    if (
+        gang.key[2]
+        and gang.object is None
+        and not any(p.seen.gang_min for p in gang.members.values())
+    ):
+        return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
+    gated = sum(pod.seen.gated for pod in pods)
+    if gated:
+        return f"{gated} of {len(gang.members)} pods are held by scheduling gates"
+    blocked = next((pod.blocked for pod in gang.members.values() if pod.blocked), "")
+    if len(pods) < missing:
+        if blocked:
+            return blocked
+        return (
+            f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+            if len(gang.members) < gang.minimum
+            else f"needs {missing} more pods, {len(pods)} wait"
+        )
+    return blocked if not pods else ""
+
+
+def _anchors(cluster: Cluster, gang: Gang) -> tuple[tuple[int, ...], int]:
+    """The rows where the gang already is, and its GPUs there if it is only one."""
+    rows = cluster.snapshot.row
+    there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
+    anchors = tuple(sorted({rows[pod.node] for pod in there}))
+    gpus = 0
+    for pod in there if len(anchors) == 1 else ():
+        gpus |= pod.gpus
+    return anchors, gpus
+
+
+def _groups(pods: Sequence[Pod]) -> tuple[tuple[PodSpec, int], ...]:
+    """Kinds of pods with their numbers, by the first in rank order."""
+    counts: dict[PodSpec, int] = {}
+    for pod in pods:
+        counts[pod.seen.spec] = counts.get(pod.seen.spec, 0) + 1
+    return tuple(counts.items())
+
+
+def _binds(cluster: Cluster, pods: Sequence[Pod], seats: Sequence[Seat]) -> Iterable[Bind]:
+    """Ranks in order take seats in order, so that neighbours in the ring sit beside each other."""
+    snapshot = cluster.snapshot
+    queues: dict[PodSpec, list[Pod]] = {}
+    for pod in reversed(pods):
+        queues.setdefault(pod.seen.spec, []).append(pod)
+    for (row, spec), together in groupby(seats, key=lambda seat: (seat.row, seat.spec)):
+        shape = snapshot.shape[row]
+        gpus = spec.request(GPU)
+        for seat in together:
+            left = seat.gpus
+            for _ in range(seat.count):
+                pod = queues[spec].pop()
+                share = closest(shape, left, gpus) if shape is not None and gpus else 0
+                left &= ~share
+                seen = pod.seen
+                yield Bind(seen.uid, seen.namespace, seen.name, snapshot.names[row], share)
+
+
+def _heal(gang: Gang, now: float) -> list[Decision]:
+    """A gang that was never whole does not stay half: what is bound is evicted once it is clear
+    that the rest can't join. A gang that once ran whole keeps what it has."""
+    if gang.broken_since is None:
+        gang.broken_since = now
+    if now - gang.broken_since < UNDO_AFTER_S:
+        return []
+    gang.broken_since = now  # an eviction that is refused is asked for again after as long
+    placed = gang.placed()
+    why = (
+        f"gang {gang.name} could not be completed: {len(placed)} of {gang.minimum} pods were "
+        f"bound, and the rest did not follow within {UNDO_AFTER_S:.0f} s"
+    )
+    evictions: list[Decision] = []
+    for pod in placed:
+        if pod.alive and not pod.evicting and not pod.assumed:
+            pod.evicting = True
+            seen = pod.seen
+            evictions.append(Evict(seen.uid, seen.namespace, seen.name, pod.node, why))
+    return evictions

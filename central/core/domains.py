@@ -1,0 +1,57 @@
+"""The network tree: which zone, block and rack each node is in, as dense numbers. Built from node
+labels, level by level; a node without a level's label is in no domain of that level, which
+disables nothing else."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+class Domains:
+    """levels: label keys, widest first. of[level][row] is the row's domain there, -1 for none.
+
+    A domain is known by its path: rack r1 of block a is not rack r1 of block b.
+    """
+
+    def __init__(self, levels: Sequence[str]) -> None:
+        self.levels = tuple(levels)
+        self.of: Ints = np.full((len(self.levels), 0), -1, dtype=np.int64)
+        self.names: list[list[str]] = [[] for _ in self.levels]
+        self._ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
+
+    def grow(self, rows: int) -> None:
+        more = np.full((len(self.levels), rows - self.of.shape[1]), -1, dtype=np.int64)
+        self.of = np.hstack([self.of, more])
+
+    def put(self, row: int, labels: Mapping[str, str]) -> bool:
+        """Files the row by its labels; says whether it moved."""
+        before = self.of[:, row].copy()
+        path: tuple[str, ...] = ()
+        for level, key in enumerate(self.levels):
+            value = labels.get(key, "")
+            path += (value,)
+            self.of[level, row] = self._id(level, path) if value else -1
+        return bool((before != self.of[:, row]).any())
+
+    def drop(self, row: int) -> None:
+        self.of[:, row] = -1
+
+    def _id(self, level: int, path: tuple[str, ...]) -> int:
+        ids = self._ids[level]
+        if path not in ids:
+            ids[path] = len(ids)
+            self.names[level].append(path[-1])
+        return ids[path]
+
+    def count(self, level: int) -> int:
+        return len(self.names[level])
+
+    def path(self, row: int) -> tuple[str, ...]:
+        """The row's domain names, widest first; empty where it has no label."""
+        return tuple(
+            self.names[level][self.of[level, row]] if self.of[level, row] >= 0 else ""
+            for level in range(len(self.levels))
+        )

@@ -1,0 +1,87 @@
+"""What a gang's state is called, and telling it when it changes."""
+
+from central.core.cluster import Cluster
+from central.core.decisions import Decision, Tell
+from central.core.gangs import Gang
+from protos.names import ISLAND, NODE
+
+PENDING, RUNNING, COMPLETED = "Pending", "Running", "Completed"
+
+
+def phase(gang: Gang) -> str:
+    """As the PodGroup API names it: Running once the minimum is placed."""
+    succeeded = sum(pod.seen.phase == "Succeeded" for pod in gang.members.values())
+    if succeeded >= gang.minimum and succeeded == len(gang.members):
+        return COMPLETED
+    return RUNNING if len(gang.placed()) >= gang.minimum else PENDING
+
+
+def sentence(cluster: Cluster, gang: Gang) -> str:
+    now = phase(gang)
+    if now == COMPLETED:
+        return f"all {len(gang.members)} pods succeeded"
+    if now == PENDING:
+        placed = len(gang.placed())
+        waits = gang.reason or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+        return f"{placed} of {gang.minimum} pods are bound; {waits}" if placed else waits
+    text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(cluster, gang)}"
+    return f"{text}; the others: {gang.reason}" if gang.waiting() and gang.reason else text
+
+
+def closeness(cluster: Cluster, gang: Gang) -> str:
+    """The closest domain that holds every placed pod, in words."""
+    alive = [pod for pod in gang.placed() if pod.alive]
+    nodes = sorted({pod.node for pod in alive})
+    if not nodes:
+        return "earlier"
+    if len(nodes) == 1:
+        return _on_one_node(cluster, nodes[0], [pod.gpus for pod in alive])
+    rows = [cluster.snapshot.row[name] for name in nodes if name in cluster.snapshot.row]
+    domains = cluster.snapshot.domains
+    for level in reversed(range(len(domains.levels))):
+        inside = {int(domains.of[level, row]) for row in rows}
+        if len(inside) == 1 and -1 not in inside and len(rows) == len(nodes):
+            kind = domains.levels[level].rpartition("/")[2]
+            return f"on {len(nodes)} nodes of {kind} {domains.names[level][inside.pop()]}"
+    return f"on {len(nodes)} nodes"
+
+
+def _on_one_node(cluster: Cluster, name: str, masks: list[int]) -> str:
+    shape = cluster.nodes[name].shape
+    gpus = 0
+    for mask in masks:
+        gpus |= mask
+    if shape is not None and gpus and any(not gpus & ~island for island in shape.islands):
+        return f"in one {ISLAND} of {NODE} {name}"
+    return f"on {NODE} {name}"
+
+
+def tell(cluster: Cluster) -> list[Decision]:
+    """One Tell for each gang whose state is not what was last told."""
+    tells: list[Decision] = []
+    for gang in cluster.changed.values():
+        members = gang.members.values()
+        if not gang.members:
+            continue
+        counts = tuple(
+            sum(pod.seen.phase == name for pod in members)
+            for name in ("Running", "Succeeded", "Failed")
+        )
+        reason = sentence(cluster, gang)
+        state = (phase(gang), reason, counts)
+        if state == gang.told:
+            continue
+        gang.told = state
+        tells.append(
+            Tell(
+                gang.namespace,
+                gang.name,
+                phase(gang),
+                reason,
+                gang.object is not None,
+                tuple(pod.seen.name for pod in gang.waiting()),
+                *counts,
+            )
+        )
+    cluster.changed.clear()
+    return tells

@@ -1,0 +1,253 @@
+"""Where a gang goes: the closest domain that takes it whole. From the inside out: one island, one
+node, then each level of the network tree from the narrowest to the widest, then anywhere.
+
+Within a level the domain is chosen that needs the fewest parts (racks of a block, nodes of a rack),
+then the one that is left with the least room, then the first by name: the empty stays empty for
+those who need it whole. Works on counts per domain: the cost does not grow with the gang.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from central.core import why
+from central.core.domains import Ints
+from central.core.draft import DoesNotFit, Draft, Seat
+from central.core.facts import PodSpec
+from central.core.snapshot import ClassView, Snapshot
+from protos.names import ISLAND, NODE
+from protos.topology import indices_of
+
+ANYWHERE = "cluster"
+TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What is to be placed at once: kinds of pods with their numbers, in the order they should sit.
+
+    required: the widest level that may be crossed (a label key, "node", "island"; empty: none).
+    anchors: rows where members of the gang already are; the rest joins them if it can.
+    anchor_gpus: the GPUs that they hold, where it is one row.
+    """
+
+    groups: tuple[tuple[PodSpec, int], ...]
+    required: str = ""
+    anchors: tuple[int, ...] = ()
+    anchor_gpus: int = 0
+
+
+def fit(draft: Draft, want: Want) -> list[Seat]:
+    """Takes the seats on the draft and returns them, closest neighbours beside each other.
+
+    Raises DoesNotFit, with the draft as it was.
+    """
+    for spec, _ in want.groups:
+        if spec.unsupported:
+            raise DoesNotFit(spec.unsupported)
+    mark = len(draft.seats)
+    for level in ladder(draft.snapshot, want.required):
+        for rows in candidates(draft.snapshot, want, level):
+            try:
+                with draft.all_or_nothing():
+                    _seat(draft, want, level, rows)
+            except DoesNotFit:
+                continue
+            return draft.seats[mark:]
+    raise DoesNotFit(why.sentence(draft.snapshot, want.groups, want.required, want.anchors))
+
+
+def ladder(snapshot: Snapshot, required: str) -> list[str]:
+    """The levels to try, closest first, up to the required one."""
+    every = [ISLAND, NODE, *reversed(snapshot.domains.levels), ANYWHERE]
+    if not required:
+        return every
+    if required not in every:
+        raise DoesNotFit(
+            f"topology level {required} is not one of {', '.join(every[:-1])} (--topology-levels)"
+        )
+    return every[: every.index(required) + 1]
+
+
+def candidates(snapshot: Snapshot, want: Want, level: str) -> Iterator[Ints]:
+    """The rows of each domain of the level that may take the whole, best first."""
+    views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
+    counts = [count for _, count in want.groups]
+    if level in (ISLAND, NODE):
+        yield from _nodes(snapshot, views, counts, want.anchors, inside_island=level == ISLAND)
+    elif level == ANYWHERE:
+        if all(view.cap.sum() >= count for view, count in zip(views, counts, strict=True)):
+            yield np.flatnonzero(np.any([view.cap > 0 for view in views], axis=0))
+    else:
+        index = snapshot.domains.levels.index(level)
+        of = snapshot.domains.of[index]
+        for domain in _domains(snapshot, views, counts, want.anchors, index):
+            yield np.flatnonzero(of == domain)
+
+
+def _nodes(
+    snapshot: Snapshot,
+    views: Sequence[ClassView],
+    counts: Sequence[int],
+    anchors: Sequence[int],
+    *,
+    inside_island: bool,
+) -> Iterator[Ints]:
+    if len(set(anchors)) > 1:
+        return
+    fits = np.all([view.cap >= count for view, count in zip(views, counts, strict=True)], axis=0)
+    gpus = sum(view.gpus * count for view, count in zip(views, counts, strict=True))
+    if inside_island:
+        fits &= snapshot.island >= max(gpus, 1)
+        if not gpus:
+            return
+    rows = np.flatnonzero(fits)
+    if anchors:
+        rows = rows[rows == anchors[0]]
+    if len(rows):
+        # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
+        left = snapshot.island[rows] if inside_island else snapshot.gpus[rows]
+        if not gpus:
+            left = snapshot.allocatable[rows, 0]
+        order = np.lexsort((snapshot.name_rank()[rows], views[0].cap[rows], left))
+        for row in rows[order[: 1 if len(views) == 1 else TRIED_DOMAINS]]:
+            yield np.array([row], dtype=np.int64)
+
+
+def _domains(
+    snapshot: Snapshot,
+    views: Sequence[ClassView],
+    counts: Sequence[int],
+    anchors: Sequence[int],
+    level: int,
+) -> list[int]:
+    """Domains of the level with room for the whole, best first."""
+    enough = np.all(
+        [view.sums[level] >= count for view, count in zip(views, counts, strict=True)], axis=0
+    )
+    if anchors:
+        at = {int(domain) for domain in snapshot.domains.of[level, list(anchors)]}
+        if len(at) > 1 or -1 in at:
+            return []
+        enough &= np.arange(len(enough)) == at.pop()
+    found = np.flatnonzero(enough)
+    if len(found) <= 1:
+        return [int(domain) for domain in found]
+    main = max(range(len(views)), key=lambda i: (views[i].gpus * counts[i], counts[i]))
+    parts = _parts_needed(snapshot, views[main], counts[main], level)[found]
+    left = views[main].sums[level][found]
+    names = snapshot.domains.names[level]
+    shortlist = np.lexsort((left, parts))
+    best = shortlist[: TRIED_DOMAINS * 4]
+    ranked = sorted(best, key=lambda i: (parts[i], left[i], names[found[i]]))
+    return [int(found[i]) for i in ranked[: 1 if len(views) == 1 else TRIED_DOMAINS]]
+
+
+def _parts_needed(snapshot: Snapshot, view: ClassView, count: int, level: int) -> Ints:
+    """For each domain of the level: how many of its parts (domains of the next level, or nodes)
+    hold count pods, the roomiest first. Those that can't hold them get a large number."""
+    domains = snapshot.domains
+    if level + 1 < len(domains.levels):
+        room = view.sums[level + 1]
+        parent = np.full(len(room), -1, dtype=np.int64)
+        inner = domains.of[level + 1]
+        parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
+    else:
+        room, parent = view.cap, domains.of[level]
+    rows = np.flatnonzero((room > 0) & (parent >= 0))
+    order = rows[np.lexsort((-room[rows], parent[rows]))]
+    parents = parent[order]
+    filled = np.cumsum(room[order])
+    first = np.searchsorted(parents, np.arange(domains.count(level)))
+    before = np.concatenate(([0], filled))[first]
+    needed = np.searchsorted(filled, before + count) - first + 1
+    needed[view.sums[level] < count] = len(room) + 1
+    return needed
+
+
+def _seat(draft: Draft, want: Want, level: str, rows: Ints) -> None:
+    """Seats every group within the rows, the widest pods first since they fit in fewest places."""
+    snapshot = draft.snapshot
+    mark = len(draft.seats)
+    within = -1
+    if level == ISLAND:
+        within = _island(snapshot, want, int(rows[0]))
+    order = sorted(
+        range(len(want.groups)),
+        key=lambda i: (-snapshot.view(want.groups[i][0]).gpus, i),
+    )
+    for index in order:
+        spec, count = want.groups[index]
+        view = snapshot.view(spec).refresh()
+        start = _level_index(snapshot, level)
+        for row, seats in spread(snapshot, view, rows, count, start):
+            draft.take(row, spec, seats, within)
+    rank = {spec: index for index, (spec, _) in enumerate(want.groups)}
+    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
+
+
+def _level_index(snapshot: Snapshot, level: str) -> int:
+    """The index of the first level below: what a domain of this level is made of."""
+    if level == ANYWHERE:
+        return 0
+    levels = snapshot.domains.levels
+    return levels.index(level) + 1 if level in levels else len(levels)
+
+
+def _island(snapshot: Snapshot, want: Want, row: int) -> int:
+    """The fullest island of the node that takes all of the gang's GPUs."""
+    shape, free = snapshot.shape[row], snapshot.free_mask[row]
+    wanted = sum(snapshot.view(spec).gpus * count for spec, count in want.groups)
+    fitting = [
+        island
+        for island in (shape.islands if shape else ())
+        if (island & free).bit_count() >= wanted and not want.anchor_gpus & ~island
+    ]
+    if not fitting:
+        raise DoesNotFit("no island")
+    return min(fitting, key=lambda island: ((island & free).bit_count(), next(indices_of(island))))
+
+
+def spread(
+    snapshot: Snapshot, view: ClassView, rows: Ints, count: int, level: int
+) -> list[tuple[int, int]]:
+    """Seats for count equal pods among the rows as (row, pods), parts of one domain together: the
+    roomiest parts are filled, the rest goes to the part with the least room that takes it.
+
+    level: the index of the level that the rows are divided by first; past the last one: by node.
+    """
+    rows = rows[view.cap[rows] > 0]
+    if level >= len(snapshot.domains.levels):
+        return _fill(snapshot, view, rows, count)
+    of = snapshot.domains.of[level, rows]
+    ids, part = np.unique(of, return_inverse=True)
+    if len(ids) == 1:
+        return spread(snapshot, view, rows, count, level + 1)
+    room = np.bincount(part, weights=view.cap[rows]).astype(np.int64)
+    names = snapshot.domains.names[level]
+    rank = np.argsort(np.argsort([names[i] if i >= 0 else "" for i in ids], kind="stable"))
+    seats: list[tuple[int, int]] = []
+    for index, share in _shares(room, rank, count):
+        seats += spread(snapshot, view, rows[part == index], share, level + 1)
+    return seats
+
+
+def _fill(snapshot: Snapshot, view: ClassView, rows: Ints, count: int) -> list[tuple[int, int]]:
+    shares = _shares(view.cap[rows], snapshot.name_rank()[rows], count)
+    return [(int(rows[index]), share) for index, share in shares]
+
+
+def _shares(room: Ints, rank: Ints, count: int) -> list[tuple[int, int]]:
+    """Divides count over the parts: fewest parts, and the last one the tightest that takes the rest."""
+    order = np.lexsort((rank, -room))
+    filled = np.cumsum(room[order])
+    needed = int(np.searchsorted(filled, count)) + 1
+    if needed > len(order):
+        raise DoesNotFit("not enough room")
+    whole = order[: needed - 1]
+    rest = count - (int(filled[needed - 2]) if needed > 1 else 0)
+    others = order[needed - 1 :]
+    others = others[room[others] >= rest]
+    last = others[np.lexsort((rank[others], room[others]))[0]]
+    return [(int(index), int(room[index])) for index in whole] + [(int(last), rest)]

@@ -1,0 +1,90 @@
+"""What must hold after every turn, recomputed from nothing. Raises AssertionError, naming the
+broken promise."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from protos.names import GPU
+
+if TYPE_CHECKING:
+    from central.core.cluster import Cluster, Node
+
+
+def check(cluster: "Cluster") -> None:
+    for node in cluster.nodes.values():
+        _room(cluster, node)
+        _gpus(cluster, node)
+    _filing(cluster)
+    _views(cluster)
+
+
+def _room(cluster: "Cluster", node: "Node") -> None:
+    """What is free is what there is, less what those who are there take."""
+    snapshot = cluster.snapshot
+    row = snapshot.row.get(node.name)
+    assert (row is not None) == (node.seen is not None), f"{node.name}: seen and row disagree"
+    if row is None or node.seen is None:
+        assert all(pod.held is None for pod in node.pods.values()), f"{node.name}: held nowhere"
+        return
+    taken: Counter[str] = Counter()
+    for pod in node.pods.values():
+        assert pod.node == node.name, f"{pod.seen.name} is filed under {node.name}, not {pod.node}"
+        assert (pod.held is not None) == pod.alive, f"{pod.seen.name}: held and alive disagree"
+        if pod.held is not None:
+            assert pod.held == pod.seen.spec, f"{pod.seen.name} holds what it no longer asks for"
+            taken.update(dict(pod.held.requests))
+    for resource, column in snapshot.column.items():
+        expected = node.seen.allocatable.get(resource, 0) - taken[resource]
+        assert snapshot.free[row, column] == expected, (
+            f"{node.name}: {snapshot.free[row, column]} {resource} free, should be {expected}"
+        )
+
+
+def _gpus(cluster: "Cluster", node: "Node") -> None:
+    """No GPU is planned for or held by two, and free is what is healthy and nobody's."""
+    holders: Counter[int] = Counter()
+    taken = node.foreign
+    for pod in node.pods.values():
+        assert pod.alive or not pod.gpus, f"{pod.seen.name} has ended and holds GPUs"
+        assert pod.gpus.bit_count() <= pod.seen.spec.request(GPU) or pod.confirmed, (
+            f"{pod.seen.name} is planned more GPUs than it asks for"
+        )
+        taken |= pod.gpus
+        for index in range(pod.gpus.bit_length()):
+            holders[index] += pod.gpus >> index & 1
+    twice = [index for index, count in holders.items() if count > 1]
+    assert not twice, f"{node.name}: GPUs {twice} are held twice"
+    row = cluster.snapshot.row.get(node.name)
+    if row is not None and node.report is not None:
+        healthy = node.report.topology.healthy_mask()
+        assert cluster.snapshot.free_mask[row] == healthy & ~taken, f"{node.name}: free GPUs"
+
+
+def _filing(cluster: "Cluster") -> None:
+    for uid, pod in cluster.pods.items():
+        assert pod.seen.uid == uid
+        assert cluster.uids[(pod.seen.namespace, pod.seen.name)] == uid
+        assert not pod.node or uid in cluster.nodes[pod.node].pods, f"{pod.seen.name} is lost"
+        gang = cluster.gang_of(pod)
+        assert (gang is not None) == pod.seen.ours, f"{pod.seen.name} has no gang"
+        assert gang is None or uid in gang.members
+    for gang in cluster.gangs.values():
+        assert gang.members or gang.object is not None, f"{gang.name} is empty"
+        for uid in gang.members:
+            assert uid in cluster.pods, f"{gang.name} keeps a pod that is gone"
+    for filed in (cluster.waiting, cluster.partial, cluster.changed):
+        assert all(cluster.gangs.get(key) is gang for key, gang in filed.items())
+
+
+def _views(cluster: "Cluster") -> None:
+    """What is kept up to date equals what is computed anew."""
+    for view in cluster.snapshot.views():
+        kept_cap = view.refresh().cap.copy()
+        kept_sums = [sums.copy() for sums in view.sums]
+        view.forget()
+        view.refresh()
+        assert (view.cap == kept_cap).all(), "a kind's room is not what a recount gives"
+        for kept, sums in zip(kept_sums, view.sums, strict=True):
+            assert np.array_equal(kept, sums), "a domain's room is not what a recount gives"

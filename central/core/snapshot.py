@@ -1,0 +1,271 @@
+"""What is free, as dense columns by node row: kept up to date by small changes instead of being
+built for each turn. Every change notes its row, so that a ClassView (the room for one kind of pod)
+recomputes just the rows that moved.
+
+Amounts are whole numbers (cpu in thousandths, memory in bytes, the rest in pieces). GPUs are counted
+by the API server's allocatable and, where an agent has reported, also one by one as a mask; what may
+be given is the smaller of the two.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from central.core import predicates
+from central.core.domains import Domains, Ints
+from central.core.facts import NodeSeen, PodSpec
+from protos.names import GPU
+from protos.topology import Shape
+
+Bools = npt.NDArray[np.bool_]
+UNLIMITED = np.int64(2**40)
+LOG_KEPT = 100_000
+VIEWS_KEPT = 2_000
+
+
+class Snapshot:
+    def __init__(self, levels: Sequence[str] = ()) -> None:
+        self.domains = Domains(levels)
+        self.names: list[str] = []  # by row; empty: the row is free
+        self.row: dict[str, int] = {}
+        self.nodes: list[NodeSeen | None] = []
+        self.column: dict[str, int] = {GPU: 0, "pods": 1, "cpu": 2, "memory": 3}
+        self.allocatable: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
+        self.free: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
+        self.gpus: Ints = np.zeros(0, dtype=np.int64)  # that may be given
+        self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one island
+        self.shape: list[Shape | None] = []  # None: no agent has reported
+        self.free_mask: list[int] = []
+        self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
+        self.gains = 0  # grows when something is freed or a node changes: a "no" holds till then
+        self.relabelled = 0
+        self._log: list[int] = []
+        self._log_from = 0
+        self._unused: list[int] = []
+        self._name_rank: Ints | None = None
+        self._views: dict[PodSpec, ClassView] = {}
+
+    # --- nodes ---------------------------------------------------------------
+
+    def put_node(self, node: NodeSeen) -> int:
+        """Adds or replaces what the API server says of a node; what is taken there stays taken."""
+        row = self.row.get(node.name)
+        if row is None:
+            row = self._new_row(node.name)
+        for resource in node.allocatable:
+            self._column(resource)
+        fresh = np.zeros(len(self.column), dtype=np.int64)
+        for resource, amount in node.allocatable.items():
+            fresh[self.column[resource]] = amount
+        self.free[row] += fresh - self.allocatable[row]
+        self.allocatable[row] = fresh
+        self.nodes[row] = node
+        self.version[row] += 1
+        if self.domains.put(row, node.labels):
+            self.relabelled += 1
+        self.gains += 1
+        self._recount(row)
+        return row
+
+    def drop_node(self, name: str) -> None:
+        row = self.row.pop(name)
+        self.names[row] = ""
+        self.nodes[row] = None
+        self.version[row] += 1
+        self.allocatable[row] = 0
+        self.free[row] = 0
+        self.shape[row] = None
+        self.free_mask[row] = 0
+        self.domains.drop(row)
+        self._unused.append(row)
+        self._name_rank = None
+        self.relabelled += 1
+        self._recount(row)
+
+    def put_gpus(self, row: int, shape: Shape | None, free_mask: int) -> None:
+        """What an agent says: the GPUs' shape, and which of them are healthy and not given."""
+        if free_mask & ~self.free_mask[row] or shape != self.shape[row]:
+            self.gains += 1
+        self.shape[row] = shape
+        self.free_mask[row] = free_mask
+        self._recount(row)
+
+    # --- room ----------------------------------------------------------------
+
+    def take(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
+        view = self.view(spec)
+        self.free[row, view.columns] -= view.amounts * count
+        self.free_mask[row] &= ~gpus
+        self._recount(row)
+
+    def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
+        view = self.view(spec)
+        self.free[row, view.columns] += view.amounts * count
+        self.free_mask[row] |= gpus
+        self.gains += 1
+        self._recount(row)
+
+    def view(self, spec: PodSpec) -> "ClassView":
+        view = self._views.get(spec)
+        if view is None:
+            if len(self._views) >= VIEWS_KEPT:
+                self._views.clear()
+            view = self._views[spec] = ClassView(self, spec)
+        return view
+
+    def views(self) -> list["ClassView"]:
+        return list(self._views.values())
+
+    def touched_since(self, mark: int) -> tuple[int, list[int] | None]:
+        """The new mark, and the rows changed since the old one; None: too many to tell."""
+        now = self._log_from + len(self._log)
+        if mark < self._log_from:
+            return now, None
+        return now, self._log[mark - self._log_from :]
+
+    def name_rank(self) -> Ints:
+        """Each row's place in the order of names: ties are broken by it."""
+        if self._name_rank is None:
+            order = sorted(range(len(self.names)), key=self.names.__getitem__)
+            self._name_rank = np.empty(len(order), dtype=np.int64)
+            self._name_rank[order] = np.arange(len(order))
+        return self._name_rank
+
+    def vector(self, requests: Iterable[tuple[str, int]]) -> tuple[Ints, Ints]:
+        asked = [(self._column(name), amount) for name, amount in requests if amount > 0]
+        return (
+            np.array([column for column, _ in asked], dtype=np.int64),
+            np.array([amount for _, amount in asked], dtype=np.int64),
+        )
+
+    # --- inside ----------------------------------------------------------------
+
+    def _recount(self, row: int) -> None:
+        count = int(self.free[row, 0])
+        shape, mask = self.shape[row], self.free_mask[row]
+        if shape is None:
+            self.gpus[row] = max(count, 0)
+            self.island[row] = 0
+        else:
+            self.gpus[row] = max(min(count, mask.bit_count()), 0)
+            self.island[row] = min(
+                max(((mask & island).bit_count() for island in shape.islands), default=0),
+                int(self.gpus[row]),
+            )
+        self._log.append(row)
+        if len(self._log) > 2 * LOG_KEPT:
+            del self._log[:LOG_KEPT]
+            self._log_from += LOG_KEPT
+
+    def _new_row(self, name: str) -> int:
+        if not self._unused:
+            self._grow(max(64, 2 * len(self.names)))
+        row = self._unused.pop()
+        self.names[row] = name
+        self.row[name] = row
+        self._name_rank = None
+        return row
+
+    def _grow(self, rows: int) -> None:
+        have = len(self.names)
+        more = rows - have
+        self.names += [""] * more
+        self.nodes += [None] * more
+        self.shape += [None] * more
+        self.free_mask += [0] * more
+        blank = np.zeros((more, len(self.column)), dtype=np.int64)
+        self.allocatable = np.vstack([self.allocatable, blank])
+        self.free = np.vstack([self.free, blank])
+        self.gpus = np.append(self.gpus, np.zeros(more, dtype=np.int64))
+        self.island = np.append(self.island, np.zeros(more, dtype=np.int64))
+        self.version = np.append(self.version, np.zeros(more, dtype=np.int64))
+        self.domains.grow(rows)
+        self._unused += range(rows - 1, have - 1, -1)
+        self._log_from += len(self._log) + 1  # every view counts anew
+        self._log.clear()
+
+    def _column(self, resource: str) -> int:
+        if resource not in self.column:
+            self.column[resource] = len(self.column)
+            blank = np.zeros((len(self.names), 1), dtype=np.int64)
+            self.allocatable = np.hstack([self.allocatable, blank])
+            self.free = np.hstack([self.free, blank])
+        return self.column[resource]
+
+
+class ClassView:
+    """The room for one kind of pod: cap[row] is how many more fit there, sums[level][domain] how many
+    in a whole domain. Call refresh() before reading."""
+
+    def __init__(self, snapshot: Snapshot, spec: PodSpec) -> None:
+        self.spec = spec
+        self.columns, self.amounts = snapshot.vector(spec.requests)
+        self.gpus = spec.request(GPU)
+        self._snapshot = snapshot
+        self._mark = -1
+        self._relabelled = -1
+        self.cap: Ints = np.zeros(0, dtype=np.int64)
+        self.sums: list[Ints] = []
+        self._judged: Ints = np.zeros(0, dtype=np.int64)  # the node's version when it was judged
+        self._fit: Bools = np.zeros(0, dtype=np.bool_)
+
+    def forget(self) -> None:
+        """The next refresh counts everything anew."""
+        self._mark = -1
+        self._judged[:] = -1
+
+    def refresh(self) -> "ClassView":
+        snapshot = self._snapshot
+        self._mark, touched = snapshot.touched_since(self._mark)
+        if touched is None or self._relabelled != snapshot.relabelled or len(touched) > 500:
+            self._relabelled = snapshot.relabelled
+            self.cap = self._count(np.arange(len(snapshot.names)))
+            domains = snapshot.domains
+            self.sums = [
+                self._sum(domains.of[level], domains.count(level))
+                for level in range(len(domains.levels))
+            ]
+        elif touched:
+            rows = np.array(sorted(set(touched)), dtype=np.int64)
+            fresh = self._count(rows)
+            change = fresh - self.cap[rows]
+            self.cap[rows] = fresh
+            for level, sums in enumerate(self.sums):
+                of = snapshot.domains.of[level, rows]
+                inside = of >= 0
+                np.add.at(sums, of[inside], change[inside])
+        return self
+
+    def fit_rows(self) -> Ints:
+        """The nodes that may take such a pod when there is room."""
+        return np.flatnonzero(self._fit)
+
+    def unfit_rows(self) -> Ints:
+        return np.flatnonzero(~self._fit)
+
+    def _sum(self, of: Ints, count: int) -> Ints:
+        inside = of >= 0
+        return np.bincount(of[inside], weights=self.cap[inside], minlength=count).astype(np.int64)
+
+    def _count(self, rows: Ints) -> Ints:
+        snapshot = self._snapshot
+        room = np.full(len(rows), UNLIMITED, dtype=np.int64)
+        for column, amount in zip(self.columns, self.amounts, strict=True):
+            free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
+            np.minimum(room, free // amount, out=room)
+        self._judge(rows)
+        room[(room < 0) | ~self._fit[rows]] = 0
+        return room
+
+    def _judge(self, rows: Ints) -> None:
+        """Asks the predicates about the nodes that changed since they were last asked."""
+        snapshot = self._snapshot
+        if len(self._judged) != len(snapshot.names):
+            more = len(snapshot.names) - len(self._judged)
+            self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
+            self._fit = np.append(self._fit, np.zeros(more, dtype=np.bool_))
+        for row in rows[self._judged[rows] != snapshot.version[rows]]:
+            node = snapshot.nodes[row]
+            self._fit[row] = node is not None and not predicates.refusal(self.spec, node)
+            self._judged[row] = snapshot.version[row]

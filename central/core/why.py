@@ -1,0 +1,116 @@
+"""One true sentence for whoever waits: what is missing, and where it was closest. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from central.core import predicates
+from central.core.facts import PodSpec
+from central.core.snapshot import ClassView, Snapshot
+from protos.names import GPU, ISLAND, NODE
+
+Groups = Sequence[tuple[PodSpec, int]]
+
+
+def sentence(snapshot: Snapshot, groups: Groups, required: str, anchors: Sequence[int] = ()) -> str:
+    """Why such a gang does not fit now. Says what is wanted, the room there is, what is short."""
+    spec, count = max(groups, key=lambda group: _shortfall(snapshot, *group))
+    view = snapshot.view(spec).refresh()
+    if required in (ISLAND, NODE):
+        room, place = _best_node(snapshot, view, island=required == ISLAND)
+    elif required:
+        room, place = _best_domain(snapshot, view, required, anchors)
+    else:
+        room, place = int(view.cap.sum()), "the cluster"
+    if room >= count and len(groups) > 1:
+        return f"{wanted(groups)}{_where(required)}; each kind fits alone, all together do not"
+    text = f"{wanted(groups)}{_where(required)}; "
+    text += f"{place} has room for {room} of {count}" if place else "no node qualifies"
+    details = [*_short_of(snapshot, view, room, count), *_refused(snapshot, view)]
+    return text + (f" ({'; '.join(details)})" if details else "")
+
+
+def wanted(groups: Groups) -> str:
+    parts = []
+    for spec, count in groups:
+        gpus = spec.request(GPU)
+        pods = f"{count} pod" + ("s" if count != 1 else "")
+        parts.append(f"{pods} x {gpus} GPU" + ("s" if gpus != 1 else "") if gpus else pods)
+    return "needs " + " and ".join(parts)
+
+
+def _where(required: str) -> str:
+    if not required:
+        return " at once"
+    return f" at once in one {required.rpartition('/')[2]}"
+
+
+def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
+    return count / (1 + int(snapshot.view(spec).refresh().cap.sum()))
+
+
+def _best_node(snapshot: Snapshot, view: ClassView, *, island: bool) -> tuple[int, str]:
+    room = view.cap
+    if island and view.gpus:
+        room = np.minimum(room, snapshot.island // view.gpus)
+    if not len(room) or not room.any():
+        return 0, "the best node" if snapshot.row else ""
+    best = np.lexsort((snapshot.name_rank(), -room))[0]
+    return int(room[best]), f"node {snapshot.names[best]}"
+
+
+def _best_domain(
+    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
+) -> tuple[int, str]:
+    level = snapshot.domains.levels.index(required)
+    sums = view.sums[level]
+    names = snapshot.domains.names[level]
+    kind = required.rpartition("/")[2]
+    if not len(sums):
+        return 0, f"no node has label {required}, so no {kind}"
+    if anchors:
+        at = int(snapshot.domains.of[level, anchors[0]])
+        if at >= 0:
+            return int(sums[at]), f"{kind} {names[at]}, where the rest of the gang is,"
+    best = min(range(len(sums)), key=lambda domain: (-sums[domain], names[domain]))
+    return int(sums[best]), f"{kind} {names[best]}"
+
+
+def _short_of(snapshot: Snapshot, view: ClassView, room: int, count: int) -> list[str]:
+    """The free GPUs, and the resource that is scarcest where the node itself would do."""
+    details = []
+    fitting = view.fit_rows()
+    if view.gpus:
+        free = int(snapshot.gpus[fitting].sum())
+        total = int(snapshot.allocatable[fitting, 0].sum())
+        details.append(f"{free} of {total} GPUs free on {len(fitting)} nodes")
+    if room < count and len(fitting):
+        names = {column: name for name, column in snapshot.column.items()}
+        rooms = {
+            names[int(column)]: int(
+                np.maximum(
+                    (snapshot.gpus[fitting] if column == 0 else snapshot.free[fitting, column])
+                    // amount,
+                    0,
+                ).sum()
+            )
+            for column, amount in zip(view.columns, view.amounts, strict=True)
+        }
+        scarce = min(sorted(rooms), key=rooms.__getitem__)
+        if scarce != GPU and rooms[scarce] < count:
+            details.append(f"short of {scarce}: enough for {rooms[scarce]}")
+    return details
+
+
+def _refused(snapshot: Snapshot, view: ClassView) -> list[str]:
+    """How many nodes are out of the question, by reason."""
+    reasons = Counter(
+        predicates.refusal(view.spec, node)
+        for row in view.unfit_rows()
+        if (node := snapshot.nodes[row]) is not None
+    )
+    return [
+        f"{count} node{'s' if count != 1 else ''}: {reason}"
+        for reason, count in sorted(reasons.items())
+    ]

@@ -1,0 +1,88 @@
+"""Short words for facts, so that a test reads as a story."""
+
+from central.core.facts import GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
+from protos.names import BLOCK, GPU, RACK
+from protos.topology import Gpu, Grant, NodeTopology
+
+LEVELS = (BLOCK, RACK)
+
+
+def node(
+    name: str,
+    *,
+    rack: str = "",
+    block: str = "",
+    gpus: int = 8,
+    cpu: int = 64_000,
+    pods: int = 110,
+    taints: tuple[Taint, ...] = (),
+    unschedulable: bool = False,
+    ready: bool = True,
+    labels: dict[str, str] | None = None,
+) -> NodeSeen:
+    own = {RACK: rack, BLOCK: block, **(labels or {})}
+    return NodeSeen(
+        name,
+        {key: value for key, value in own.items() if value},
+        {"cpu": cpu, "memory": 2**40, "pods": pods, **({GPU: gpus} if gpus else {})},
+        taints,
+        unschedulable,
+        ready,
+    )
+
+
+def spec(gpus: int = 0, cpu: int = 100, **other: object) -> PodSpec:
+    requests = {"cpu": cpu, "pods": 1, **({GPU: gpus} if gpus else {})}
+    containers = (("main", gpus),) if gpus else ()
+    return PodSpec(tuple(sorted(requests.items())), gpu_containers=containers, **other)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def pod(name: str, gpus: int = 0, gang: str = "", cpu: int = 100, **other: object) -> PodSeen:
+    rank = int("".join(filter(str.isdigit, name.rpartition("-")[2])) or 0)
+    fields: dict[str, object] = {
+        "spec": spec(gpus, cpu),
+        "gang": gang,
+        "order": (rank, name),
+        **other,
+    }
+    return PodSeen("uid-" + name, "ns", name, **fields)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def gang(name: str, minimum: int, **other: object) -> GangSeen:
+    return GangSeen("ns", name, minimum, **other)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def topology(
+    gpus: int = 8, islands: tuple[tuple[int, ...], ...] | None = None, sick: tuple[int, ...] = ()
+) -> NodeTopology:
+    """GPUs whose islands are joined by NV12; the rest of the pairs are SYS."""
+    islands = islands if islands is not None else (tuple(range(gpus)),)
+    where = {index: number for number, island in enumerate(islands) for index in island}
+
+    def link(a: int, b: int) -> str:
+        if a == b:
+            return "X"
+        return "NV12" if a in where and where.get(a) == where.get(b) else "SYS"
+
+    return NodeTopology(
+        gpus=tuple(
+            Gpu(i, f"GPU-{i}", "test", 2**36, f"0000:{i:02x}:00.0", healthy=i not in sick)
+            for i in range(gpus)
+        ),
+        links=tuple(tuple(link(a, b) for b in range(gpus)) for a in range(gpus)),
+        islands=islands,
+    )
+
+
+def report(
+    name: str,
+    what: NodeTopology | None = None,
+    generation: int = 1,
+    grants: tuple[Grant, ...] = (),
+    boot: str = "boot",
+) -> NodeReported:
+    return NodeReported(name, boot, generation, what or topology(), grants)
+
+
+def grant(pod_name: str, *gpus: int) -> Grant:
+    return Grant("ns", pod_name, "main", GPU, tuple(f"GPU-{index}" for index in gpus))
