@@ -1,5 +1,4 @@
-"""The words for a node's shape, in plain immutable values, and the one choice that agent and
-centre must make alike: which of the free GPUs sit closest together. Pure.
+"""The words for a node's shape, in plain immutable values. Pure.
 
 A set of GPUs is a bit mask: bit i is the GPU of index i.
 """
@@ -22,6 +21,7 @@ class Gpu:
     why: str = ""  # why it is not healthy
     cpu_affinity: str = ""  # 0-55,112-167
     gpu_numa: int = -1  # the NUMA node of its own memory (Grace)
+    numa_affinity: str = ""  # 0, or 0,3-9,11-17 on Grace; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,11 @@ class NodeTopology:
 
     def shape(self) -> "Shape":
         count = len(self.gpus)
+        numa = tuple(gpu.numa for gpu in self.gpus)
         return Shape(
             links=tuple(row[:count] for row in self.links[:count]),
             islands=tuple(mask_of(island) for island in self.islands),
+            numa=numa if len(set(numa)) > 1 else (),
         )
 
     def healthy_mask(self) -> int:
@@ -82,10 +84,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What placement needs of a node, equal for equal machines: the GPUs' links and islands."""
+    """What placement needs of a node, equal for equal machines: the GPUs' links, islands and
+    NUMA nodes (which the links do not tell where NVLink hides them)."""
 
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[int, ...] = field(default=())  # masks
+    numa: tuple[int, ...] = ()  # by GPU; empty: all on one, or not known
 
     @property
     def count(self) -> int:

@@ -20,6 +20,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 why=gpu.why,
                 cpu_affinity=gpu.cpu_affinity,
                 gpu_numa=gpu.gpu_numa,
+                numa_affinity=gpu.numa_affinity,
             )
             for gpu in topology.gpus
         ],
@@ -61,6 +62,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 why=gpu.why,
                 cpu_affinity=gpu.cpu_affinity,
                 gpu_numa=gpu.gpu_numa,
+                numa_affinity=gpu.numa_affinity,
             )
             for gpu in message.gpus
         ),

@@ -141,6 +141,7 @@ class Gpu(_message.Message):
     WHY_FIELD_NUMBER: _builtins.int
     CPU_AFFINITY_FIELD_NUMBER: _builtins.int
     GPU_NUMA_FIELD_NUMBER: _builtins.int
+    NUMA_AFFINITY_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     uuid: _builtins.str
     model: _builtins.str
@@ -156,6 +157,8 @@ class Gpu(_message.Message):
     """0-55,112-167"""
     gpu_numa: _builtins.int
     """the NUMA node of its own memory (Grace), -1: none"""
+    numa_affinity: _builtins.str
+    """0, or 0,3-9,11-17 on Grace"""
     def __init__(
         self,
         *,
@@ -169,10 +172,11 @@ class Gpu(_message.Message):
         why: _builtins.str = ...,
         cpu_affinity: _builtins.str = ...,
         gpu_numa: _builtins.int = ...,
+        numa_affinity: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "numa", b"numa", "pci", b"pci", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,78 @@
+"""The commands that look at one machine: topology and capture; and observe(), which the agent's
+service looks with, too."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from agent import capture as captures
+from agent import host, nvml, sysfs
+from agent.machine import Machine
+from agent.survey import survey
+from protos import matrix
+
+
+def observe(
+    capture: str | Path | None = None,
+    driver_root: str | Path | None = None,
+    sysfs_root: str | Path = "/sys",
+    proc_root: str | Path = "/proc",
+) -> Machine:
+    """The machine in the capture, else this one. Raises Unusable."""
+    if capture:
+        return captures.load(capture)
+    return Machine(
+        nvml=nvml.read(driver_root), sysfs=sysfs.read(sysfs_root), host=host.read(proc_root)
+    )
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the machine's facts come from: for every command that observes one."""
+    parser.add_argument(
+        "--capture", metavar="FILE", help="take the machine from this file, not from the hardware"
+    )
+    parser.add_argument(
+        "--driver-root",
+        metavar="DIR",
+        help="where to look for libnvidia-ml.so.1 besides the loader's path",
+    )
+    parser.add_argument("--sysfs-root", metavar="DIR", default="/sys")
+    parser.add_argument("--proc-root", metavar="DIR", default="/proc")
+
+
+def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
+    add_machine_arguments(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--node", default=os.environ.get("NODE_NAME", ""), help="the node's name in JSON"
+    )
+
+
+def add_capture_arguments(parser: argparse.ArgumentParser) -> None:
+    add_machine_arguments(parser)
+
+
+def topology(arguments: argparse.Namespace) -> int:
+    """Prints the machine's matrix."""
+    machine = _observed(arguments)
+    seen = survey(machine)
+    if arguments.output == "json":
+        node = arguments.node or machine.host.hostname
+        print(json.dumps(matrix.to_json(node, seen), indent=2))
+    else:
+        sys.stdout.write(matrix.table(seen))
+    return 0
+
+
+def capture(arguments: argparse.Namespace) -> int:
+    """Prints the machine as a capture."""
+    sys.stdout.write(captures.dumps(_observed(arguments)))
+    return 0
+
+
+def _observed(arguments: argparse.Namespace) -> Machine:
+    return observe(
+        arguments.capture, arguments.driver_root, arguments.sysfs_root, arguments.proc_root
+    )

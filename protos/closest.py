@@ -1,0 +1,240 @@
+"""closest(): which of a node's free GPUs sit closest together. Agent and centre must choose
+alike, so the choice is a total order: of all sets of the size asked for, the one
+
+1. whose pairs are closest in sum. A pair counts by its island first, then by its NVLinks, then by
+   its PCIe level, then by its NUMA node;
+2. that leaves the closest pairs behind: the island with the fewest free GPUs that suffices,
+   a GPU whose neighbour is taken rather than one of a whole pair;
+3. of the lowest indices.
+
+Pure. Exact on every machine with up to 16 free GPUs, and on larger ones whose GPUs are alike;
+elsewhere greedy from every start, mended by exchanges."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from protos.topology import Shape, indices_of
+
+# Steps between PCIe levels: the largest is the way between two sockets.
+PCIE = {"PIX": 9, "PXB": 8, "PHB": 6, "NODE": 4, "SYS": 0}
+EXACT_SETS = 1 << 16  # at most so many halves are joined; 16 unlike GPUs need just that many
+
+
+@lru_cache(maxsize=1 << 16)
+def closest(shape: Shape, free: int, size: int) -> int:
+    """The mask of exactly `size` of the `free` GPUs; 0 where there are not so many."""
+    gpus = tuple(indices_of(free))
+    if size <= 0 or size > len(gpus):
+        return 0
+    if size == len(gpus):
+        return free
+    near = _pairs(shape, gpus)
+    worth = _worth(near, size)
+    classes = _alike(near)
+    left, right = _halves(classes)
+    if _sets(left) * _sets(right) <= EXACT_SETS:
+        chosen = _exact(near, worth, (left, right), size)
+    else:
+        chosen = _greedy(near, worth, size)
+    return sum(1 << gpus[place] for place in chosen)
+
+
+@lru_cache(maxsize=256)
+def _matrix(shape: Shape, count: int) -> tuple[tuple[int, ...], ...]:
+    """How close each pair is, as one number. GPUs the shape does not know are equally far."""
+    island = {gpu: mask for mask in shape.islands for gpu in indices_of(mask)}
+    pairs = count * count
+    scale = (pairs, pairs * max(PCIE.values()) * pairs)  # of a PCIe step, of one NVLink
+    most = max((_nvlinks(word) for row in shape.links for word in row), default=0)
+    together = scale[1] * (most + 1) * pairs
+
+    def pair(a: int, b: int) -> int:
+        known = max(a, b) < shape.count
+        word = shape.links[a][b] if known else ""
+        value = scale[1] * _nvlinks(word) + scale[0] * PCIE.get(word, 0)
+        if max(a, b) < len(shape.numa) and shape.numa[a] == shape.numa[b]:
+            value += 1
+        if a in island and island[a] == island.get(b):
+            value += together
+        return value
+
+    return tuple(
+        tuple(0 if a == b else pair(min(a, b), max(a, b)) for b in range(count))
+        for a in range(count)
+    )
+
+
+def _nvlinks(word: str) -> int:
+    return int(word[2:]) if word.startswith("NV") and word[2:].isdigit() else 0
+
+
+def _pairs(shape: Shape, gpus: tuple[int, ...]) -> list[list[int]]:
+    """The matrix of these GPUs only; from here on a GPU is its place among them."""
+    matrix = _matrix(shape, max(shape.count, gpus[-1] + 1))
+    return [[matrix[a][b] for b in gpus] for a in gpus]
+
+
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """A set's worth is the sum of `pair` x the closeness of its pairs and `alone` of its GPUs:
+    one number, in which no two sets of one size are equal."""
+
+    pair: int
+    alone: tuple[int, ...]
+
+
+def _worth(near: list[list[int]], size: int) -> _Worth:
+    """What stays behind has the pairs of all, less those of every GPU taken, plus those inside
+    the set: among sets equally close it is enough to take GPUs that have little here."""
+    count = len(near)
+    low = 1 << count
+    here = [sum(row) for row in near]
+    return _Worth(
+        pair=low * (size * max(here) + 1),
+        alone=tuple((1 << (count - 1 - gpu)) - low * here[gpu] for gpu in range(count)),
+    )
+
+
+def _alike(near: list[list[int]]) -> list[list[int]]:
+    """Classes of GPUs that can change places without any difference: of a class only the lowest
+    indices need to be tried. On a machine with one NVSwitch fabric and two sockets: two."""
+    classes: list[list[int]] = []
+    for gpu in range(len(near)):
+        for members in classes:
+            other = members[0]
+            if all(
+                near[gpu][k] == near[other][k] for k in range(len(near)) if k not in (gpu, other)
+            ):
+                members.append(gpu)
+                break
+        else:
+            classes.append([gpu])
+    return classes
+
+
+def _sets(classes: list[list[int]]) -> int:
+    return prod(len(members) + 1 for members in classes)
+
+
+def _halves(classes: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Two parts with about equally many sets."""
+    left: list[list[int]] = []
+    right: list[list[int]] = []
+    for members in sorted(classes, key=len, reverse=True):
+        (left if _sets(left) <= _sets(right) else right).append(members)
+    return left, right
+
+
+@dataclass(slots=True)
+class _Half:
+    """The sets that one half of the classes offers. Each but the first is an earlier one
+    (`parent`) and one GPU more (`added`)."""
+
+    members: list[tuple[int, ...]]
+    parent: list[int]
+    added: list[int]
+    inside: list[int]  # the worth of the set by itself
+
+
+def _half(near: list[list[int]], worth: _Worth, classes: list[list[int]], size: int) -> _Half:
+    half = _Half([()], [0], [-1], [0])
+    for members in classes:
+        start = range(len(half.members))  # the sets without any of this class
+        for base in start:
+            parent = base
+            for gpu in members[: size - len(half.members[base])]:
+                taken = half.members[parent]
+                gain = worth.pair * sum(near[gpu][other] for other in taken) + worth.alone[gpu]
+                half.members.append((*taken, gpu))
+                half.parent.append(parent)
+                half.added.append(gpu)
+                half.inside.append(half.inside[parent] + gain)
+                parent = len(half.members) - 1
+    return half
+
+
+def _exact(
+    near: list[list[int]],
+    worth: _Worth,
+    halves: tuple[list[list[int]], list[list[int]]],
+    size: int,
+) -> tuple[int, ...]:
+    """Joins every set of the one half with every set of the other that makes up the size. What
+    two sets are worth to each other is built up GPU by GPU, a whole row at a time."""
+    left = _half(near, worth, halves[0], size)
+    right = _half(near, worth, halves[1], size)
+    by_size: list[list[int]] = [[] for _ in range(size + 1)]
+    for place, taken in enumerate(right.members):
+        by_size[len(taken)].append(place)
+    to_right = {
+        gpu: _to_half(near[gpu], worth.pair, right) for members in halves[0] for gpu in members
+    }
+    rows = [right.inside]  # by set of the left half: the worth of the joined sets
+    best, found = None, (0, 0)
+    for place, taken in enumerate(left.members):
+        if place:
+            row = rows[left.parent[place]]
+            rows.append([a + b for a, b in zip(row, to_right[left.added[place]], strict=True)])
+        row = rows[place]
+        partners = by_size[size - len(taken)]
+        if not partners:
+            continue
+        partner = max(partners, key=row.__getitem__)
+        total = left.inside[place] + row[partner]
+        if best is None or total > best:
+            best, found = total, (place, partner)
+    return left.members[found[0]] + right.members[found[1]]
+
+
+def _to_half(near: list[int], pair: int, half: _Half) -> list[int]:
+    """What one GPU is worth to each set of the other half."""
+    result = [0]
+    for place in range(1, len(half.members)):
+        result.append(result[half.parent[place]] + pair * near[half.added[place]])
+    return result
+
+
+def _greedy(near: list[list[int]], worth: _Worth, size: int) -> tuple[int, ...]:
+    """From each GPU: take the one that adds most until there are enough, then exchange one for
+    another as long as that helps."""
+    best, found = None, frozenset[int]()
+    for start in range(len(near)):
+        chosen = _grow(near, worth, {start}, size)
+        while better := _exchange(near, worth, chosen):
+            chosen = better
+        total = _total(near, worth, chosen)
+        if best is None or total > best:
+            best, found = total, frozenset(chosen)
+    return tuple(sorted(found))
+
+
+def _gain(near: list[list[int]], worth: _Worth, gpu: int, others: Iterable[int]) -> int:
+    return worth.pair * sum(near[gpu][other] for other in others) + worth.alone[gpu]
+
+
+def _grow(near: list[list[int]], worth: _Worth, chosen: set[int], size: int) -> set[int]:
+    while len(chosen) < size:
+        rest = (gpu for gpu in range(len(near)) if gpu not in chosen)
+        chosen = chosen | {max(rest, key=lambda gpu: _gain(near, worth, gpu, chosen))}
+    return chosen
+
+
+def _exchange(near: list[list[int]], worth: _Worth, chosen: set[int]) -> set[int] | None:
+    """The best set that differs in one GPU, where it is better."""
+    best, found = 0, None
+    rest = [gpu for gpu in range(len(near)) if gpu not in chosen]
+    link = [sum(near[gpu][other] for other in chosen) for gpu in range(len(near))]
+    for out in sorted(chosen):
+        loss = worth.pair * link[out] + worth.alone[out]
+        for into in rest:
+            gain = worth.pair * (link[into] - near[into][out]) + worth.alone[into] - loss
+            if gain > best:
+                best, found = gain, (out, into)
+    return (chosen - {found[0]}) | {found[1]} if found else None
+
+
+def _total(near: list[list[int]], worth: _Worth, chosen: set[int]) -> int:
+    pairs = sum(near[a][b] for a in chosen for b in chosen if a < b)
+    return worth.pair * pairs + sum(worth.alone[gpu] for gpu in chosen)

@@ -1,0 +1,98 @@
+"""A node's topology for people and for programs: the matrix as `nvidia-smi topo -m` words it,
+network cards included, and the JSON of `topology -o json`. Pure."""
+
+from protos.topology import NodeTopology, RdmaLimit
+
+AFFINITY = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
+NONE = "N/A"
+LEGEND = """Legend:
+
+  X    = Self
+  SYS  = PCIe and the interconnect between NUMA nodes
+  NODE = PCIe and the interconnect between PCIe host bridges of one NUMA node
+  PHB  = PCIe and one PCIe host bridge (as a rule, the CPU)
+  PXB  = Several PCIe bridges, no host bridge
+  PIX  = At most one PCIe bridge
+  NV#  = A bond of # NVLinks
+"""
+
+
+def words(topology: NodeTopology) -> list[list[str]]:
+    """The header, then a row for each GPU and each HCA; all of the same length."""
+    gpus, hcas = topology.gpus, topology.hcas
+    names = [f"GPU{gpu.index}" for gpu in gpus] + [f"NIC{place}" for place in range(len(hcas))]
+    rows = [["", *names, *AFFINITY]]
+    for place, (name, cells) in enumerate(zip(names, topology.links, strict=True)):
+        columns = ["", "", ""]
+        if place < len(gpus):
+            gpu = gpus[place]
+            numa_id = str(gpu.gpu_numa) if gpu.gpu_numa >= 0 else NONE
+            columns = [gpu.cpu_affinity or NONE, gpu.numa_affinity or NONE, numa_id]
+        rows.append([name, *cells, *columns])
+    return rows
+
+
+def table(topology: NodeTopology) -> str:
+    """Columns are aligned and two spaces apart, so that they can be split again."""
+    rows = words(topology)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    parts = ["\n".join(lines), LEGEND]
+    if topology.hcas:
+        cards = [f"  NIC{place}: {hca.name}" for place, hca in enumerate(topology.hcas)]
+        parts.append("\n".join(["NIC Legend:", "", *cards, ""]))
+    unfit = [f"  GPU{gpu.index}: {gpu.why}" for gpu in topology.gpus if not gpu.healthy]
+    if unfit:
+        parts.append("\n".join(["Not fit for work:", "", *unfit, ""]))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
+    return {
+        "node": node,
+        "gpus": [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "model": gpu.model,
+                "memory_bytes": gpu.memory_bytes,
+                "pci": gpu.pci,
+                "numa": gpu.numa,
+                "healthy": gpu.healthy,
+                "why": gpu.why,
+                "cpu_affinity": gpu.cpu_affinity,
+                "numa_affinity": gpu.numa_affinity,
+                "gpu_numa": gpu.gpu_numa,
+            }
+            for gpu in topology.gpus
+        ],
+        "hcas": [
+            {
+                "name": hca.name,
+                "pci": hca.pci,
+                "numa": hca.numa,
+                "link_layer": hca.link_layer,
+                "rate_gbps": hca.rate_gbps,
+            }
+            for hca in topology.hcas
+        ],
+        "links": [list(row) for row in topology.links],
+        "islands": [list(island) for island in topology.islands],
+        "numa_nodes": [{"id": numa.id, "cpus": numa.cpus} for numa in topology.numa_nodes],
+        "rdma_cgroup": {
+            "available": topology.rdma_cgroup is not None,
+            "devices": {name: _limit(limit) for name, limit in topology.rdma_cgroup or ()},
+        },
+        "driver_version": topology.driver_version,
+    }
+
+
+def _limit(limit: RdmaLimit) -> dict[str, int | str]:
+    """In the words of rdma.max."""
+    return {
+        "hca_handle": limit.hca_handle if limit.hca_handle >= 0 else "max",
+        "hca_object": limit.hca_object if limit.hca_object >= 0 else "max",
+    }

@@ -1,0 +1,33 @@
+"""Topology and grants come back from the wire as they went."""
+
+import pytest
+
+from protos import wire
+from protos.topology import Gpu, Grant, NodeTopology
+from tests.protos.test_matrix import TOPOLOGY
+
+
+def test_a_topology_comes_back_as_it_went() -> None:
+    for topology in (TOPOLOGY, NodeTopology()):
+        assert wire.from_topology(wire.to_topology(topology)) == topology
+
+
+def test_grants_come_back_as_they_went() -> None:
+    grants = (Grant("team", "p", "main", "nvidia.com/gpu", ("GPU-a", "GPU-b")),)
+    assert wire.from_grants(wire.to_grants(grants)) == grants
+
+
+@pytest.mark.parametrize(
+    ("topology", "why"),
+    [
+        (NodeTopology(gpus=(Gpu(1, "a", "A", 1, ""),), links=(("X",),)), "indices"),
+        (NodeTopology(gpus=(Gpu(0, "a", "A", 1, ""),)), "square of 1"),
+        (
+            NodeTopology(gpus=(Gpu(0, "a", "A", 1, ""),), links=(("X",),), islands=((0, 3),)),
+            "an island names",
+        ),
+    ],
+)
+def test_a_message_that_contradicts_itself_is_refused(topology: NodeTopology, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        wire.from_topology(wire.to_topology(topology))
