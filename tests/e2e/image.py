@@ -1,9 +1,8 @@
 """Container images without a container engine: from files on this machine to a tar archive that
 `ctr images import`, `docker load` and `podman load` read.
 
-The Python image is this machine's interpreter, the packages of a virtual environment, the shared
-libraries that either is linked with, and a busybox shell: two layers, the lower of which stays
-the same from one build to the next as long as the environment does."""
+A Python image is this machine's interpreter, the packages of a virtual environment, the shared
+libraries that either is linked with, and a busybox shell; above it, a layer of our own code."""
 
 import hashlib
 import io
@@ -15,7 +14,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 LEFT_OUT = re.compile(
@@ -79,13 +78,13 @@ class Image:
         self.layers: list[bytes] = []
         self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
-    def layer(self, layer: Layer) -> "Image":
-        self.layers.append(layer.tar())
+    def layer(self, archive: bytes) -> "Image":
+        self.layers.append(archive)
         return self
 
     def add(self, source: Path, target: str) -> "Image":
         """A layer that holds one file or folder."""
-        return self.layer(Layer().add(source, target))
+        return self.layer(Layer().add(source, target).tar())
 
     def save(self, path: Path, *, entrypoint: Sequence[str] = (), directory: str = "/") -> None:
         layers = {hashlib.sha256(data).hexdigest(): data for data in self.layers}
@@ -133,7 +132,7 @@ def shell(layer: Layer, busybox_program: Path) -> Layer:
 
 
 def busybox(name: str, program: Path) -> Image:
-    return Image(name).layer(shell(Layer(), program))
+    return Image(name).layer(shell(Layer(), program).tar())
 
 
 ABOUT = (
@@ -143,55 +142,57 @@ ABOUT = (
 )
 
 
-def python(
-    name: str, *, venv: Path, additions: Mapping[str, Path], shell_program: Path, scripts: Layer
-) -> Image:
-    """additions: path in the image to folder of this machine, for the upper layer, which `scripts`
-    is the beginning of."""
+def python_layer(venv: Path, busybox_program: Path) -> tuple[bytes, dict[str, str]]:
+    """An interpreter at /usr/local with the environment's packages and a shell, as an archive,
+    and the variables it needs."""
     interpreter = str(venv / "bin/python")
     told = subprocess.run([interpreter, "-c", ABOUT], capture_output=True, text=True, check=True)
     program, stdlib, packages, version = json.loads(told.stdout)
     library = f"/usr/local/lib/python{version}"
-    image = Image(name)
+    layer = Layer()
     with tempfile.TemporaryDirectory() as staging:
-        lower = Layer()
         for number, (source, target) in enumerate(
             [(stdlib, library), (packages, f"{library}/packages")]
         ):
             copy = Path(staging, str(number))
             shutil.copytree(source, copy, ignore=_left_out)
-            _compile(interpreter, copy, target)
-            lower.add(copy, target)
-        lower.add(Path(program), f"/usr/local/bin/python{version}")
-        lower.links |= {
-            "/usr/local/bin/python3": f"python{version}",
-            "/usr/local/bin/python": "python3",
-        }
+            compile_all(interpreter, copy, target)
+            layer.add(copy, target)
+        layer.add(Path(program), f"/usr/local/bin/python{version}")
+        layer.links["/usr/local/bin/python3"] = f"python{version}"
+        layer.links["/usr/local/bin/python"] = "python3"
         for path in _shared_libraries([Path(program), *Path(staging).rglob("*.so*")]):
             if not path.startswith(staging):
-                lower.add(Path(path), path)  # where the programs that need it look for it
-        shell(lower, shell_program)
-        image.layer(lower)
-        for number, (target, folder) in enumerate(additions.items()):
-            copy = Path(staging, f"addition{number}")
-            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-            _compile(interpreter, copy, target)
-            scripts.add(copy, target)
-        image.layer(scripts)
-    image.env |= {
+                layer.add(Path(path), path)  # where the programs that need it look for it
+        archive = shell(layer, busybox_program).tar()
+    return archive, {
         "PYTHONPATH": f"/app:{library}/packages",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "LANG": "C.UTF-8",
     }
-    return image
+
+
+def app_layer(venv: Path, folders: Iterable[Path], script: str, entry: str) -> bytes:
+    """Packages of ours in /app, and a script that calls module:function."""
+    layer = Layer()
+    module, function = entry.split(":")
+    text = f"#!/usr/local/bin/python3\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+    layer.files[f"/usr/local/bin/{script}"] = (text.encode(), 0o755)
+    with tempfile.TemporaryDirectory() as staging:
+        for folder in folders:
+            copy = Path(staging, folder.name)
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+            compile_all(str(venv / "bin/python"), copy, f"/app/{folder.name}")
+            layer.add(copy, f"/app/{folder.name}")
+        return layer.tar()
 
 
 def _left_out(folder: str, names: Iterable[str]) -> set[str]:
     return {name for name in names if LEFT_OUT.search(f"{folder}/{name}")}
 
 
-def _compile(interpreter: str, folder: Path, target: str) -> None:
+def compile_all(interpreter: str, folder: Path, target: str) -> None:
     """Byte code that does not depend on times: the image's files have none."""
     subprocess.run(
         [
