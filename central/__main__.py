@@ -1,0 +1,8 @@
+"""python -m central is the command lockstep."""
+
+import sys
+
+from central.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The cluster in the words of the desk: what a node looks like, and why a gang waits. Asked of the
+loop, so every answer is of one moment between two turns."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from central.core import phases, predicates
+from central.core.cluster import Cluster, Node
+from central.core.facts import PodSpec
+from central.core.gangs import Gang
+from central.desk import Explanation, Holder, NodeView, PodView
+from protos.names import GPU
+
+Answer = TypeVar("Answer")
+
+
+class Asked(Protocol):
+    def ask(self, question: Callable[[Cluster], Answer]) -> Answer: ...
+
+
+class ClusterBooks:
+    """central.desk.Books over a loop."""
+
+    def __init__(self, loop: Asked, levels: Sequence[str]) -> None:
+        self._loop = loop
+        self._levels = tuple(levels)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return self._levels
+
+    def node_views(self, node: str) -> Sequence[NodeView]:
+        return self._loop.ask(lambda cluster: node_views(cluster, node))
+
+    def explain(self, namespace: str, name: str) -> Explanation | None:
+        return self._loop.ask(lambda cluster: explain(cluster, namespace, name))
+
+
+def node_views(cluster: Cluster, name: str = "") -> list[NodeView]:
+    """Of one node (none: unknown), or of all by name."""
+    names = [name] if name else sorted(cluster.snapshot.row)
+    return [_node_view(cluster, cluster.nodes[n]) for n in names if n in cluster.snapshot.row]
+
+
+def _node_view(cluster: Cluster, node: Node) -> NodeView:
+    snapshot = cluster.snapshot
+    row = snapshot.row[node.name]
+    holders = [
+        Holder(pod.seen.namespace, pod.seen.name, pod.gpus, pod.confirmed)
+        for pod in node.pods.values()
+        if pod.alive and pod.seen.spec.request(GPU)
+    ]
+    allocatable = int(snapshot.allocatable[row, 0])
+    return NodeView(
+        node.name,
+        snapshot.domains.path(row),
+        node.report.topology if node.report else None,
+        tuple(sorted(holders, key=lambda holder: (holder.gpus or 2**64, holder.pod))),
+        allocatable,
+        allocatable - int(snapshot.free[row, 0]),
+        _trouble(node, allocatable),
+    )
+
+
+def _trouble(node: Node, allocatable: int) -> str:
+    troubles = []
+    refusal = predicates.refusal(PodSpec(()), node.seen) if node.seen else ""
+    if refusal:
+        troubles.append(refusal)
+    if node.silent:
+        troubles.append("its agent is silent")
+    elif node.report is None:
+        troubles.append("no agent has reported")
+    elif node.report.topology.healthy_mask().bit_count() != allocatable:
+        healthy = node.report.topology.healthy_mask().bit_count()
+        troubles.append(f"{healthy} healthy GPUs, but the kubelet offers {allocatable}")
+    return "; ".join(troubles)
+
+
+def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
+    """By the name of a PodGroup, of a gang by label, of a single pod, or of any member."""
+    uid = cluster.uids.get((namespace, name), "")
+    pod = cluster.pods.get(uid)
+    gang = cluster.gangs.get((namespace, name, True)) or (cluster.gang_of(pod) if pod else None)
+    if gang is not None:
+        return _explanation(cluster, gang)
+    if pod is None:
+        return None
+    return Explanation(
+        namespace,
+        name,
+        pod.seen.phase,
+        "another scheduler's pod" + (f", on node {pod.node}" if pod.node else ", not yet bound"),
+        (PodView(name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase),),
+    )
+
+
+def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
+    members = sorted(gang.members.values(), key=lambda pod: pod.seen.order)
+    placed = [pod for pod in gang.placed() if pod.alive]
+    return Explanation(
+        gang.namespace,
+        gang.name,
+        phases.phase(gang),
+        phases.sentence(cluster, gang),
+        tuple(
+            PodView(pod.seen.name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase)
+            for pod in members
+        ),
+        gang.minimum,
+        gang.object.queue if gang.object else "default",
+        phases.closeness(cluster, gang) if placed else "",
+    )

@@ -1,0 +1,130 @@
+"""`lockstep central`: builds the centre from its parts and runs it. The only place that knows all of
+them."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from central import serving, tls
+from central.books import ClusterBooks
+from central.core.cluster import Cluster
+from central.desk import Desk
+from central.intake import Intake
+from central.intents import Intents
+from central.kube import certificates, watch
+from central.kube.client import Client, Refused, Unreachable, connect
+from central.kube.effects import Effects
+from central.kube.objects import Reader
+from central.kube.review import Reviewer
+from central.loop import Loop
+from central.settings import Settings
+from protos.names import GPU
+
+log = logging.getLogger(__name__)
+
+RETRY_S = (0.5, 10.0)  # first, longest
+
+
+def run(settings: Settings) -> int:
+    """Until SIGTERM or SIGINT. Raises client.Unusable, serving.Unusable or tls.Unreadable, each
+    with a sentence for the user."""
+    stopping = threading.Event()
+    client = connect(settings.kubeconfig)
+    cluster = Cluster(settings.topology_levels)
+    with ExitStack() as stack:
+        stack.callback(client.close)
+        ready = _Ready(cluster, settings.agents_wait_s)
+        loop = Loop(cluster, ready=ready)
+        _on_signals(stopping, loop.stop)
+        credentials = _credentials(settings, client, stopping)
+        if credentials is None:
+            return 0
+        reviewer = Reviewer(client, settings.namespace)
+        intents = Intents()
+        intake = Intake(loop.put, reviewer.agent, intents, settings.silent_after_s)
+        loop.listen(intake.silent)
+        desk = Desk(ClusterBooks(loop, settings.topology_levels), reviewer.user)
+        server = serving.serve(settings.listen, credentials, [intake.add_to, desk.add_to])
+        stack.callback(server.stop)
+        log.info(
+            "agents and users are served on port %d; the API is %s", server.port, client.server
+        )
+        reader = Reader(settings.scheduler_names, settings.topology_levels)
+        watches = watch.start(watch.kinds(reader), client, loop.put)
+        stack.callback(watches.stop)
+        ready.listed = lambda: watches.wait_synced(0.0)
+        effects = Effects(client, loop.put, intents, settings.workers)
+        stack.callback(effects.stop)
+        loop.run(effects, intents)
+        log.info("stopping: what runs keeps running")
+    return 0
+
+
+class _Ready:
+    """Decide only what has been seen: every kind is listed, and the agents have had time to speak."""
+
+    def __init__(self, cluster: Cluster, agents_wait_s: float) -> None:
+        self.listed: Callable[[], bool] = lambda: False
+        self._cluster = cluster
+        self._wait_s = agents_wait_s
+        self._listed_at: float | None = None
+
+    def __call__(self) -> bool:
+        if not self.listed():
+            return False
+        now = time.monotonic()
+        if self._listed_at is None:
+            self._listed_at = now
+        return now - self._listed_at >= self._wait_s or all(
+            node.report is not None
+            for node in self._cluster.nodes.values()
+            if node.seen is not None and node.seen.allocatable.get(GPU)
+        )
+
+
+def _credentials(
+    settings: Settings, client: Client, stopping: threading.Event
+) -> tls.Credentials | None:
+    """From files, or from the cluster however long that takes; None: stopped meanwhile."""
+    now = datetime.now(UTC)
+    delay, longest = RETRY_S
+    credentials: tls.Credentials | None = None
+    while credentials is None:
+        try:
+            if settings.tls_dir is not None:
+                credentials = tls.from_files(Path(settings.tls_dir), settings.namespace, now)
+            else:
+                credentials = certificates.from_cluster(client, settings.namespace, now)
+        except (Unreachable, Refused) as error:
+            log.warning("no certificate yet, trying again: %s", error)
+            if stopping.wait(delay):
+                return None
+            delay = min(longest, 2 * delay)
+    if settings.ca_out is not None:
+        _write(Path(settings.ca_out), credentials.ca)
+    return credentials
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all: somebody may be reading it."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    except OSError as error:
+        raise tls.Unreadable(f"--ca-out {path}: {error.strerror}") from error
+
+
+def _on_signals(stopping: threading.Event, stop: Callable[[], None]) -> None:
+    def handle(*_: object) -> None:
+        stopping.set()
+        stop()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)

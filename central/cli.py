@@ -1,0 +1,119 @@
+"""The command `lockstep` (and `kubectl lockstep`): reads what was typed, calls what does it, prints.
+What goes wrong for a reason that the user can mend is one sentence and exit code 2."""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from central import asking, settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us has gone; nothing to say, and nobody to say it to
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lockstep",
+        description="Gangs of GPU pods on Kubernetes: all start, close together, or none does.",
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    central = commands.add_parser("central", help="run the scheduler")
+    settings.add_flags(central)
+    central.set_defaults(run=_central)
+
+    demo = commands.add_parser("demo", help="a cluster in a box: eight nodes, three workloads")
+    demo.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
+    demo.add_argument("--port", type=int, default=0, help="of the API (default: any free one)")
+    demo.set_defaults(run=_demo)
+
+    topology = commands.add_parser("topology", help="what the nodes look like, and who holds what")
+    topology.add_argument("node", nargs="?", default="", metavar="NODE", help="only this one")
+    topology.set_defaults(run=_topology)
+
+    explain = commands.add_parser("explain", help="why a gang waits, or where it went")
+    explain.add_argument("name", metavar="[NAMESPACE/]NAME", help="of a PodGroup, gang or pod")
+    explain.add_argument("-n", "--namespace", default="default")
+    explain.set_defaults(run=_explain)
+
+    for asks in (topology, explain):
+        asking.add_flags(asks)
+        asks.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    return parser
+
+
+def _central(args: argparse.Namespace) -> int:
+    from central import centre, serving, tls
+    from central.kube.client import Unusable
+
+    chosen = settings.settings(args)
+    logging.basicConfig(
+        level=chosen.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        return centre.run(chosen)
+    except (Unusable, serving.Unusable, tls.Unreadable) as error:
+        return _fail(error)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from central.standalone import demo
+
+    return demo.run(keep=args.keep, port=args.port)
+
+
+def _topology(args: argparse.Namespace) -> int:
+    from central import showing
+
+    try:
+        reply = asking.topology(asking.door(args), args.node)
+    except asking.CannotAsk as error:
+        return _fail(error)
+    if args.output == "json":
+        print(json.dumps(showing.topology_json(reply, one=bool(args.node)), indent=1))
+    else:
+        print(showing.topology_table(reply), end="")
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from central import showing
+
+    namespace, _, name = args.name.rpartition("/")
+    try:
+        reply = asking.explain(asking.door(args), namespace or args.namespace, name)
+    except asking.CannotAsk as error:
+        return _fail(error)
+    if not reply.found:
+        return _fail(f"no gang or pod {namespace or args.namespace}/{name}")
+    if args.output == "json":
+        print(json.dumps(showing.explanation_json(reply), indent=1))
+    else:
+        print(showing.explanation_table(reply), end="")
+    return 0
+
+
+def _fail(why: object) -> int:
+    print(f"lockstep: {why}", file=sys.stderr)
+    return 2
+
+
+def _version() -> str:
+    try:
+        return f"lockstep {metadata.version('lockstep')}"
+    except metadata.PackageNotFoundError:
+        return "lockstep, not installed"

@@ -1,0 +1,154 @@
+"""The one owner of the cluster: inbox -> turn -> effects. Everything else only drops facts into the
+inbox, or asks a question that is answered between two turns."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from central.core import cycle
+from central.core.cluster import Cluster
+from central.core.decisions import Bind, Decision, Evict
+from central.core.facts import Fact
+from protos.topology import Grant
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5  # a turn comes at least this often: retries and grace periods end without a fact
+BATCH = 20_000  # facts of one turn, so that a first listing does not hold up questions
+
+
+class Effects(Protocol):
+    def submit(self, decisions: Iterable[Decision]) -> None: ...
+
+
+class Intents(Protocol):
+    def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None: ...
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class _Question:
+    ask: Callable[[Cluster], Any]
+    answer: "Future[Any]"
+
+
+class Loop:
+    """ready: whether everything has been listed; until then facts are believed and nothing is
+    decided."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        ready: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._ready = ready
+        self._listeners: list[Callable[[float], Iterable[Fact]]] = []
+        self._clock = clock
+        self._inbox: SimpleQueue[Fact | _Question | None] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._turns = 0
+
+    def listen(self, listener: Callable[[float], Iterable[Fact]]) -> None:
+        """Asked for facts by the clock at every turn, such as agents that have fallen silent."""
+        self._listeners.append(listener)
+
+    def put(self, fact: Fact) -> None:
+        """From any thread."""
+        self._inbox.put(fact)
+
+    def ask(self, question: Callable[[Cluster], Answer], timeout_s: float = 10.0) -> Answer:
+        """From any other thread: the answer as of between two turns. Raises TimeoutError."""
+        answer: Future[Answer] = Future()
+        self._inbox.put(_Question(question, answer))
+        return answer.result(timeout_s)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._inbox.put(None)
+
+    def run(self, effects: Effects, intents: Intents) -> None:
+        """Until stop(). An exception is a fault of this program and ends it: nothing is stored
+        that a restart would not learn again."""
+        decided = False
+        while not self._stopping.is_set():
+            facts, questions = self._drain()
+            if not decided and self._ready():
+                decided = True
+                log.info("all is listed: %d nodes, %d pods", *self._sizes())
+            began = time.perf_counter()
+            now = self._clock()
+            for listener in self._listeners:
+                facts += listener(now)
+            if decided:
+                decisions = cycle.turn(self._cluster, facts, now)
+                self._act(decisions, effects, intents)
+                self._speak(len(facts), decisions, time.perf_counter() - began)
+            else:
+                for fact in facts:
+                    self._cluster.apply(fact)
+            for question in questions:
+                _answer(question, self._cluster)
+
+    def _drain(self) -> tuple[list[Fact], list[_Question]]:
+        facts: list[Fact] = []
+        questions: list[_Question] = []
+        try:
+            item = self._inbox.get(timeout=TICK_S)
+            while True:
+                if isinstance(item, _Question):
+                    questions.append(item)
+                elif item is not None:
+                    facts.append(item)
+                if len(facts) >= BATCH:
+                    break
+                item = self._inbox.get_nowait()
+        except Empty:
+            pass
+        return facts, questions
+
+    def _act(self, decisions: Sequence[Decision], effects: Effects, intents: Intents) -> None:
+        """Agents are told before the pods are bound: the kubelet asks soon after."""
+        cluster = self._cluster
+        if cluster.replanned:
+            intents.publish({name: cluster.intents(name) for name in cluster.replanned})
+            cluster.replanned.clear()
+        if decisions:
+            effects.submit(decisions)
+
+    def _speak(self, facts: int, decisions: Sequence[Decision], seconds: float) -> None:
+        self._turns += 1
+        binds = [decision for decision in decisions if isinstance(decision, Bind)]
+        evictions = sum(isinstance(decision, Evict) for decision in decisions)
+        level = logging.INFO if binds or evictions else logging.DEBUG
+        if log.isEnabledFor(level):
+            log.log(
+                level,
+                "turn %d: %d facts, %d pods bound on %d nodes, %d evicted, %d gangs wait, %.1f ms",
+                self._turns,
+                facts,
+                len(binds),
+                len({bind.node for bind in binds}),
+                evictions,
+                len(self._cluster.waiting),
+                seconds * 1000,
+            )
+
+    def _sizes(self) -> tuple[int, int]:
+        return len(self._cluster.snapshot.row), len(self._cluster.pods)
+
+
+def _answer(question: _Question, cluster: Cluster) -> None:
+    try:
+        question.answer.set_result(question.ask(cluster))
+    except Exception as error:  # noqa: BLE001  a question must not end the loop; the asker gets the error
+        question.answer.set_exception(error)

@@ -1,0 +1,125 @@
+"""Every knob of the centre: one frozen value, one block of flags. The environment only changes a
+flag's default."""
+
+import argparse
+import os
+from dataclasses import dataclass
+
+from protos.names import BLOCK, NAMESPACE, RACK, SCHEDULER, ZONE
+
+LEVELS = (ZONE, BLOCK, RACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    listen: str = "0.0.0.0:9443"
+    kubeconfig: str | None = None
+    namespace: str = NAMESPACE
+    tls_dir: str | None = None
+    ca_out: str | None = None
+    topology_levels: tuple[str, ...] = LEVELS
+    scheduler_names: tuple[str, ...] = (SCHEDULER, "volcano")
+    workers: int = 32
+    silent_after_s: float = 30.0
+    agents_wait_s: float = 5.0
+    log_level: str = "info"
+
+
+def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
+    """What decides where a gang goes."""
+    parser.add_argument(
+        "--topology-levels",
+        type=names,
+        default=LEVELS,
+        metavar="KEY,...",
+        help=f"node label keys of the network tree, widest first (default {','.join(LEVELS)})",
+    )
+    parser.add_argument(
+        "--scheduler-names",
+        type=names,
+        default=(SCHEDULER, "volcano"),
+        metavar="NAME,...",
+        help=f"pods with one of these schedulerNames are ours (default {SCHEDULER},volcano)",
+    )
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", default="0.0.0.0:9443", metavar="HOST:PORT", help="for agents and users, gRPC"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="how to reach the API server (default: the pod's ServiceAccount, else KUBECONFIG)",
+    )
+    parser.add_argument(
+        "--namespace",
+        default=os.environ.get("POD_NAMESPACE") or NAMESPACE,
+        help="where the agents run and the certificate is kept (POD_NAMESPACE; default %(default)s)",
+    )
+    parser.add_argument(
+        "--tls-dir",
+        metavar="DIR",
+        help="keep CA and certificate here, not in a Secret and a ConfigMap",
+    )
+    parser.add_argument("--ca-out", metavar="FILE", help="also write the CA's certificate here")
+    add_scheduling_flags(parser)
+    parser.add_argument(
+        "--workers", type=whole, default=32, metavar="N", help="API calls in flight (default 32)"
+    )
+    parser.add_argument(
+        "--silent-after",
+        type=seconds,
+        default=30.0,
+        metavar="S",
+        help="seconds without a word after which an agent counts as silent (default 30)",
+    )
+    parser.add_argument(
+        "--agents-wait",
+        type=seconds,
+        default=5.0,
+        metavar="S",
+        help="after a start, wait this long at most for agents before deciding (default 5)",
+    )
+    parser.add_argument(
+        "--log-level", default="info", choices=("debug", "info", "warning", "error")
+    )
+
+
+def settings(args: argparse.Namespace) -> Settings:
+    return Settings(
+        listen=args.listen,
+        kubeconfig=args.kubeconfig,
+        namespace=args.namespace,
+        tls_dir=args.tls_dir,
+        ca_out=args.ca_out,
+        topology_levels=args.topology_levels,
+        scheduler_names=args.scheduler_names,
+        workers=args.workers,
+        silent_after_s=args.silent_after,
+        agents_wait_s=args.agents_wait,
+        log_level=args.log_level,
+    )
+
+
+def names(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if len(set(found)) != len(found):
+        raise argparse.ArgumentTypeError(f"{text}: a name stands twice")
+    return found
+
+
+def whole(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return value

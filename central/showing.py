@@ -1,0 +1,116 @@
+"""The desk's answers for people (tables) and for programs (JSON)."""
+
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from protos import matrix, wire
+from protos.stubs import fleet_pb2 as pb
+
+
+def topology_table(reply: pb.TopologyReply) -> str:
+    """One line per node; a single node with its matrix."""
+    text = _rendered(_nodes(reply))
+    if len(reply.nodes) == 1 and reply.nodes[0].HasField("topology"):
+        text += "\n" + matrix.table(wire.from_topology(reply.nodes[0].topology))
+    return text
+
+
+def topology_json(reply: pb.TopologyReply, one: bool) -> Any:
+    nodes = [_node_json(node, list(reply.levels)) for node in reply.nodes]
+    return nodes[0] if one else nodes
+
+
+def explanation_table(reply: pb.ExplainReply) -> str:
+    head = f"{reply.namespace}/{reply.name}: {reply.phase}\n{reply.reason}\n"
+    if not reply.pods:
+        return head
+    table = _table("POD", "PHASE", "NODE", "GPUS")
+    for pod in reply.pods:
+        table.add_row(pod.name, pod.phase, pod.node or "-", _gpus(list(pod.gpus), pod.confirmed))
+    return head + "\n" + _rendered(table)
+
+
+def explanation_json(reply: pb.ExplainReply) -> Any:
+    return {
+        "namespace": reply.namespace,
+        "name": reply.name,
+        "phase": reply.phase,
+        "reason": reply.reason,
+        "min_member": reply.min_member,
+        "queue": reply.queue,
+        "closest": reply.closest,
+        "pods": [
+            {
+                "name": pod.name,
+                "phase": pod.phase,
+                "node": pod.node,
+                "gpus": list(pod.gpus),
+                "confirmed": pod.confirmed,
+            }
+            for pod in reply.pods
+        ],
+    }
+
+
+def _nodes(reply: pb.TopologyReply) -> Table:
+    levels = [level.rpartition("/")[2].upper() for level in reply.levels]
+    used = [i for i in range(len(levels)) if any(node.domains[i] for node in reply.nodes)]
+    table = _table("NODE", *(levels[i] for i in used), "GPUS", "USED", "MODEL", "TROUBLE")
+    for node in reply.nodes:
+        models = sorted({gpu.model for gpu in node.topology.gpus})
+        table.add_row(
+            node.name,
+            *(node.domains[i] or "-" for i in used),
+            str(node.gpus_allocatable),
+            str(node.gpus_used),
+            ", ".join(models) or "-",
+            node.trouble or "-",
+        )
+    return table
+
+
+def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
+    shown = matrix.to_json(node.name, wire.from_topology(node.topology))
+    if not node.HasField("topology"):
+        shown = {"node": node.name}
+    return {
+        **shown,
+        "domains": dict(zip(levels, node.domains, strict=True)),
+        "gpus_allocatable": node.gpus_allocatable,
+        "gpus_used": node.gpus_used,
+        "holders": [
+            {
+                "namespace": holder.namespace,
+                "pod": holder.pod,
+                "gpus": list(holder.gpus),
+                "confirmed": holder.confirmed,
+            }
+            for holder in node.holders
+        ],
+        "trouble": node.trouble,
+    }
+
+
+def _gpus(indices: list[int], confirmed: bool) -> str:
+    if not indices:
+        return "-"
+    return ",".join(map(str, indices)) + ("" if confirmed else " (planned)")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _rendered(table: Table) -> str:
+    """Plain text as wide as the terminal, wider where there is none: programs don't wrap."""
+    out = StringIO()
+    probe = Console()
+    width = probe.width if probe.is_terminal else 200
+    Console(file=out, width=width, no_color=not probe.is_terminal).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
