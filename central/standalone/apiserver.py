@@ -1,0 +1,200 @@
+"""A Kubernetes API in memory, over HTTP on the loopback: the part that Lockstep, kubectl and the
+Kubernetes clients use. In a thread of its own, with a loop of its own:
+
+    with StandaloneApi() as api:
+        print(api.url)
+"""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import orjson
+from aiohttp import web
+
+from central.standalone import calls, discovery, errors, watching
+from central.standalone.resources import Key
+from central.standalone.service import Service
+
+HEALTH = ("/healthz", "/readyz", "/livez")
+
+
+class StandaloneApi:
+    """port 0: any free one. history: how many events per resource a watch can go back.
+    OSError from start() where the port is taken."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        history: int = 10_000,
+        bookmark_s: float = 10.0,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._bookmark_s = bookmark_s
+        self._bell = watching.Bell()
+        self._service = Service(history=history, noticed=self._ring)
+        self._thread = threading.Thread(target=self._run, name="standalone-api", daemon=True)
+        self._ready = threading.Event()
+        self._failed: OSError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self._port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+        if self._failed is not None:
+            self._thread.join()
+            raise self._failed
+
+    def stop(self) -> None:
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def forget_history(self, group: str, plural: str) -> None:
+        """Every watch of this resource gets 410 Gone and must list again."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._forget, (group, plural))
+
+    def kubeconfig(self, token: str = "") -> str:
+        """Text of a kubeconfig for this server (JSON, which is YAML)."""
+        name = "lockstep-standalone"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": {"token": token} if token else {}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+        return json.dumps(config, indent=1) + "\n"
+
+    def write_kubeconfig(self, path: Path, token: str = "") -> Path:
+        path.write_text(self.kubeconfig(token))
+        path.chmod(0o600)
+        return path
+
+    # --- in the server's thread
+
+    def _ring(self, key: Key) -> None:
+        self._bell.ring(key)
+
+    def _forget(self, key: Key) -> None:
+        # The version counter moves on, so that even the newest version seen is too old.
+        self._service.store.version += 1
+        shelf = self._service.store.shelf(self._service.registry.by_key(key))
+        shelf.forget()
+        shelf.oldest = self._service.store.version
+        shelf.dropped += 1
+        self._bell.ring(key)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            self._failed = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = web.Server(self._handle, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._host, self._port, backlog=1024)
+            await site.start()
+            self._port = runner.addresses[0][1]
+            self._ready.set()
+            await self._stop.wait()
+            self._bell.close()
+        finally:
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._answer(request)
+        except errors.Refused as refused:
+            return _json(refused.code, orjson.dumps(refused.status()))
+        except web.HTTPRequestEntityTooLarge:
+            large = errors.Refused(413, "RequestEntityTooLarge", "the body is too large")
+            return _json(413, orjson.dumps(large.status()))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            # A body of another form than its kind has: not worth a check per field.
+            message = f"the request is not well formed: {type(error).__name__}: {error}"
+            return _json(400, orjson.dumps(errors.bad_request(message).status()))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, method = request.path, request.method
+        body = await request.read() if request.body_exists else b""
+        if method == "GET" and (simple := self._about(path)) is not None:
+            return simple
+        if method == "POST" and (review := self._review(path)):
+            return _json(*self._service.review(review, orjson.loads(body)))
+        resource, namespace, name, subresource = calls.target(self._service.registry, path)
+        call = calls.Call(
+            method=method,
+            resource=resource,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+            query=request.query,
+            accept=request.headers.get("Accept", ""),
+            content_type=request.headers.get("Content-Type", ""),
+            body=body,
+        )
+        if method == "GET" and call.flag("watch") and not name:
+            watch = watching.watch(self._service, self._bell, request, call, self._bookmark_s)
+            try:
+                return await watch
+            except ConnectionError:  # the client has gone
+                return web.StreamResponse()
+        return _json(*self._service.answer(call))
+
+    def _about(self, path: str) -> web.Response | None:
+        if path in HEALTH:
+            return web.Response(text="ok")
+        if path == "/version":
+            return _json(200, orjson.dumps(discovery.VERSION))
+        if path == "/openapi/v2":
+            # An empty document, in protobuf as kubectl asks for it: it then validates nothing itself.
+            return web.Response(body=b"", content_type="application/octet-stream")
+        steps = path.strip("/").split("/")
+        if steps[0] in ("api", "apis") and len(steps) < 4:
+            document = discovery.document(steps, self._service.registry)
+            if document is not None:
+                return _json(200, orjson.dumps(document))
+        return None
+
+    @staticmethod
+    def _review(path: str) -> str:
+        for group, version, plural, _ in discovery.REVIEWS:
+            if path == f"/apis/{group}/{version}/{plural}":
+                return plural
+        return ""
+
+
+def _json(code: int, body: bytes) -> web.Response:
+    return web.Response(body=body, status=code, content_type="application/json")

@@ -1,0 +1,71 @@
+"""Refusals of the API server, as the Status objects that Kubernetes clients expect. Pure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """A request that is answered with an error; raised anywhere below the HTTP handler."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details or {}
+
+    def status(self) -> Json:
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": self.details,
+            "code": self.code,
+        }
+
+
+def not_found(plural: str, group: str, name: str) -> Refused:
+    what = f"{plural}.{group}" if group else plural
+    details = {"name": name, "group": group, "kind": plural}
+    return Refused(404, "NotFound", f'{what} "{name}" not found', details)
+
+
+def no_such_path() -> Refused:
+    return Refused(404, "NotFound", "the server could not find the requested resource")
+
+
+def exists(plural: str, group: str, name: str) -> Refused:
+    what = f"{plural}.{group}" if group else plural
+    details = {"name": name, "group": group, "kind": plural}
+    return Refused(409, "AlreadyExists", f'{what} "{name}" already exists', details)
+
+
+def conflict(plural: str, group: str, name: str, why: str) -> Refused:
+    what = f"{plural}.{group}" if group else plural
+    details = {"name": name, "group": group, "kind": plural}
+    message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
+    return Refused(409, "Conflict", message, details)
+
+
+def gone(message: str) -> Refused:
+    return Refused(410, "Expired", message)
+
+
+def bad_request(message: str) -> Refused:
+    return Refused(400, "BadRequest", message)
+
+
+def invalid(kind: str, group: str, name: str, causes: Iterable[tuple[str, str]]) -> Refused:
+    """causes: (field, what is wrong with it)."""
+    told = [
+        {"reason": "FieldValueInvalid", "field": field, "message": why} for field, why in causes
+    ]
+    listed = ", ".join(f"{cause['field']}: {cause['message']}" for cause in told)
+    what = f"{kind}.{group}" if group else kind
+    details = {"name": name, "group": group, "kind": kind, "causes": told}
+    return Refused(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)

@@ -1,0 +1,199 @@
+"""The kinds that the standalone API serves, as a table, and the registry that definitions made at
+run time (CustomResourceDefinition) join. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from central.standalone.errors import Json, invalid
+
+Key = tuple[str, str]  # group, plural
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One printed column of kubectl get, as a definition's additionalPrinterColumns has it."""
+
+    name: str
+    type: str
+    path: str  # .spec.minMember
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ("status",)
+    columns: tuple[Column, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    custom: bool = False  # defined by a CustomResourceDefinition
+    fields: tuple[str, ...] = ()  # what field selectors may ask for besides name and namespace
+
+    @property
+    def key(self) -> Key:
+        return (self.group, self.plural)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+_POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_EVENT_FIELDS = (
+    *(
+        f"involvedObject.{name}"
+        for name in (
+            "kind",
+            "namespace",
+            "name",
+            "uid",
+            "apiVersion",
+            "resourceVersion",
+            "fieldPath",
+        )
+    ),
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
+_PODGROUP_COLUMNS = (
+    Column("Status", "string", ".status.phase"),
+    Column("MinMember", "integer", ".spec.minMember"),
+    Column("Running", "integer", ".status.running"),
+    Column("Age", "date", ".metadata.creationTimestamp"),
+    Column("Queue", "string", ".spec.queue", wide=True),
+)
+_STATUS_COLUMNS = (
+    Column("Status", "string", ".status.state.phase"),
+    Column("Age", "date", ".metadata.creationTimestamp"),
+)
+_VOLCANO = "scheduling.volcano.sh"
+POD_SUBRESOURCES = ("status", "binding", "eviction")
+
+BUILT_IN = (
+    Resource("", "v1", "pods", "Pod", True, ("po",), POD_SUBRESOURCES, fields=_POD_FIELDS),
+    Resource("", "v1", "nodes", "Node", False, ("no",), fields=("spec.unschedulable",)),
+    Resource("", "v1", "namespaces", "Namespace", False, ("ns",), fields=("status.phase",)),
+    Resource("", "v1", "events", "Event", True, ("ev",), (), fields=_EVENT_FIELDS),
+    Resource("", "v1", "configmaps", "ConfigMap", True, ("cm",), ()),
+    Resource("", "v1", "secrets", "Secret", True, (), (), fields=("type",)),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), ("token",)),
+    Resource("", "v1", "services", "Service", True, ("svc",)),
+    Resource("", "v1", "endpoints", "Endpoints", True, ("ep",), ()),
+    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), ()),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease", True, (), ()),
+    Resource("batch", "v1", "jobs", "Job", fields=("status.successful",)),
+    Resource(
+        "apiextensions.k8s.io",
+        "v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        False,
+        ("crd", "crds"),
+    ),
+    Resource(
+        _VOLCANO,
+        "v1beta1",
+        "podgroups",
+        "PodGroup",
+        short=("pg", "podgroup-v1beta1"),
+        columns=_PODGROUP_COLUMNS,
+        custom=True,
+    ),
+    Resource(_VOLCANO, "v1beta1", "queues", "Queue", False, ("q",), custom=True),
+    Resource(
+        "batch.volcano.sh",
+        "v1alpha1",
+        "jobs",
+        "Job",
+        short=("vcjob", "vj"),
+        columns=_STATUS_COLUMNS,
+        custom=True,
+    ),
+)
+
+
+class Registry:
+    """What is served now: by group, version and plural."""
+
+    def __init__(self) -> None:
+        self._served = {(r.group, r.version, r.plural): r for r in BUILT_IN}
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._served.values())
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._served.get((group, version, plural))
+
+    def by_key(self, key: Key) -> Resource:
+        return next(r for r in self._served.values() if r.key == key)
+
+    def define(self, definition: Json) -> Resource:
+        """Serves a definition's stored version in place of what the name meant before."""
+        resource = defined(definition)
+        self.forget(definition, restore=False)
+        self._served[(resource.group, resource.version, resource.plural)] = resource
+        return resource
+
+    def forget(self, definition: Json, *, restore: bool = True) -> None:
+        spec = definition["spec"]
+        key = (spec["group"], spec["names"]["plural"])
+        self._served = {at: r for at, r in self._served.items() if r.key != key}
+        if restore:
+            self._served |= {(r.group, r.version, r.plural): r for r in BUILT_IN if r.key == key}
+
+
+def defined(definition: Json) -> Resource:
+    """The resource that a CustomResourceDefinition describes (its stored version only)."""
+    name = definition.get("metadata", {}).get("name", "")
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    versions = [v for v in spec.get("versions") or [] if v.get("storage") and v.get("served", True)]
+    wrong = [
+        (field, "Required value")
+        for field, value in (
+            ("spec.group", spec.get("group")),
+            ("spec.names.plural", names.get("plural")),
+            ("spec.names.kind", names.get("kind")),
+            ("spec.scope", spec.get("scope")),
+            ("spec.versions", versions),
+        )
+        if not value
+    ]
+    if not wrong and name != f"{names['plural']}.{spec['group']}":
+        wrong = [("metadata.name", "must be spec.names.plural + '.' + spec.group")]
+    if wrong:
+        raise invalid("CustomResourceDefinition", "apiextensions.k8s.io", name, wrong)
+    version = versions[0]
+    columns = tuple(
+        Column(c["name"], c.get("type", "string"), c["jsonPath"], c.get("priority", 0) > 0)
+        for c in version.get("additionalPrinterColumns") or []
+    )
+    return Resource(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        short=tuple(names.get("shortNames") or ()),
+        subresources=tuple(version.get("subresources") or ()),
+        columns=columns,
+        schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+        custom=True,
+    )
