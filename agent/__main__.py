@@ -1,0 +1,55 @@
+"""lockstep-agent run | topology | capture."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from agent import commands
+from agent.machine import Unusable
+from agent.settings import Settings, parser, settings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parser().parse_args(arguments)
+    try:
+        if given.command == "topology":
+            return commands.topology(given)
+        if given.command == "capture":
+            return commands.capture(given)
+        return run(settings(given))
+    except Unusable as error:
+        print(f"lockstep-agent: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # ... | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def run(chosen: Settings) -> int:
+    from agent.service import Agent  # gRPC: the other commands start without it
+
+    logging.basicConfig(
+        level=chosen.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    logging.getLogger(__name__).info("%s", chosen)
+    agent = Agent(chosen)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.interrupt())
+    agent.start()
+    agent.wait()
+    agent.stop()
+    logging.getLogger(__name__).info("stopped")
+    if any(not thread.daemon for thread in threading.enumerate()[1:]):
+        # A worker that still waits for an answer must not hold up the end of the pod.
+        logging.shutdown()
+        os._exit(0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

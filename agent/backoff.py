@@ -1,0 +1,39 @@
+"""Patience with a world that may heal: longer and longer pauses with jitter, and one log line per
+change of state, not per attempt."""
+
+import logging
+import random
+
+
+class Backoff:
+    def __init__(self, first_s: float = 0.25, most_s: float = 5.0) -> None:
+        self.first_s, self.most_s = first_s, most_s
+        self._next_s = first_s
+
+    def pause_s(self) -> float:
+        """Between half and all of a span that doubles with each call."""
+        span = self._next_s
+        self._next_s = min(self.most_s, span * 2)
+        return span * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self._next_s = self.first_s
+
+
+class Voice:
+    """Says a sentence when it is another than the last one."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said = ""
+
+    def good(self, sentence: str) -> None:
+        self._say(logging.INFO, sentence)
+
+    def bad(self, sentence: str) -> None:
+        self._say(logging.WARNING, sentence)
+
+    def _say(self, level: int, sentence: str) -> None:
+        if sentence != self._said:
+            self._said = sentence
+            self._log.log(level, "%s", sentence)

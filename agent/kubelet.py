@@ -1,0 +1,145 @@
+"""Serves the plugin's socket, registers with the kubelet, and starts anew when the kubelet does: a
+starting kubelet empties the directory of sockets and forgets who was registered."""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+
+from agent.backoff import Backoff, Voice
+from agent.node import Node
+from agent.plugin import OPTIONS, Plugin
+from agent.sockets import CHANNEL, PATH_BYTES, details
+from protos.names import GPU
+from protos.stubs import deviceplugin_pb2 as pb
+from protos.stubs import deviceplugin_pb2_grpc as rpc
+
+log = logging.getLogger(__name__)
+
+VERSION = "v1beta1"
+ENDPOINT = "lockstep-gpu.sock"
+LOOK_EVERY_S = 0.25
+REGISTER_S = 15.0  # a newer kubelet dials us, for up to 10 s, before it answers
+DEAF_S = 10.0  # without a ListAndWatch for so long: the kubelet has dropped us
+THREADS = 32  # a container that starts may wait in PreStartContainer; nobody waits for a thread
+
+Identity = tuple[int, int, int] | None
+
+
+class Trouble(Exception):
+    """Can't serve the kubelet now; the message is a sentence. It may heal."""
+
+
+class Kubelet:
+    def __init__(self, directory: Path, node: Node, plugin: Plugin) -> None:
+        self.plugins = directory / "device-plugins"
+        self.socket = self.plugins / "kubelet.sock"
+        self.own = self.plugins / ENDPOINT
+        self._node, self._plugin = node, plugin
+        self._voice = Voice(log)
+
+    def run(self, stop: threading.Event) -> None:
+        backoff = Backoff()
+        while not stop.is_set():
+            # A resource that no GPU stands behind would only confuse: first there must be one.
+            if not self._node.has_seen_gpus:
+                self._node.wait(lambda state: bool(state.topology.gpus) or stop.is_set(), 60)
+                continue
+            try:
+                if self._serve_once(stop):
+                    backoff.reset()
+            except Trouble as trouble:
+                self._voice.bad(f"not serving the kubelet: {trouble}")
+                stop.wait(backoff.pause_s())
+
+    def _serve_once(self, stop: threading.Event) -> bool:
+        """Until the kubelet restarts, or our socket goes, or stop; True then."""
+        self._check_directory()
+        with contextlib.suppress(FileNotFoundError):
+            self.own.unlink()
+        workers = ThreadPoolExecutor(THREADS, thread_name_prefix="plugin")
+        server = grpc.server(workers)
+        rpc.add_DevicePluginServicer_to_server(self._plugin, server)
+        try:
+            try:
+                server.add_insecure_port(f"unix:{self.own}")
+            except RuntimeError as error:
+                raise Trouble(f"can't listen at {self.own}: {error}") from None
+            server.start()
+            ours, kubelet = identity(self.own), identity(self.socket)
+            self._register()
+            self._voice.good(f"registered {GPU} with the kubelet at {self.socket}")
+            self._watch(stop, ours, kubelet)
+            return True
+        finally:
+            self._plugin.closing.set()
+            self._node.wake()
+            server.stop(grace=0.2).wait(timeout=1.0)
+            workers.shutdown(wait=False)
+            self._plugin.closing.clear()
+
+    def _check_directory(self) -> None:
+        length = len(str(self.own).encode())
+        if length > PATH_BYTES:
+            raise Trouble(
+                f"{self.own} has {length} bytes, and a unix socket's path may have "
+                f"{PATH_BYTES}: choose a shorter --kubelet-dir"
+            )
+        try:
+            if not self.plugins.is_dir():
+                raise Trouble(
+                    f"{self.plugins} is not there: mount the kubelet's directory, or set --kubelet-dir"
+                )
+            allowed = os.access(self.plugins, os.W_OK | os.X_OK)
+            there = allowed and self.socket.exists()
+        except PermissionError:
+            allowed = there = False
+        if not allowed:
+            raise Trouble(f"no permission to write in {self.plugins}: the agent must run as root")
+        if not there:
+            raise Trouble(f"{self.socket} is not there: the kubelet does not run")
+        if not os.access(self.socket, os.R_OK | os.W_OK):
+            raise Trouble(f"no permission to connect to {self.socket}: the agent must run as root")
+
+    def _register(self) -> None:
+        request = pb.RegisterRequest(
+            version=VERSION, endpoint=ENDPOINT, resource_name=GPU, options=OPTIONS
+        )
+        with grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL) as channel:
+            try:
+                rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_S)
+            except grpc.RpcError as error:
+                raise Trouble(
+                    f"{self.socket} did not take the registration: {details(error)}"
+                ) from None
+
+    def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> None:
+        heard = time.monotonic()
+        while not stop.wait(LOOK_EVERY_S):
+            if identity(self.socket) != kubelet:
+                self._voice.good("the kubelet has restarted")
+                return
+            if identity(self.own) != ours:
+                self._voice.good(f"{self.own} was removed")
+                return
+            if self._plugin.streams:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > DEAF_S:
+                self._voice.bad(
+                    f"the kubelet does not listen to us any more; does another plugin serve {GPU}?"
+                )
+                return
+
+
+def identity(path: Path) -> Identity:
+    """Of the file itself: an inode's number alone may be used again at once."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns

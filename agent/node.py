@@ -1,0 +1,70 @@
+"""This node as it is now: hardware, who holds what, what the centre plans. The one owner of that
+state; everyone else reads a State, which never changes, or waits for the next."""
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from protos.topology import Grant, NodeTopology
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    generation: int = 0  # grows with every change of topology or grants
+    topology: NodeTopology = field(default_factory=NodeTopology)
+    grants: tuple[Grant, ...] = ()  # the truth
+    grants_known: bool = False
+    intents: tuple[Grant, ...] = ()
+    intents_version: int = 0
+
+
+class Node:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.boot_id = uuid.uuid4().hex  # of this run of the agent
+        self._changed = threading.Condition()
+        self._state = State()
+        self._seen_gpus = False
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def has_seen_gpus(self) -> bool:
+        return self._seen_gpus
+
+    def set_topology(self, topology: NodeTopology) -> None:
+        with self._changed:
+            self._seen_gpus = self._seen_gpus or bool(topology.gpus)
+            if topology != self._state.topology:
+                self._become(replace(self._next(), topology=topology))
+
+    def set_grants(self, grants: tuple[Grant, ...]) -> None:
+        with self._changed:
+            grants = tuple(sorted(grants))
+            if grants != self._state.grants or not self._state.grants_known:
+                self._become(replace(self._next(), grants=grants, grants_known=True))
+
+    def set_intents(self, intents: tuple[Grant, ...], version: int) -> None:
+        with self._changed:
+            self._become(replace(self._state, intents=intents, intents_version=version))
+
+    def _next(self) -> State:
+        return replace(self._state, generation=self._state.generation + 1)
+
+    def _become(self, state: State) -> None:
+        self._state = state
+        self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let everyone who waits look around: something else than the state has changed."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, enough: Callable[[State], bool], timeout_s: float) -> State:
+        """The state as soon as it is enough, or as it is after the time."""
+        with self._changed:
+            self._changed.wait_for(lambda: enough(self._state), timeout=timeout_s)
+            return self._state

@@ -1,0 +1,211 @@
+"""To the centre: the node on every change and a heartbeat in between; from it: the plans for pods
+bound here. A centre that is away is tried again and again, and nothing else here notices."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from agent.backoff import Backoff, Voice
+from agent.node import Node, State
+from agent.sockets import MESSAGE_BYTES, details
+from protos import wire
+from protos.stubs import fleet_pb2 as pb
+from protos.stubs import fleet_pb2_grpc as rpc
+
+log = logging.getLogger(__name__)
+
+REPORT_S = 10.0  # the most one report may take
+POLL_S = 20.0  # how long the centre may hold an Intents call
+TRUTH_S = 3.0  # how long the first report waits for pod-resources
+LOST = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
+
+
+class Away(Exception):
+    """The centre can't be reached, or does not want us; the message is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where the centre is, and how both prove who they are."""
+
+    server: str
+    ca_file: Path | None = None  # None: the system's authorities
+    token_file: Path | None = None
+    server_name: str = ""  # the name in its certificate, where it is another than server's
+
+    def channel(self) -> grpc.Channel:
+        """The CA is read anew each time: it may have been replaced."""
+        options: list[tuple[str, str | int]] = [
+            ("grpc.enable_http_proxy", 0),  # the centre is in the cluster
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_receive_message_length", MESSAGE_BYTES),
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+        ]
+        if self.server_name:
+            options.append(("grpc.ssl_target_name_override", self.server_name))
+        roots = None
+        if self.ca_file:
+            roots = _read(self.ca_file, "the centre's CA certificate (--ca-file)").encode()
+            if b"BEGIN CERTIFICATE" not in roots:
+                raise Away(f"{self.ca_file} holds no certificate in PEM form")
+        return grpc.secure_channel(
+            self.server, grpc.ssl_channel_credentials(root_certificates=roots), options=options
+        )
+
+    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        """The token is read anew for every call: the kubelet replaces it before it expires."""
+        if self.token_file is None:
+            return ()
+        token = _read(self.token_file, "the ServiceAccount token (--token-file)").strip()
+        if not token or not token.isascii() or not token.isprintable():
+            raise Away(f"{self.token_file} holds no token")
+        return (("authorization", f"Bearer {token}"),)
+
+
+def _read(file: Path, what: str) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        raise Away(f"{file} is not there yet: {what}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Away(f"{file} can't be read: {error}; it should hold {what}") from None
+
+
+class Reporter:
+    def __init__(self, node: Node, peer: Peer, report_every_s: float, version: str) -> None:
+        self._node, self._peer = node, peer
+        self._report_every_s = report_every_s
+        self._version = version
+        self._voice = Voice(log)
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        self._stopping = threading.Event()
+
+    # The connection, shared by both loops
+
+    def _stub(self) -> tuple[grpc.Channel, rpc.FleetStub]:
+        with self._lock:
+            if self._channel is None:
+                if self._stopping.is_set():
+                    raise Away("stopping")
+                self._channel = self._peer.channel()
+            return self._channel, rpc.FleetStub(self._channel)
+
+    def _drop(self, channel: grpc.Channel) -> None:
+        with self._lock:
+            if self._channel is not channel:
+                return
+            self._channel = None
+        channel.close()
+
+    def _report(self, report: pb.NodeReport) -> pb.ReportAck:
+        channel, stub = self._stub()
+        try:
+            return stub.Report(report, timeout=REPORT_S, metadata=self._peer.metadata())
+        except (grpc.RpcError, ValueError) as error:
+            raise self._away(error, channel) from None
+
+    def _intents(self, request: pb.IntentsRequest) -> pb.IntentList:
+        channel, stub = self._stub()
+        try:
+            return stub.Intents(
+                request, timeout=request.wait_s + REPORT_S, metadata=self._peer.metadata()
+            )
+        except (grpc.RpcError, ValueError) as error:
+            raise self._away(error, channel) from None
+
+    def _away(self, error: Exception, channel: grpc.Channel) -> Away:
+        where, said = f"the centre at {self._peer.server}", details(error)
+        code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.CANCELLED
+        if code in LOST:
+            self._drop(channel)
+            return Away(f"{where} is away ({_brief(said)})")
+        if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return Away(f"{where} refuses us: {said}")
+        return Away(f"{where} answered {code.name}: {said}")
+
+    # Reports
+
+    def run(self, stop: threading.Event) -> None:
+        backoff = Backoff()
+        told = 0  # the generation that the centre has
+        self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
+        while not stop.is_set():
+            state = self._node.state
+            try:
+                ack = self._report(self._message(state, heartbeat=told == state.generation))
+                if ack.want_full:
+                    self._report(self._message(state, heartbeat=False))
+            except Away as away:
+                if not stop.is_set():
+                    self._voice.bad(f"{away}; trying again")
+                stop.wait(backoff.pause_s())
+                continue
+            told = state.generation
+            backoff.reset()
+            self._voice.good(f"the centre at {self._peer.server} takes our reports")
+            self._node.wait(self._due(told, stop), self._report_every_s)
+
+    def _due(self, told: int, stop: threading.Event) -> Callable[[State], bool]:
+        return lambda state: state.generation != told or stop.is_set()
+
+    def _message(self, state: State, *, heartbeat: bool) -> pb.NodeReport:
+        report = pb.NodeReport(
+            node=self._node.name,
+            boot_id=self._node.boot_id,
+            generation=state.generation,
+            heartbeat=heartbeat,
+        )
+        if not heartbeat:
+            report.topology.CopyFrom(wire.to_topology(state.topology))
+            report.grants.extend(wire.to_grants(state.grants))
+            report.agent_version = self._version
+        return report
+
+    # Plans
+
+    def run_intents(self, stop: threading.Event) -> None:
+        backoff, voice = Backoff(), Voice(log)
+        version = 0
+        while not stop.is_set():
+            request = pb.IntentsRequest(
+                node=self._node.name, boot_id=self._node.boot_id, version=version, wait_s=POLL_S
+            )
+            try:
+                answer = self._intents(request)
+            except Away as away:
+                # What was planned stays planned. A centre that comes back may count its versions
+                # from the start.
+                version = 0
+                if not stop.is_set():
+                    voice.bad(f"no plans: {away}; trying again")
+                stop.wait(backoff.pause_s())
+                continue
+            backoff.reset()
+            voice.good("the centre tells its plans")
+            if answer.version != version:
+                version = answer.version
+                self._node.set_intents(wire.from_grants(answer.intents), version)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel:
+            channel.close()
+
+
+def _brief(text: str) -> str:
+    """Without the addresses and times that change from attempt to attempt: it is said once."""
+    for sign in ("; RPC Error", "; last error"):
+        text = text.split(sign, maxsplit=1)[0]
+    return text

@@ -1,0 +1,133 @@
+"""Every knob of the agent: one parser, one frozen value. Environment only as a flag's default."""
+
+import argparse
+import os
+import socket
+from dataclasses import dataclass, fields
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+from agent import commands
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    node: str
+    server: str = ""  # empty: serve the kubelet only
+    ca_file: Path | None = None
+    token_file: Path | None = None
+    server_name: str = ""
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    sysfs_root: Path = Path("/sys")
+    proc_root: Path = Path("/proc")
+    dev_root: Path = Path("/dev")
+    driver_root: Path | None = None
+    capture: Path | None = None
+    report_every_s: float = 5.0
+    survey_every_s: float = 30.0
+    pass_device_nodes: str = "auto"
+    log_level: str = "info"
+
+
+class Parser(argparse.ArgumentParser):
+    """What is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def parser() -> Parser:
+    top = Parser(
+        prog="lockstep-agent",
+        description="One per node: sees the hardware, serves the kubelet, tells the centre.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"lockstep-agent {version()}")
+    kinds = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = kinds.add_parser("run", help="serve the kubelet and the centre", allow_abbrev=False)
+    commands.add_machine_arguments(run)
+    _add_run_arguments(run)
+    topology = kinds.add_parser("topology", help="print this machine's matrix", allow_abbrev=False)
+    commands.add_topology_arguments(topology)
+    capture = kinds.add_parser("capture", help="print this machine as JSON", allow_abbrev=False)
+    commands.add_capture_arguments(capture)
+    return top
+
+
+def _add_run_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--node",
+        default=os.environ.get("NODE_NAME") or socket.gethostname(),
+        help="this node's name in Kubernetes (default: NODE_NAME, else the host's name)",
+    )
+    run.add_argument(
+        "--server",
+        type=_server,
+        default=os.environ.get("LOCKSTEP_SERVER", ""),
+        metavar="HOST:PORT",
+        help="the centre (default: LOCKSTEP_SERVER; none: serve the kubelet only)",
+    )
+    run.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="who has signed the centre's certificate"
+    )
+    run.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="this agent's ServiceAccount token"
+    )
+    run.add_argument(
+        "--server-name", default="", metavar="NAME", help="the name in the centre's certificate"
+    )
+    run.add_argument(
+        "--kubelet-dir",
+        type=Path,
+        default=Path("/var/lib/kubelet"),
+        metavar="DIR",
+        help="holds device-plugins/ and pod-resources/ (default: %(default)s)",
+    )
+    run.add_argument("--dev-root", type=Path, default=Path("/dev"), metavar="DIR")
+    run.add_argument(
+        "--pass-device-nodes",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="give containers /dev/nvidia*: those that exist, all or an error, none",
+    )
+    run.add_argument("--report-every", type=_seconds, default=5.0, metavar="SECONDS")
+    run.add_argument("--survey-every", type=_seconds, default=30.0, metavar="SECONDS")
+    run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+
+
+def _server(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not text or (host and colon and port.isdigit() and 0 < int(port) < 65536):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.05 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds (0.05 to 86400)")
+    return seconds
+
+
+def settings(arguments: argparse.Namespace) -> Settings:
+    """Of the arguments of `run`."""
+    values = vars(arguments)
+    given = {
+        field.name: values[field.name.removesuffix("_s")]
+        for field in fields(Settings)
+        if field.name.removesuffix("_s") in values
+    }
+    for name in ("sysfs_root", "proc_root", "driver_root", "capture"):
+        given[name] = Path(given[name]) if given[name] else None
+    return Settings(**given)
+
+
+def version() -> str:
+    try:
+        return metadata.version("lockstep")
+    except metadata.PackageNotFoundError:
+        return "unknown"

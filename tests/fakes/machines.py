@@ -1,0 +1,74 @@
+"""Machines made up for tests of what is around the hardware: as many GPUs as wanted, two sockets,
+all joined by NVSwitch or in bridged pairs. Real ones are in tests/captures."""
+
+from pathlib import Path
+
+from agent import capture
+from agent.machine import (
+    GpuFacts,
+    HostFacts,
+    Machine,
+    NumaFacts,
+    NvLink,
+    NvmlFacts,
+    PciDevice,
+    SysfsFacts,
+)
+
+
+def uuid(index: int) -> str:
+    return f"GPU-{index:08d}-0000-4000-8000-000000000000"
+
+
+def machine(count: int = 8, *, bridged: bool = False, numa: bool = True) -> Machine:
+    """bridged: 0-1, 2-3 ... have NVLinks to each other only."""
+    addresses = [f"0000:{0x10 + index:02x}:00.0" for index in range(count)]
+
+    def links(index: int) -> tuple[NvLink, ...]:
+        if bridged:
+            return tuple(NvLink(link, True, "gpu", addresses[index ^ 1]) for link in range(4))
+        return tuple(NvLink(link, True, "switch", "0000:f0:00.0") for link in range(18))
+
+    def node(index: int) -> int:
+        return index * 2 // count if numa else -1
+
+    gpus = tuple(
+        GpuFacts(
+            index=index,
+            uuid=uuid(index),
+            model="NVIDIA H100 80GB HBM3",
+            pci=addresses[index],
+            minor=index,
+            memory_bytes=80 << 30,
+            nvlinks=links(index),
+            p2p_nvlink=(0,) * count,
+            ancestors=tuple(
+                0 if other == index else 40 if node(other) == node(index) else 50
+                for other in range(count)
+            ),
+        )
+        for index in range(count)
+    )
+    pci = tuple(
+        PciDevice(
+            address,
+            f"devices/pci0000:{0x80 + index:02x}/0000:{0x80 + index:02x}:01.0/{address}",
+            "0x030200",
+            "0x10de",
+            "0x2330",
+            node(index),
+        )
+        for index, address in enumerate(addresses)
+    )
+    nodes = (NumaFacts(0, "0-31"), NumaFacts(1, "32-63")) if numa else ()
+    return Machine(
+        NvmlFacts("550.54.15", "12.550.54.15", "12.4", gpus),
+        SysfsFacts(pci=pci, numa=nodes),
+        HostFacts(hostname="made-up", cpus=64),
+    )
+
+
+def save(directory: Path, made: Machine) -> Path:
+    file = directory / "machine.json"
+    capture.save(made, file)
+    return file
