@@ -4,15 +4,28 @@
     effects.submit(decisions)      # never blocks
     effects.stop()
 
-Bind -> BindDone or BindFailed, Evict -> EvictDone, Tell -> nothing (coalesced per gang, slow lane).
+Bind -> BindDone or BindFailed, Evict -> EvictDone, Tell -> nothing (central.kube.tells).
 """
 
+import logging
+import random
+import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
-from central.core.decisions import Decision
-from central.core.facts import Fact
+from central.core.decisions import Bind, Decision, Evict, Tell
+from central.core.facts import BindDone, BindFailed, EvictDone, Fact
+from central.kube import calls
 from central.kube.client import Client
+from central.kube.lanes import Lane
+from central.kube.tells import Tells
+
+log = logging.getLogger(__name__)
+
+INTENTS_S = 0.3  # at most so long a bind waits for the agent to have its intents
+PATIENCE_S = 10.0
+BACKOFF_S = (0.1, 2.0)  # first, longest
 
 
 class Gate(Protocol):
@@ -28,12 +41,68 @@ class Effects:
         inbox: Callable[[Fact], None],
         gate: Gate,
         workers: int = 32,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        raise NotImplementedError
+        self._client = client
+        self._inbox = inbox
+        self._gate = gate
+        self._patience_s = patience_s
+        self._lane = Lane("effects", workers)
+        self._evictions = calls.Evictions(client)
+        self._tells = Tells(client)
 
     def submit(self, decisions: Iterable[Decision]) -> None:
-        raise NotImplementedError
+        for decision in decisions:
+            match decision:
+                case Bind():
+                    go = self._later(partial(calls.bind, self._client, decision), decision)
+                    if decision.intents:
+                        self._gate.hold(decision.node, INTENTS_S, partial(self._lane.put, go))
+                    else:
+                        self._lane.put(go)
+                case Evict():
+                    self._lane.put(self._later(partial(self._evictions.evict, decision), decision))
+                    self._tells.evicting(decision)
+                case Tell():
+                    self._tells.put(decision)
 
     def stop(self) -> None:
         """Finish what is on the wire, forget the rest."""
-        raise NotImplementedError
+        self._lane.stop()
+        self._tells.stop()
+
+    def _later(
+        self, call: Callable[[], BindDone | BindFailed | EvictDone], asked: Bind | Evict
+    ) -> Callable[[], None]:
+        return partial(self._try, call, asked, time.monotonic() + self._patience_s, 0)
+
+    def _try(
+        self,
+        call: Callable[[], BindDone | BindFailed | EvictDone],
+        asked: Bind | Evict,
+        deadline: float,
+        failures: int,
+    ) -> None:
+        try:
+            fact = call()
+        except calls.Again as again:
+            first, longest = BACKOFF_S
+            delay_s = min(longest, first * 2**failures) * random.uniform(0.5, 1.0)
+            delay_s = max(delay_s, min(again.after_s, 5.0))
+            if time.monotonic() + delay_s < deadline:
+                retry = partial(self._try, call, asked, deadline, failures + 1)
+                self._lane.put_later(retry, delay_s)
+                return
+            fact = _given_up(asked, again.why)
+        if isinstance(fact, BindFailed) or (isinstance(fact, EvictDone) and fact.why):
+            what = "bound to" if isinstance(asked, Bind) else "evicted from"
+            log.warning(
+                "%s/%s was not %s %s: %s", asked.namespace, asked.name, what, asked.node, fact.why
+            )
+        self._inbox(fact)
+
+
+def _given_up(asked: Bind | Evict, why: str) -> BindFailed | EvictDone:
+    if isinstance(asked, Bind):
+        return BindFailed(asked.pod, asked.node, why)
+    return EvictDone(asked.pod, why=why)

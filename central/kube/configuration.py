@@ -1,0 +1,112 @@
+"""Where the API server is and who we are there, read by the kubernetes package: kubeconfig files with
+all their ways to log in, or the pod's own ServiceAccount (its token file is read again as it turns)."""
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
+
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+
+_BROKEN = (
+    ConfigException,
+    yaml.YAMLError,
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+)
+
+
+class Unusable(Exception):
+    """The configuration can't be used: a sentence for the user, exit 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    server: str  # https://10.0.0.1:6443
+    context: ssl.SSLContext | None  # None: plain HTTP
+    tls_name: str
+    proxy: str
+    configuration: Any
+
+    def address(self) -> tuple[str, int]:
+        url = urlsplit(self.server)
+        return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+
+    def authorization(self) -> str:
+        """The header's value as of now; empty: client certificate or nobody. Raises OSError."""
+        try:
+            told = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except _BROKEN as error:  # a token file that is being replaced, a login helper that fails
+            raise OSError(f"no credentials: {error}") from error
+        return str(told).strip() if told else ""
+
+
+def load(kubeconfig: str | None) -> Access:
+    if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return _read("the pod's ServiceAccount", None)
+    path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+    if not any(Path(part).expanduser().is_file() for part in path.split(os.pathsep)):
+        raise Unusable(
+            f"kubeconfig {path}: no such file; name one with --kubeconfig or KUBECONFIG, "
+            "or run in a pod"
+        )
+    return _read(f"kubeconfig {path}", path)
+
+
+def _read(where: str, path: str | None) -> Access:
+    configuration = Configuration()
+    try:
+        if path is None:
+            load_incluster_config(client_configuration=configuration)
+        else:
+            load_kube_config(path, client_configuration=configuration, persist_config=False)
+        return _access(configuration)
+    except _BROKEN as error:
+        raise Unusable(f"{where}: {_what(error)}") from error
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, TypeError | KeyError | AttributeError):
+        return "it does not have a kubeconfig's form"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _access(configuration: Any) -> Access:
+    url = urlsplit(configuration.host)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError(f'server "{configuration.host}" is not an http(s) address')
+    proxy = configuration.proxy or ""
+    if proxy and proxy_bypass(url.hostname):
+        proxy = ""
+    if proxy and urlsplit(proxy).scheme != "http":
+        raise ValueError(f"proxy {proxy}: only http proxies are supported")
+    context = _context(configuration) if url.scheme == "https" else None
+    return Access(
+        server=configuration.host.rstrip("/"),
+        context=context,
+        tls_name=configuration.tls_server_name or "",
+        proxy=proxy,
+        configuration=configuration,
+    )
+
+
+def _context(configuration: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(
+        cafile=configuration.ssl_ca_cert or None, cadata=configuration.ca_cert_data or None
+    )
+    # Clusters' own authorities often lack extensions that newer Pythons insist on.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context

@@ -1,0 +1,80 @@
+"""Work done by a few threads, now or in a while. Jobs that wait hold no thread."""
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+log = logging.getLogger(__name__)
+
+Job = Callable[[], None]
+
+
+class Lane:
+    def __init__(self, name: str, workers: int) -> None:
+        self._ready: SimpleQueue[Job | None] = SimpleQueue()
+        self._later: list[tuple[float, int, Job]] = []
+        self._count = itertools.count()
+        self._changed = threading.Condition()
+        self._ending = False
+        self._workers = [
+            threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True)
+            for index in range(workers)
+        ]
+        self._alarm = threading.Thread(target=self._ring, name=f"{name}-later", daemon=True)
+        for thread in (*self._workers, self._alarm):
+            thread.start()
+
+    def put(self, job: Job) -> None:
+        self._ready.put(job)
+
+    def put_later(self, job: Job, delay_s: float) -> None:
+        with self._changed:
+            heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._count), job))
+            self._changed.notify()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """What runs may end; what waits is forgotten."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        for _ in self._workers:
+            self._ready.put(None)
+        deadline = time.monotonic() + timeout_s
+        for thread in (*self._workers, self._alarm):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _work(self) -> None:
+        while (job := self._ready.get()) is not None and not self._ending:
+            try:
+                job()
+            except Exception:
+                log.exception("a job failed; this is a bug")
+
+    def _ring(self) -> None:
+        with self._changed:
+            while not self._ending:
+                now = time.monotonic()
+                while self._later and self._later[0][0] <= now:
+                    self._ready.put(heapq.heappop(self._later)[2])
+                self._changed.wait(self._later[0][0] - now if self._later else None)
+
+
+class Pace:
+    """At most so many per second, after a burst."""
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._step_s = 1.0 / per_s
+        self._ahead_s = burst * self._step_s
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def wait_s(self) -> float:
+        """Take a turn; how long to wait before using it."""
+        now = time.monotonic()
+        with self._lock:
+            self._next = max(self._next, now - self._ahead_s) + self._step_s
+            return max(0.0, self._next - now)

@@ -1,0 +1,245 @@
+"""A gang's state, told to its people: the PodGroup's status, the pods' PodScheduled condition, an Event.
+
+Of a gang only the newest state counts: what was not written yet is replaced. Good news has a lane of
+its own; waiting gangs share a slow one, so that ten thousand of them do not drown the API server.
+"""
+
+import hashlib
+import logging
+import threading
+import time
+import uuid
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from central.core.decisions import Evict, Tell
+from central.kube.calls import pod_path
+from central.kube.client import MERGE, STRATEGIC, Client, Reply, Unreachable
+from central.kube.lanes import Lane, Pace
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str, bool]
+Json = dict[str, Any]
+
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
+TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
+SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
+FAILED_S = 5.0
+EVENT_AGAIN_S = 600.0
+_REMEMBERED = 100_000
+
+
+class Tells:
+    def __init__(self, client: Client, waiting_per_s: float = 50.0) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._next: dict[Key, Tell] = {}
+        self._queued: set[Key] = set()
+        self._busy: set[Key] = set()
+        self._written: dict[Key, tuple[float, Tell]] = {}
+        self._events: dict[str, float] = {}
+        self._status_path = "/status"
+        self._good = (Lane("tell", 2), Pace(500.0, 100))
+        self._waiting = (Lane("tell-waiting", 1), Pace(waiting_per_s, 50))
+        self._stopped = threading.Event()
+
+    def put(self, tell: Tell) -> None:
+        key = (tell.namespace, tell.gang, tell.has_object)
+        with self._lock:
+            self._next[key] = tell
+            again = key in self._queued and not _is_good(tell)
+            self._queued.add(key)
+        if not again:
+            self._lane(tell)[0].put(partial(self._work, key))
+
+    def evicting(self, evict: Evict) -> None:
+        involved = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": evict.namespace,
+            "name": evict.name,
+            "uid": evict.pod,
+        }
+        lane, pace = self._waiting
+        lane.put(partial(self._event, involved, "Evicted", evict.why, "Warning", pace))
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for lane, _ in (self._good, self._waiting):
+            lane.stop()
+
+    def _lane(self, tell: Tell) -> tuple[Lane, Pace]:
+        return self._good if _is_good(tell) else self._waiting
+
+    def _work(self, key: Key) -> None:
+        """Write the newest state of the gang, unless it is too early or somebody is at it."""
+        with self._lock:
+            self._queued.discard(key)
+            tell = self._next.get(key)
+            if tell is None:
+                return
+            lane, pace = self._lane(tell)
+            when, last = self._written.get(key, (0.0, None))
+            if last == tell:
+                del self._next[key]
+                return
+            rest_s = when + SAME_PHASE_S - time.monotonic()
+            if key in self._busy:
+                self._again(lane, key, 0.05)
+                return
+            if last is not None and last.phase == tell.phase and rest_s > 0:
+                self._again(lane, key, rest_s)
+                return
+            del self._next[key]
+            self._busy.add(key)
+        try:
+            self._tell(tell, pace)
+            with self._lock:
+                if len(self._written) > _REMEMBERED:
+                    self._written.clear()
+                self._written[key] = (time.monotonic(), tell)
+        except Unreachable as error:
+            log.warning("%s/%s was not told: %s", tell.namespace, tell.gang, error)
+            with self._lock:
+                self._next.setdefault(key, tell)
+                self._again(lane, key, FAILED_S)
+        finally:
+            with self._lock:
+                self._busy.discard(key)
+
+    def _again(self, lane: Lane, key: Key, delay_s: float) -> None:
+        if key not in self._queued:
+            self._queued.add(key)
+            lane.put_later(partial(self._work, key), delay_s)
+
+    def _tell(self, tell: Tell, pace: Pace) -> None:
+        involved: Json | None = None
+        if tell.has_object:
+            involved = self._status(tell, pace)
+        waits = not _is_good(tell)
+        if waits:
+            for name in tell.pods[:TOLD_PODS]:
+                told = self._condition(tell, name, pace)
+                involved = involved or told
+        if involved is None and tell.pods and not waits:
+            reply = self._ask(pace, "GET", pod_path(tell.namespace, tell.pods[0]))
+            involved = _reference(reply, "v1", "Pod") if reply.ok else None
+        if involved is not None and tell.reason:
+            reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
+            self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
+
+    def _status(self, tell: Tell, pace: Pace) -> Json | None:
+        condition = {
+            "type": "Scheduled" if _is_good(tell) else "Unschedulable",
+            "status": "True",
+            "reason": "GangScheduled" if _is_good(tell) else "Unschedulable",
+            "message": tell.reason,
+            "lastTransitionTime": _now(),
+            "transitionID": str(uuid.uuid4()),
+        }
+        status = {
+            "phase": tell.phase,
+            "conditions": [condition],
+            "running": tell.running,
+            "succeeded": tell.succeeded,
+            "failed": tell.failed,
+        }
+        path = f"{GROUPS}/namespaces/{quote(tell.namespace)}/podgroups/{quote(tell.gang)}"
+        patch = {"status": status}
+        reply = self._ask(pace, "PATCH", path + self._status_path, patch, MERGE)
+        if reply.status == 404 and self._status_path:
+            whole = self._ask(pace, "PATCH", path, patch, MERGE)
+            if whole.ok:  # an older CRD, without the status subresource
+                self._status_path = ""
+            reply = whole
+        _complain(reply, "PodGroup", tell.namespace, tell.gang)
+        return _reference(reply, "scheduling.volcano.sh/v1beta1", "PodGroup")
+
+    def _condition(self, tell: Tell, name: str, pace: Pace) -> Json | None:
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": tell.reason,
+            "lastTransitionTime": _now(),
+        }
+        path = pod_path(tell.namespace, name) + "/status"
+        patch = {"status": {"conditions": [condition]}}
+        reply = self._ask(pace, "PATCH", path, patch, STRATEGIC)
+        _complain(reply, "pod", tell.namespace, name)
+        return _reference(reply, "v1", "Pod")
+
+    def _event(self, involved: Json, reason: str, message: str, kind: str, pace: Pace) -> None:
+        """One Event object per object, reason and sentence, however often it is told."""
+        told = "\n".join((involved.get("uid") or "", reason, message))
+        digest = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+        if time.monotonic() - self._events.get(digest, -EVENT_AGAIN_S) < EVENT_AGAIN_S:
+            return
+        if len(self._events) > _REMEMBERED:
+            self._events.clear()
+        self._events[digest] = time.monotonic()
+        namespace, name = involved["namespace"], f"{involved['name'][:200]}.{digest}"
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": involved,
+            "reason": reason,
+            "message": message[:1000],
+            "type": kind,
+            "source": {"component": "lockstep"},
+            "firstTimestamp": _now(),
+            "lastTimestamp": _now(),
+            "count": 1,
+        }
+        path = f"/api/v1/namespaces/{quote(namespace)}/events"
+        try:
+            reply = self._ask(pace, "POST", path, event)
+            if reply.status == 409:
+                seen = {"lastTimestamp": _now()}
+                reply = self._ask(pace, "PATCH", f"{path}/{quote(name)}", seen, MERGE)
+            _complain(reply, "Event of", namespace, involved["name"])
+        except Unreachable as error:
+            log.warning("an Event of %s/%s was lost: %s", namespace, involved["name"], error)
+
+    def _ask(
+        self, pace: Pace, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> Reply:
+        if self._stopped.wait(pace.wait_s()):
+            raise Unreachable("stopping")
+        reply = self._client.request(method, path, orjson.dumps(body) if body else None, kind)
+        if reply.status in {401, 408, 429} or reply.status >= 500:
+            raise Unreachable(reply.refusal().message)
+        return reply
+
+
+def _is_good(tell: Tell) -> bool:
+    return tell.phase in {"Running", "Completed"}
+
+
+def _reference(reply: Reply, version: str, kind: str) -> Json | None:
+    """Of the object that the answer holds, as Events refer to it."""
+    if not reply.ok:
+        return None
+    meta = reply.json().get("metadata") or {}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "namespace": meta.get("namespace"),
+        "name": meta.get("name"),
+        "uid": meta.get("uid"),
+    }
+
+
+def _complain(reply: Reply, what: str, namespace: str, name: str) -> None:
+    if not reply.ok and reply.status != 404:  # gone meanwhile: nobody to tell
+        log.warning("%s %s/%s was not told: %s", what, namespace, name, reply.refusal())
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
