@@ -133,7 +133,7 @@ def up(config: dict[str, Any]) -> None:
         node.start("kubelet", "kube-proxy")
     _serve_dns(api)
     wait(f"the nodes (see {STATE}/*/log)", lambda: not [n for n in nodes if not _bring_in(api, n)])
-    wait("the default service account", lambda: _account(api))
+    wait("the default service account", lambda: account_ready(api))
     say(f"{len(nodes)} nodes are Ready; export KUBECONFIG={kubeconfig()}")
 
 
@@ -147,9 +147,9 @@ def _bring_in(api: Api, node: Node) -> bool:
     return conditions.get("Ready") == "True"
 
 
-def _account(api: Api) -> bool:
+def account_ready(api: Api, namespace: str = "default") -> bool:
     """Pods are refused until there is one; before 1.24, until it has a Secret with a token."""
-    account = api.get("/api/v1/namespaces/default/serviceaccounts/default")
+    account = api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
     minor = int("".join(filter(str.isdigit, api.get("/version")["minor"])))
     return minor >= 24 or bool(account.get("secrets"))
 

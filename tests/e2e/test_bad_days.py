@@ -1,0 +1,80 @@
+"""Kubelets, agents and the centre restart, and nothing that runs or is known is lost."""
+
+import pytest
+
+from tests.e2e.cluster import verbs
+from tests.e2e.world import NAMESPACE, World, disjoint, pod, podgroup, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+def start_gang(cluster: World, namespace: str) -> str:
+    pods = [pod(f"a-{number}", 2, gang="a") for number in range(2)]
+    cluster.apply(namespace, podgroup("a", 2), *pods)
+    return str(cluster.running(namespace, 2)[0]["spec"]["nodeName"])
+
+
+def containers(cluster: World, namespace: str) -> set[str]:
+    pods = cluster.pods(namespace)
+    return {str(s["containerID"]) for p in pods for s in p["status"]["containerStatuses"]}
+
+
+def fill(cluster: World, namespace: str, node: str) -> None:
+    """The rest of the node's GPUs, to see that none of them is given away twice."""
+    cluster.apply(namespace, pod("rest", 4, node=node))
+    cluster.running(namespace, 3)
+    held = cluster.agreed()
+    assert sum(len(one.gpus) for one in held.values() if one.node == node) == 8
+    assert disjoint(held.values())
+
+
+def test_a_kubelet_restart_loses_nothing(cluster: World, namespace: str) -> None:
+    node = start_gang(cluster, namespace)
+    before, running = cluster.agreed(), containers(cluster, namespace)
+
+    verbs.power("restart", node, "kubelet")
+
+    log = verbs.find(node).log
+    until("pod resources again", lambda: cluster.truth() == before)
+    assert cluster.books() == before
+    until("8 GPUs again", lambda: cluster.allocatable()[node] == 8, 60)
+    assert containers(cluster, namespace) == running, f"see {log}"
+    fill(cluster, namespace, node)
+
+
+def test_an_agent_restart_loses_nothing(cluster: World, namespace: str) -> None:
+    node = start_gang(cluster, namespace)
+    before, running = cluster.agreed(), containers(cluster, namespace)
+
+    old = cluster.agent_on(node)["metadata"]["name"]
+    cluster.kubectl("-n", NAMESPACE, "delete", "pod", old)
+
+    def back() -> bool:
+        agent = cluster.agent_on(node)
+        return bool(agent["metadata"]["name"] != old and agent["status"]["phase"] == "Running")
+
+    until("the agent's successor", back)
+    assert cluster.agreed() == before
+    assert cluster.books() == before
+    until("8 GPUs again", lambda: cluster.allocatable()[node] == 8)
+    assert containers(cluster, namespace) == running
+    fill(cluster, namespace, node)
+
+
+def test_a_centre_restart_loses_nothing(cluster: World, namespace: str) -> None:
+    node = start_gang(cluster, namespace)
+    before, running = cluster.agreed(), containers(cluster, namespace)
+
+    old = cluster.system_pods("lockstep-central")[0]["metadata"]["name"]
+    cluster.kubectl("-n", NAMESPACE, "delete", "pod", old)
+
+    def back() -> bool:
+        pods = cluster.system_pods("lockstep-central")
+        statuses = [s for p in pods for s in p["status"].get("containerStatuses", [])]
+        ready = bool(statuses) and bool(statuses[0]["ready"])
+        return ready and old not in {p["metadata"]["name"] for p in pods}
+
+    until("the centre's successor", back)
+    assert cluster.agreed(60) == before
+    assert containers(cluster, namespace) == running
+    fill(cluster, namespace, node)

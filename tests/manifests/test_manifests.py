@@ -1,0 +1,182 @@
+"""daemonset/ against the programs it starts, the names they use and the rights they need."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import settings as agent_settings
+from central import cli, settings
+from protos import names
+from tests.manifests.manifests import FOLDER, ROOT, documents, one, pod_spec, shipped
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKLOADS = [
+    ("DaemonSet", "lockstep-agent", "agent"),
+    ("Deployment", "lockstep-central", "central"),
+]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.yaml")), ids=lambda p: p.name)
+def test_every_manifest_parses(path: Path) -> None:
+    for document in documents(path):
+        assert document["apiVersion"]
+        assert document["kind"]
+
+
+def test_every_manifest_is_applied_or_an_example() -> None:
+    listed = documents(FOLDER / "kustomization.yaml")[0]["resources"]
+    there = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.yaml")}
+    assert there - set(listed) - {"kustomization.yaml"} == {
+        str(path.relative_to(FOLDER)) for path in (FOLDER / "examples").glob("*.yaml")
+    }
+
+
+def test_everything_lives_in_one_namespace() -> None:
+    spaces = {d["metadata"].get("namespace") for d in shipped()} - {None}
+    assert spaces == {names.NAMESPACE}
+    assert one("Namespace", names.NAMESPACE)
+
+
+@pytest.mark.parametrize(("kind", "name", "extra"), WORKLOADS)
+def test_images_are_this_version(kind: str, name: str, extra: str) -> None:
+    container = pod_spec(kind, name)["containers"][0]
+    assert container["image"] == f"ghcr.io/lockstep/{extra}:{PROJECT['version']}"
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    dockerfile = (FOLDER / f"Dockerfile.{extra}").read_text()
+    assert container["image"] in dockerfile
+    assert f"'.[{extra}]'" in dockerfile
+    script = next(s for s, entry in PROJECT["scripts"].items() if entry.startswith(f"{extra}."))
+    assert f'ENTRYPOINT ["{script}"]' in dockerfile
+
+
+def test_the_agents_arguments_are_accepted() -> None:
+    spec = pod_spec("DaemonSet", "lockstep-agent")
+    parsed = agent_settings.parser().parse_args(spec["containers"][0]["args"])
+    chosen = agent_settings.settings(parsed)
+    mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
+    volumes = {v["name"]: v for v in spec["volumes"]}
+
+    assert chosen.server == f"lockstep-central.{names.NAMESPACE}.svc:9443"
+    for folder in ("device-plugins", "pod-resources"):
+        inside = str(chosen.kubelet_dir / folder)
+        assert volumes[mounts[inside]]["hostPath"]["path"] == f"/var/lib/kubelet/{folder}"
+    token = chosen.token_file
+    assert token is not None
+    source = volumes[mounts[str(token.parent)]]["projected"]["sources"][0]["serviceAccountToken"]
+    assert source["path"] == token.name
+    assert source["audience"] == names.AUDIENCE
+    ca = chosen.ca_file
+    assert ca is not None
+    assert volumes[mounts[str(ca.parent)]]["configMap"] == {"name": "lockstep-ca"}
+    assert ca.name == "ca.crt"
+    roots = (chosen.sysfs_root, chosen.proc_root, chosen.dev_root, chosen.driver_root)
+    assert [str(root) for root in roots] == ["/host/sys", "/host/proc", "/host/dev", "/host"]
+    assert volumes[mounts["/host"]]["hostPath"]["path"] == "/"
+
+
+def test_the_centres_arguments_are_accepted() -> None:
+    container = pod_spec("Deployment", "lockstep-central")["containers"][0]
+    parsed = cli._parser().parse_args(container["args"])
+    chosen = settings.settings(parsed)
+    assert chosen.topology_levels == (names.ZONE, names.BLOCK, names.RACK)
+    assert names.SCHEDULER in chosen.scheduler_names
+    assert chosen.listen.endswith(":9443")
+    service = one("Service", "lockstep-central")["spec"]
+    assert service["ports"][0]["port"] == 9443
+    labels = one("Deployment", "lockstep-central")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    writable = {m["mountPath"] for m in container["volumeMounts"]}
+    assert chosen.ca_out is not None
+    assert str(Path(chosen.ca_out).parent) in writable
+
+
+@pytest.mark.parametrize(("kind", "name", "extra"), WORKLOADS)
+def test_pods_may_do_no_more_than_they_must(kind: str, name: str, extra: str) -> None:
+    spec = pod_spec(kind, name)
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    context = spec["containers"][0]["securityContext"]
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert not context.get("privileged")
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    if extra == "central":
+        assert spec["securityContext"]["runAsNonRoot"] is True
+
+
+def test_the_agent_has_no_rights() -> None:
+    account = one("ServiceAccount", names.AGENT_ACCOUNT)
+    assert account["automountServiceAccountToken"] is False
+    assert pod_spec("DaemonSet", "lockstep-agent")["automountServiceAccountToken"] is False
+    subjects = [s["name"] for d in shipped() for s in d.get("subjects", [])]
+    assert names.AGENT_ACCOUNT not in subjects
+
+
+def granted(kind: str) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) of a role, without those for named objects only."""
+    rules: list[dict[str, Any]] = one(kind, "lockstep-central")["rules"]
+    return {
+        (group, resource, verb)
+        for rule in rules
+        if "resourceNames" not in rule
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_centre_is_granted_what_it_calls() -> None:
+    volcano = "scheduling.volcano.sh"
+    needed = {
+        *(("", kind, verb) for kind in ("nodes", "pods") for verb in ("list", "watch")),
+        *((volcano, "podgroups", verb) for verb in ("list", "watch")),
+        ("", "pods/binding", "create"),
+        ("", "pods/eviction", "create"),
+        ("", "pods/status", "patch"),
+        (volcano, "podgroups/status", "patch"),
+        ("", "events", "create"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+    }
+    assert needed <= granted("ClusterRole")
+    code = "".join(path.read_text() for path in (ROOT / "central/kube").glob("*.py"))
+    called = set(
+        re.findall(
+            r"/(binding|eviction|events|tokenreviews|podgroups|secrets|configmaps|leases)\b", code
+        )
+    )
+    resources = {resource.rpartition("/")[2] for _, resource, _ in granted("ClusterRole")}
+    resources |= {resource for _, resource, _ in granted("Role")}
+    assert called <= resources
+
+
+def test_the_centre_reads_no_secret_but_its_own() -> None:
+    assert not any(resource == "secrets" for _, resource, _ in granted("ClusterRole"))
+    assert {verb for _, resource, verb in granted("Role") if resource == "secrets"} == {"create"}
+
+
+def test_the_podgroups_schema() -> None:
+    crd = one("CustomResourceDefinition", "podgroups.scheduling.volcano.sh")["spec"]
+    version = crd["versions"][0]
+    assert (version["name"], version["subresources"]) == ("v1beta1", {"status": {}})
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert spec["minMember"]["minimum"] == 0
+    assert spec["queue"]["default"] == "default"
+    assert spec["networkTopology"]["properties"]["mode"]["enum"] == ["hard", "soft"]
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "examples").glob("*.yaml")), ids=lambda p: p.name)
+def test_examples_are_gangs_of_ours(path: Path) -> None:
+    """Every pod of an example is for our scheduler, joins a gang, and asks for GPUs."""
+    groups = {d["metadata"]["name"] for d in documents(path) if d["kind"] == "PodGroup"}
+    pods = [d if d["kind"] == "Pod" else d["spec"].get("template") for d in documents(path)]
+    pods = [p for p in pods if p]
+    assert pods
+    for pod in pods:
+        assert pod["spec"]["schedulerName"] == names.SCHEDULER
+        meta = pod["metadata"]
+        group = meta.get("annotations", {}).get(names.GROUP_NAMES[0])
+        assert group in groups or names.GANG_LABEL in meta.get("labels", {})
+        assert names.GPU in pod["spec"]["containers"][0]["resources"]["limits"]
