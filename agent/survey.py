@@ -38,7 +38,7 @@ def survey(machine: Machine) -> NodeTopology:
     side = len(addresses)
     links = [["X"] * side for _ in range(side)]
     for a, b in combinations(range(side), 2):
-        word = _pcie(pci.get(addresses[a]), pci.get(addresses[b]))
+        word = pcie_word(pci.get(addresses[a]), pci.get(addresses[b]))
         if b < len(gpus):
             word = _gpu_pair(gpus[a], gpus[b], word)
         links[a][b] = links[b][a] = word or "SYS"
@@ -131,7 +131,7 @@ def _reach(a: GpuFacts, b: GpuFacts) -> bool:
     )
 
 
-def _pcie(a: PciDevice | None, b: PciDevice | None) -> str:
+def pcie_word(a: PciDevice | None, b: PciDevice | None) -> str:
     """A word of nvidia-smi topo -m; empty where sysfs does not know one of the two."""
     if a is None or b is None:
         return ""
