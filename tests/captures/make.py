@@ -55,12 +55,11 @@ class Host:
         return Switch(self, [*above, f"{self._next()}:00.0"])
 
     def _next(self) -> str:
-        """The next bus that no device of the machine was promised."""
-        bus = self.machine.last.get(self.domain, self.bus)
-        bus = max(bus, self.bus) + 1
+        """The next bus that is free."""
+        bus = self.bus
         while f"{self.domain}:{bus:02x}" in self.machine.promised:
             bus += 1
-        self.machine.last[self.domain] = bus
+        self.machine.promised.add(f"{self.domain}:{bus:02x}")
         return f"{self.domain}:{bus:02x}"
 
 
@@ -90,8 +89,7 @@ class Sketch:
     device_id: int
     capability: str
     driver: str
-    promised: set[str] = field(default_factory=set)  # buses of devices with known addresses
-    last: dict[str, int] = field(default_factory=dict)
+    promised: set[str] = field(default_factory=set)  # buses that are taken
     gpus: list[GpuFacts] = field(default_factory=list)
     pci: list[PciDevice] = field(default_factory=list)
     numa: list[NumaFacts] = field(default_factory=list)
@@ -119,6 +117,7 @@ class Sketch:
 
     def host(self, bus: str, numa: int) -> Host:
         domain, _, number = bus.partition(":")
+        self.promised.add(bus)
         return Host(self, domain, int(number, 16), numa)
 
     def add(self, host: Host, above: list[str], address: str, kind: str, ids: str) -> PciDevice:

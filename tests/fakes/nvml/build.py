@@ -1,0 +1,111 @@
+"""The fake NVML library and its profile: python -m tests.fakes.nvml.build OUT_DIR CAPTURE.json"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent import capture
+from agent.machine import GpuFacts, Machine, NvLink, Unusable
+
+SOURCE = Path(__file__).with_name("fake_nvml.c")
+LIBRARY = "libnvidia-ml.so.1"
+PROFILE = "fake-nvml.profile"  # what the library looks for beside itself
+DRIVER_NOT_LOADED = 9
+GPU_IS_LOST = 15
+REMOTE = {"gpu": 0, "npu": 1, "switch": 2, "": 255}
+
+
+def build(directory: Path, hide: tuple[str, ...] = ()) -> Path:
+    """Compiles the library into the directory. `hide` are calls that an older driver lacks.
+    Raises Unusable."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise Unusable("the fake NVML library needs a C compiler (gcc or cc), and there is none")
+    directory.mkdir(parents=True, exist_ok=True)
+    library = directory / LIBRARY
+    renamed = [f"-D{name}=hidden_{name}" for name in hide]
+    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *renamed]
+    command += ["-Wl,-soname," + LIBRARY, "-o", str(library), str(SOURCE), "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Unusable(f"{SOURCE.name} did not compile: {done.stderr.strip()}")
+    return library
+
+
+def profile(machine: Machine) -> str:
+    """The machine as the library reads it: a key and its values to a line."""
+    return (
+        "\n".join([*_driver(machine), *(line for gpu in machine.nvml.gpus for line in _gpu(gpu))])
+        + "\n"
+    )
+
+
+def no_driver() -> str:
+    """The profile of a machine whose kernel module is not loaded."""
+    return f"init_error {DRIVER_NOT_LOADED}\n"
+
+
+def _driver(machine: Machine) -> Iterator[str]:
+    nvml = machine.nvml
+    yield f"driver {nvml.driver_version}"
+    yield f"nvml {nvml.nvml_version}"
+    if nvml.cuda_version:
+        major, _, minor = nvml.cuda_version.partition(".")
+        yield f"cuda {int(major) * 1000 + int(minor or 0) * 10}"
+
+
+def _gpu(gpu: GpuFacts) -> Iterator[str]:
+    yield "gpu"
+    if gpu.fault:
+        yield f"lost {GPU_IS_LOST}"
+    texts = {
+        "uuid": gpu.uuid,
+        "name": gpu.model,
+        "serial": gpu.serial,
+        "pci": gpu.pci,
+        "capability": gpu.capability,
+        "cpus": gpu.cpu_affinity,
+        "nodes": gpu.memory_affinity,
+        "p2p": " ".join(map(str, gpu.p2p_nvlink)),
+        "levels": " ".join(map(str, gpu.ancestors)),
+    }
+    numbers = {"minor": gpu.minor, "module": gpu.module_id, "numa": gpu.memory_numa}
+    yield from (f"{key} {text}" for key, text in texts.items() if text)
+    yield from (f"{key} {number}" for key, number in numbers.items() if number >= 0)
+    yield f"device_id {gpu.device_id}"
+    yield f"memory {gpu.memory_bytes}"
+    if gpu.mig:
+        yield "mig 1"
+    yield from (_link(link) for link in gpu.nvlinks)
+    if gpu.fabric:
+        fabric = gpu.fabric
+        yield (
+            f"fabric {fabric.state} {fabric.status} {fabric.clique_id} {fabric.health} "
+            f"{fabric.cluster_uuid or '0' * 32}"
+        )
+
+
+def _link(link: NvLink) -> str:
+    return f"link {link.link} {int(link.active)} {REMOTE[link.remote]} {link.remote_pci or '-'}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path, metavar="OUT_DIR")
+    parser.add_argument("capture", type=Path, metavar="CAPTURE.json")
+    arguments = parser.parse_args()
+    try:
+        machine = capture.load(arguments.capture)
+        print(build(arguments.directory))
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 2
+    (arguments.directory / PROFILE).write_text(profile(machine), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

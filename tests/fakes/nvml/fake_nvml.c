@@ -1,0 +1,439 @@
+/* libnvidia-ml.so.1 for machines without GPUs: NVML's ABI, fed by a flat text file.
+ *
+ * The file is $LOCKSTEP_FAKE_NVML, else fake-nvml.profile beside this library. It is read at every
+ * nvmlInit, so that a test can change the machine below a running program. A line is a key, then
+ * values; see profile() in build.py, which writes it from a capture. Lines of a GPU follow its
+ * "gpu" line. What a profile does not tell is NOT_SUPPORTED, as on hardware. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
+  INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
+};
+enum { GPUS = 64, LINKS = 36, TEXT = 96, MASK = 4096, WORD = 64, NOT_TOLD = -1 };
+enum { P2P_NVLINK = 2, LEVEL_INTERNAL = 0, LINK_STATE_FIELD = 165 };
+
+typedef struct {
+  char busIdLegacy[16];
+  unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+  char busId[32];
+} PciInfo; /* 68 bytes */
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } MemoryV2;
+typedef struct {
+  unsigned version;
+  unsigned char clusterUuid[16];
+  int status;
+  unsigned cliqueId;
+  unsigned char state;
+  unsigned char padding[3];
+  unsigned healthMask;
+  unsigned char healthSummary;
+} FabricInfoV;
+typedef struct {
+  unsigned fieldId, scopeId;
+  long long timestamp, latencyUsec;
+  int valueType, nvmlReturn;
+  union { double d; unsigned u; unsigned long ul; unsigned long long ull; long long ll; } value;
+} FieldValue;
+enum { FABRIC_V2 = 0x02000024, FABRIC_V3 = 0x03000028, MEMORY_V2 = 0x02000028 };
+
+typedef struct { int known, active, remote; char pci[TEXT]; } Link;
+typedef struct {
+  unsigned index;
+  char uuid[TEXT], name[TEXT], serial[TEXT], pci[TEXT], part[TEXT];
+  unsigned device_id, minor, module, major_cc, minor_cc, mig;
+  int has_minor, has_module, has_cc, has_mig, has_numa, has_fabric, numa, lost;
+  unsigned long long memory;
+  uint64_t cpus[MASK / WORD], nodes[MASK / WORD];
+  int has_cpus, has_nodes, p2p[GPUS], level[GPUS];
+  Link link[LINKS];
+  unsigned fabric_state, fabric_clique, fabric_health;
+  int fabric_status;
+  unsigned char fabric_uuid[16];
+} Gpu;
+
+static struct {
+  int initialized, init_error;
+  char driver[TEXT], nvml[TEXT];
+  int cuda;
+  unsigned count;
+  Gpu gpu[GPUS];
+} machine;
+
+/* ---- the profile ---- */
+
+static void copy(char *to, const char *from) { snprintf(to, TEXT, "%s", from ? from : ""); }
+
+static int read_mask(uint64_t *mask, const char *list) { /* 0-55,112-167 */
+  char text[1024], *saved = NULL;
+  snprintf(text, sizeof text, "%s", list);
+  for (char *part = strtok_r(text, ",", &saved); part; part = strtok_r(NULL, ",", &saved)) {
+    char *dash = strchr(part, '-');
+    unsigned first = (unsigned)atoi(part), last = dash ? (unsigned)atoi(dash + 1) : first;
+    for (unsigned bit = first; bit <= last && bit < MASK; bit++)
+      mask[bit / WORD] |= 1ull << (bit % WORD);
+  }
+  return 1;
+}
+
+static void read_row(int *row, const char *values) {
+  char *end;
+  for (int peer = 0; peer < GPUS; peer++, values = end) {
+    long value = strtol(values, &end, 10);
+    if (end == values) break;
+    row[peer] = (int)value;
+  }
+}
+
+static void read_link(Gpu *gpu, const char *values) { /* NUMBER ACTIVE REMOTE-TYPE PCI */
+  int number, active, remote;
+  char pci[TEXT] = "";
+  if (sscanf(values, "%d %d %d %95s", &number, &active, &remote, pci) < 3) return;
+  if (number < 0 || number >= LINKS) return;
+  gpu->link[number] = (Link){.known = 1, .active = active, .remote = remote};
+  copy(gpu->link[number].pci, strcmp(pci, "-") ? pci : "");
+}
+
+static void read_fabric(Gpu *gpu, const char *values) { /* STATE STATUS CLIQUE HEALTH UUID */
+  char uuid[TEXT] = "";
+  gpu->has_fabric = sscanf(values, "%u %d %u %u %95s", &gpu->fabric_state, &gpu->fabric_status,
+                           &gpu->fabric_clique, &gpu->fabric_health, uuid) == 5;
+  for (int byte = 0; byte < 16; byte++) {
+    unsigned value = 0;
+    sscanf(uuid + 2 * byte, "%2x", &value);
+    gpu->fabric_uuid[byte] = (unsigned char)value;
+  }
+}
+
+static Gpu *new_gpu(void) {
+  if (machine.count == GPUS) return NULL;
+  Gpu *gpu = &machine.gpu[machine.count];
+  gpu->index = machine.count++;
+  for (int peer = 0; peer < GPUS; peer++) gpu->p2p[peer] = gpu->level[peer] = NOT_TOLD;
+  return gpu;
+}
+
+static void read_gpu_line(Gpu *gpu, const char *key, const char *rest) {
+  if (!strcmp(key, "uuid")) copy(gpu->uuid, rest);
+  else if (!strcmp(key, "name")) copy(gpu->name, rest);
+  else if (!strcmp(key, "serial")) copy(gpu->serial, rest);
+  else if (!strcmp(key, "pci")) copy(gpu->pci, rest);
+  else if (!strcmp(key, "device_id")) gpu->device_id = (unsigned)strtoul(rest, NULL, 0);
+  else if (!strcmp(key, "minor")) gpu->has_minor = sscanf(rest, "%u", &gpu->minor) == 1;
+  else if (!strcmp(key, "module")) gpu->has_module = sscanf(rest, "%u", &gpu->module) == 1;
+  else if (!strcmp(key, "capability"))
+    gpu->has_cc = sscanf(rest, "%u.%u", &gpu->major_cc, &gpu->minor_cc) == 2;
+  else if (!strcmp(key, "memory")) gpu->memory = strtoull(rest, NULL, 10);
+  else if (!strcmp(key, "numa")) gpu->has_numa = sscanf(rest, "%d", &gpu->numa) == 1;
+  else if (!strcmp(key, "cpus")) gpu->has_cpus = read_mask(gpu->cpus, rest);
+  else if (!strcmp(key, "nodes")) gpu->has_nodes = read_mask(gpu->nodes, rest);
+  else if (!strcmp(key, "mig")) gpu->has_mig = sscanf(rest, "%u", &gpu->mig) == 1;
+  else if (!strcmp(key, "p2p")) read_row(gpu->p2p, rest);
+  else if (!strcmp(key, "levels")) read_row(gpu->level, rest);
+  else if (!strcmp(key, "link")) read_link(gpu, rest);
+  else if (!strcmp(key, "fabric")) read_fabric(gpu, rest);
+  else if (!strcmp(key, "lost")) gpu->lost = atoi(rest);
+}
+
+static const char *profile_path(char *buffer, size_t size) {
+  const char *named = getenv("LOCKSTEP_FAKE_NVML");
+  if (named && *named) return named;
+  Dl_info self;
+  if (!dladdr((void *)profile_path, &self) || !self.dli_fname) return NULL;
+  const char *slash = strrchr(self.dli_fname, '/');
+  int folder = slash ? (int)(slash - self.dli_fname) : 1;
+  snprintf(buffer, size, "%.*s/fake-nvml.profile", folder, slash ? self.dli_fname : ".");
+  return buffer;
+}
+
+static int read_profile(void) {
+  char path[4096], line[4096];
+  const char *name = profile_path(path, sizeof path);
+  FILE *file = name ? fopen(name, "r") : NULL;
+  if (!file) return DRIVER_NOT_LOADED; /* a library without a driver */
+  memset(&machine, 0, sizeof machine);
+  Gpu *gpu = NULL;
+  while (fgets(line, sizeof line, file)) {
+    line[strcspn(line, "\n")] = 0;
+    char *rest = strchr(line, ' ');
+    if (rest) *rest++ = 0;
+    else rest = line + strlen(line);
+    if (!strcmp(line, "gpu")) gpu = new_gpu();
+    else if (gpu) read_gpu_line(gpu, line, rest);
+    else if (!strcmp(line, "init_error")) machine.init_error = atoi(rest);
+    else if (!strcmp(line, "driver")) copy(machine.driver, rest);
+    else if (!strcmp(line, "nvml")) copy(machine.nvml, rest);
+    else if (!strcmp(line, "cuda")) machine.cuda = atoi(rest);
+  }
+  fclose(file);
+  return machine.init_error;
+}
+
+/* ---- what every call begins with ---- */
+
+#define READY() do { if (!machine.initialized) return UNINITIALIZED; } while (0)
+#define USE(gpu) do { READY(); if (!(gpu)) return INVALID_ARGUMENT; \
+    if ((gpu)->lost) return (gpu)->lost; } while (0)
+#define TOLD(condition) do { if (!(condition)) return NOT_SUPPORTED; } while (0)
+
+static int give_text(const char *text, char *to, unsigned size) {
+  TOLD(*text);
+  if (strlen(text) + 1 > size) return INSUFFICIENT_SIZE;
+  strcpy(to, text);
+  return SUCCESS;
+}
+
+static void give_pci(const char *address, PciInfo *info) {
+  unsigned function = 0;
+  memset(info, 0, sizeof *info);
+  if (!*address) return; /* as in a VM: no name for the far end */
+  sscanf(address, "%x:%x:%x.%x", &info->domain, &info->bus, &info->device, &function);
+  snprintf(info->busIdLegacy, 16, "%04X:%02X:%02X.%X", info->domain & 0xffff, info->bus & 0xff,
+           info->device & 0xff, function & 0xf);
+  snprintf(info->busId, 32, "%08X:%02X:%02X.%X", info->domain, info->bus & 0xff,
+           info->device & 0xff, function & 0xf);
+}
+
+static int give_mask(const uint64_t *mask, unsigned size, unsigned long *to) {
+  for (unsigned word = 0; word < size; word++) to[word] = word < MASK / WORD ? mask[word] : 0;
+  return SUCCESS;
+}
+
+/* ---- the library ---- */
+
+int nvmlInitWithFlags(unsigned flags) {
+  (void)flags;
+  int error = read_profile();
+  machine.initialized = error == SUCCESS;
+  return error;
+}
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlShutdown(void) {
+  READY();
+  machine.initialized = 0;
+  return SUCCESS;
+}
+const char *nvmlErrorString(int code) {
+  switch (code) {
+    case SUCCESS: return "Success";
+    case NOT_SUPPORTED: return "Not Supported";
+    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    default: return "Error of the fake NVML library";
+  }
+}
+int nvmlSystemGetDriverVersion(char *to, unsigned size) {
+  READY();
+  return give_text(machine.driver, to, size);
+}
+int nvmlSystemGetNVMLVersion(char *to, unsigned size) {
+  READY();
+  return give_text(machine.nvml, to, size);
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+  READY();
+  TOLD(machine.cuda);
+  *version = machine.cuda;
+  return SUCCESS;
+}
+
+/* ---- which GPUs ---- */
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  READY();
+  *count = machine.count;
+  return SUCCESS;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
+  READY();
+  if (index >= machine.count) return INVALID_ARGUMENT;
+  *gpu = &machine.gpu[index];
+  return (*gpu)->lost;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu) {
+  READY();
+  for (unsigned index = 0; index < machine.count; index++)
+    if (!strcmp(machine.gpu[index].uuid, uuid)) return nvmlDeviceGetHandleByIndex_v2(index, gpu);
+  return NOT_FOUND;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char *address, Gpu **gpu) {
+  unsigned asked[4] = {0}, known[4];
+  READY();
+  sscanf(address, "%x:%x:%x.%x", &asked[0], &asked[1], &asked[2], &asked[3]);
+  for (unsigned index = 0; index < machine.count; index++) {
+    memset(known, 0, sizeof known);
+    sscanf(machine.gpu[index].pci, "%x:%x:%x.%x", &known[0], &known[1], &known[2], &known[3]);
+    if (!memcmp(asked, known, sizeof asked)) return nvmlDeviceGetHandleByIndex_v2(index, gpu);
+  }
+  return NOT_FOUND;
+}
+
+/* ---- identity and memory ---- */
+
+int nvmlDeviceGetIndex(Gpu *gpu, unsigned *index) {
+  USE(gpu);
+  *index = gpu->index;
+  return SUCCESS;
+}
+int nvmlDeviceGetUUID(Gpu *gpu, char *to, unsigned size) {
+  USE(gpu);
+  return give_text(gpu->uuid, to, size);
+}
+int nvmlDeviceGetName(Gpu *gpu, char *to, unsigned size) {
+  USE(gpu);
+  return give_text(gpu->name, to, size);
+}
+int nvmlDeviceGetSerial(Gpu *gpu, char *to, unsigned size) {
+  USE(gpu);
+  return give_text(gpu->serial, to, size);
+}
+int nvmlDeviceGetMinorNumber(Gpu *gpu, unsigned *minor) {
+  USE(gpu);
+  TOLD(gpu->has_minor);
+  *minor = gpu->minor;
+  return SUCCESS;
+}
+int nvmlDeviceGetModuleId(Gpu *gpu, unsigned *module) {
+  USE(gpu);
+  TOLD(gpu->has_module);
+  *module = gpu->module;
+  return SUCCESS;
+}
+int nvmlDeviceGetCudaComputeCapability(Gpu *gpu, int *major, int *minor) {
+  USE(gpu);
+  TOLD(gpu->has_cc);
+  *major = (int)gpu->major_cc;
+  *minor = (int)gpu->minor_cc;
+  return SUCCESS;
+}
+int nvmlDeviceGetPciInfo_v3(Gpu *gpu, PciInfo *info) {
+  USE(gpu);
+  give_pci(gpu->pci, info);
+  info->pciDeviceId = gpu->device_id;
+  return SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
+  USE(gpu);
+  *memory = (Memory){.total = gpu->memory, .free = gpu->memory, .used = 0};
+  return SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *memory) {
+  USE(gpu);
+  if (memory->version != MEMORY_V2) return ARGUMENT_VERSION_MISMATCH;
+  memory->total = memory->free = gpu->memory;
+  memory->reserved = memory->used = 0;
+  return SUCCESS;
+}
+int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
+  USE(gpu);
+  TOLD(gpu->has_mig);
+  *current = *pending = gpu->mig;
+  return SUCCESS;
+}
+
+/* ---- where they are ---- */
+
+int nvmlDeviceGetTopologyCommonAncestor(Gpu *a, Gpu *b, int *level) {
+  USE(a);
+  USE(b);
+  if (a == b) {
+    *level = LEVEL_INTERNAL;
+    return SUCCESS;
+  }
+  TOLD(a->level[b->index] != NOT_TOLD);
+  *level = a->level[b->index];
+  return SUCCESS;
+}
+int nvmlDeviceGetP2PStatus(Gpu *a, Gpu *b, int which, int *status) {
+  USE(a);
+  USE(b);
+  if (a == b || which < 0 || which > 4) return INVALID_ARGUMENT;
+  TOLD(which == P2P_NVLINK && a->p2p[b->index] != NOT_TOLD);
+  *status = a->p2p[b->index];
+  return SUCCESS;
+}
+int nvmlDeviceGetCpuAffinityWithinScope(Gpu *gpu, unsigned size, unsigned long *to, int scope) {
+  USE(gpu);
+  (void)scope;
+  TOLD(gpu->has_cpus);
+  return give_mask(gpu->cpus, size, to);
+}
+int nvmlDeviceGetCpuAffinity(Gpu *gpu, unsigned size, unsigned long *to) {
+  return nvmlDeviceGetCpuAffinityWithinScope(gpu, size, to, 0);
+}
+int nvmlDeviceGetMemoryAffinity(Gpu *gpu, unsigned size, unsigned long *to, int scope) {
+  USE(gpu);
+  (void)scope;
+  TOLD(gpu->has_nodes);
+  return give_mask(gpu->nodes, size, to);
+}
+int nvmlDeviceGetNumaNodeId(Gpu *gpu, int *node) {
+  USE(gpu);
+  TOLD(gpu->has_numa);
+  *node = gpu->numa;
+  return SUCCESS;
+}
+
+/* ---- NVLink and its fabric ---- */
+
+static int link_of(Gpu *gpu, unsigned number, int active, Link **link) {
+  USE(gpu);
+  unsigned last = LINKS;
+  while (last && !gpu->link[last - 1].known) last--;
+  TOLD(last); /* a GPU without NVLink */
+  if (number >= last) return INVALID_ARGUMENT;
+  *link = &gpu->link[number];
+  TOLD((*link)->known && (!active || (*link)->active));
+  return SUCCESS;
+}
+int nvmlDeviceGetNvLinkState(Gpu *gpu, unsigned number, unsigned *active) {
+  Link *link;
+  int error = link_of(gpu, number, 0, &link);
+  if (!error) *active = (unsigned)link->active;
+  return error;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(Gpu *gpu, unsigned number, unsigned *type) {
+  Link *link;
+  int error = link_of(gpu, number, 1, &link);
+  if (!error) *type = (unsigned)link->remote;
+  return error;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned number, PciInfo *info) {
+  Link *link;
+  int error = link_of(gpu, number, 1, &link);
+  if (!error) give_pci(link->pci, info);
+  return error;
+}
+int nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values) {
+  USE(gpu);
+  for (int place = 0; place < count; place++) {
+    Link *link;
+    values[place].nvmlReturn = NOT_SUPPORTED;
+    if (values[place].fieldId != LINK_STATE_FIELD) continue;
+    values[place].nvmlReturn = link_of(gpu, values[place].scopeId, 0, &link);
+    values[place].valueType = 1; /* unsigned int */
+    if (!values[place].nvmlReturn) values[place].value.u = (unsigned)link->active;
+  }
+  return SUCCESS;
+}
+int nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, FabricInfoV *info) {
+  USE(gpu);
+  TOLD(gpu->has_fabric);
+  if (info->version != FABRIC_V2 && info->version != FABRIC_V3) return ARGUMENT_VERSION_MISMATCH;
+  memcpy(info->clusterUuid, gpu->fabric_uuid, sizeof info->clusterUuid);
+  info->status = gpu->fabric_status;
+  info->cliqueId = gpu->fabric_clique;
+  info->state = (unsigned char)gpu->fabric_state;
+  info->healthMask = 0;
+  if (info->version == FABRIC_V3) info->healthSummary = (unsigned char)gpu->fabric_health;
+  return SUCCESS;
+}
+
+_Static_assert(sizeof(PciInfo) == 68, "nvmlPciInfo_t");
+_Static_assert(sizeof(MemoryV2) == 40, "nvmlMemory_v2_t");
+_Static_assert(sizeof(FabricInfoV) == 40, "nvmlGpuFabricInfo_v3_t");
