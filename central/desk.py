@@ -1,11 +1,23 @@
 """People's questions: the Desk service, answered from the loop's books for any authenticated user."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
+import grpc
+import grpc.aio
+
+from central.door import Context, Door
 from central.identity import Review
-from protos.topology import NodeTopology
+from protos import wire
+from protos.stubs import fleet_pb2 as pb
+from protos.stubs import fleet_pb2_grpc
+from protos.topology import NodeTopology, indices_of
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,79 @@ class Books(Protocol):
     def explain(self, namespace: str, name: str) -> Explanation | None: ...
 
 
-class Desk:
+class Desk(fleet_pb2_grpc.DeskServicer):
     def __init__(self, books: Books, review: Review) -> None:
-        raise NotImplementedError
+        self._books = books
+        self._door = Door(review)
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="desk")
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        fleet_pb2_grpc.add_DeskServicer_to_server(self, server)
+
+    async def Topology(self, request: pb.TopologyQuery, context: Context) -> pb.TopologyReply:
+        await self._door.admit_user(context)
+        views = await self._ask(partial(self._books.node_views, request.node), context)
+        if request.node and not views:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f'no node is called "{request.node:.253}"'
+            )
+        return pb.TopologyReply(nodes=map(_node, views), levels=self._books.levels)
+
+    async def Explain(self, request: pb.ExplainQuery, context: Context) -> pb.ExplainReply:
+        await self._door.admit_user(context)
+        if not request.name:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name: it is empty")
+        namespace = request.namespace or "default"
+        found = await self._ask(partial(self._books.explain, namespace, request.name), context)
+        if found is None:
+            return pb.ExplainReply(found=False, namespace=namespace, name=request.name)
+        return pb.ExplainReply(
+            found=True,
+            namespace=found.namespace,
+            name=found.name,
+            phase=found.phase,
+            reason=found.reason,
+            pods=map(_pod, found.pods),
+            min_member=found.min_member,
+            queue=found.queue,
+            closest=found.closest,
+        )
+
+    async def _ask(self, question: Callable[[], Answer], context: Context) -> Answer:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._readers, question)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the centre is busy; ask again")
+
+
+def _node(view: NodeView) -> pb.NodeView:
+    message = pb.NodeView(
+        name=view.name,
+        domains=view.domains,
+        holders=[
+            pb.Holder(
+                namespace=holder.namespace,
+                pod=holder.pod,
+                gpus=indices_of(holder.gpus),
+                confirmed=holder.confirmed,
+            )
+            for holder in view.holders
+        ],
+        gpus_allocatable=view.gpus_allocatable,
+        gpus_used=view.gpus_used,
+        trouble=view.trouble,
+    )
+    if view.topology is not None:
+        message.topology.CopyFrom(wire.to_topology(view.topology))
+    return message
+
+
+def _pod(view: PodView) -> pb.PodView:
+    return pb.PodView(
+        name=view.name,
+        node=view.node,
+        gpus=indices_of(view.gpus),
+        confirmed=view.confirmed,
+        phase=view.phase,
+    )

@@ -6,14 +6,46 @@ server = serving.serve(listen, credentials, [intake.add_to, desk.add_to])
 facts = intake.silent(now)                   # the loop asks, time.monotonic()
 """
 
+import logging
+import math
+import re
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from central.core.facts import Fact, NodeSilent
+import grpc
+import grpc.aio
+
+from central.core.facts import Fact, NodeReported, NodeSilent
+from central.door import Context, Door
 from central.identity import Review
 from central.intents import Intents
+from protos import wire
+from protos.stubs import fleet_pb2 as pb
+from protos.stubs import fleet_pb2_grpc
+from protos.topology import LEVELS
+
+log = logging.getLogger(__name__)
+
+LONGEST_POLL_S = 120.0
+_NVLINK = re.compile(r"NV\d{1,3}", re.ASCII)
+_LOOK_EVERY_S = 1.0
 
 
-class Intake:
+class Malformed(ValueError):
+    """Names the field."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    boot: str
+    generation: int
+    at: float
+    silent: bool = False
+
+
+class Intake(fleet_pb2_grpc.FleetServicer):
     def __init__(
         self,
         inbox: Callable[[Fact], None],
@@ -21,8 +53,96 @@ class Intake:
         intents: Intents,
         silent_after_s: float = 30.0,
     ) -> None:
-        raise NotImplementedError
+        self._inbox = inbox
+        self._door = Door(review)
+        self._intents = intents
+        self._silent_after_s = silent_after_s
+        self._lock = threading.Lock()
+        self._heard: dict[str, _Heard] = {}
+        self._next_look = 0.0
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        fleet_pb2_grpc.add_FleetServicer_to_server(self, server)
 
     def silent(self, now: float) -> list[NodeSilent]:
         """Agents that have not been heard for too long, each once until it speaks again."""
-        raise NotImplementedError
+        if now < self._next_look:
+            return []
+        self._next_look = now + _LOOK_EVERY_S
+        found = []
+        with self._lock:
+            for node, heard in self._heard.items():
+                if not heard.silent and now - heard.at > self._silent_after_s:
+                    heard.silent = True
+                    found.append(NodeSilent(node))
+        for fact in found:
+            log.warning(
+                "node %s: its agent has been silent for %gs", fact.node, self._silent_after_s
+            )
+        return found
+
+    async def Report(self, request: pb.NodeReport, context: Context) -> pb.ReportAck:
+        await self._door.admit_agent(request.node, context)
+        try:
+            _check(request)
+            fact = None if request.heartbeat else _fact(request)
+        except ValueError as error:
+            log.warning("node %s: its report is refused: %s", request.node, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        with self._lock:
+            heard = self._heard.get(request.node)
+            known = (
+                heard is not None
+                and not heard.silent
+                and (heard.boot, heard.generation) == (request.boot_id, request.generation)
+            )
+            if heard is not None and known:
+                heard.at = time.monotonic()
+            elif fact is not None:
+                self._heard[request.node] = _Heard(
+                    request.boot_id, request.generation, time.monotonic()
+                )
+        if fact is None:
+            return pb.ReportAck(want_full=not known)
+        self._inbox(fact)
+        return pb.ReportAck()
+
+    async def Intents(self, request: pb.IntentsRequest, context: Context) -> pb.IntentList:
+        await self._door.admit_agent(request.node, context)
+        if not math.isfinite(request.wait_s) or request.wait_s < 0:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"wait_s: {request.wait_s} is not a time"
+            )
+        wait_s = min(request.wait_s, LONGEST_POLL_S)
+        version, grants = await self._intents.fetch(request.node, request.version, wait_s)
+        return pb.IntentList(version=version, intents=wire.to_grants(grants))
+
+
+def _check(request: pb.NodeReport) -> None:
+    if not request.boot_id:
+        raise Malformed("boot_id: it is empty")
+    if not request.generation:
+        raise Malformed("generation: it begins at 1")
+    if not request.heartbeat and not request.HasField("topology"):
+        raise Malformed("topology: a full report has one")
+
+
+def _fact(request: pb.NodeReport) -> NodeReported:
+    try:
+        topology = wire.from_topology(request.topology)
+    except ValueError as error:
+        raise Malformed(f"topology: {error}") from error
+    for row in topology.links:
+        for word in row:
+            if word not in LEVELS and not _NVLINK.fullmatch(word):
+                raise Malformed(f"topology.links: {word!r:.40} is not a word of a link")
+    held = [gpu for island in topology.islands for gpu in island]
+    if len(held) != len(set(held)):
+        raise Malformed("topology.islands: a GPU is on two islands")
+    return NodeReported(
+        request.node,
+        request.boot_id,
+        request.generation,
+        topology,
+        wire.from_grants(request.grants),
+    )
