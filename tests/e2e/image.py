@@ -19,7 +19,8 @@ from pathlib import Path, PurePath
 
 LEFT_OUT = re.compile(
     r"/(test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|__pycache__|config-[^/]*|pip|"
-    r"pip-[^/]*|setuptools|setuptools-[^/]*|site-packages|dist-packages)$|"
+    r"pip-[^/]*|setuptools|setuptools-[^/]*|site-packages|dist-packages|"
+    r"kubernetes/aio)$|"  # a second client, half of that package and never imported
     r"\.(a|pyc|pyo|pyi|whl|exe)$|/(_tkinter|_test\w*|xxlimited\w*)\.[^/]*\.so$"
 )
 File = tuple[Path | bytes, int]  # and its mode

@@ -36,7 +36,8 @@ def _ours(folder: Path, extra: str, script: str) -> Path:
     wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
     venv = _environment(extra, wanted)
     ours = image.Image(f"ghcr.io/lockstep/{extra}:{project['version']}")
-    archive, variables = venv / "layer.tar", venv / "layer.json"
+    recipe = hashlib.sha256(Path(image.__file__).read_bytes()).hexdigest()[:12]
+    archive, variables = venv / "layer.tar", venv / f"layer-{recipe}.json"
     if not variables.exists():
         content, env = image.python_layer(venv, _busybox())
         archive.write_bytes(content)
@@ -53,7 +54,7 @@ def _ours(folder: Path, extra: str, script: str) -> Path:
 
 def _environment(extra: str, wanted: list[str]) -> Path:
     told = json.dumps([wanted, sys.version, platform.machine()])
-    key = hashlib.sha256(told.encode() + Path(image.__file__).read_bytes()).hexdigest()[:12]
+    key = hashlib.sha256(told.encode()).hexdigest()[:12]
     venv = STORE / f"{extra}-{key}"
     if (venv / "complete").exists():
         return venv

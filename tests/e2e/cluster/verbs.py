@@ -187,11 +187,11 @@ def base_images() -> list[Path]:
 def load_images(archives: Iterable[Path], nodes: list[Node]) -> None:
     for node in nodes:
         node.wait_for_containerd()
-    for archive in archives:
-        for node, process in [(node, node.load(archive)) for node in nodes]:
-            output = process.communicate()[0]
-            if process.returncode:
-                raise Trouble(f"{archive} on {node.name}: {output}")
+    loads = [(archive, node, node.load(archive)) for archive in archives for node in nodes]
+    for archive, node, process in loads:
+        output = process.communicate()[0]
+        if process.returncode:
+            raise Trouble(f"{archive} on {node.name}: {output}")
 
 
 def power(verb: str, name: str, *components: str) -> None:
