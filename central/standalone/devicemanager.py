@@ -66,12 +66,12 @@ class DeviceManager:
         active: Callable[[], set[str]],
         on_change: Callable[[Counts, Counts], None],
         seed: int,
-        record_delay: Callable[[], None],
+        before_record: Callable[[], None],
     ) -> None:
         self.directory = directory
         self._active = active
         self._on_change = on_change
-        self._record_delay = record_delay
+        self._before_record = before_record
         self._random = random.Random(seed)
         self._mutex = threading.Lock()
         self._books = Books()
@@ -196,7 +196,7 @@ class DeviceManager:
             raise AdmissionError(f"Allocate of {resource} failed: {_said(error)}") from None
         if not response.container_responses:
             raise AdmissionError(f"Allocate of {resource} was answered with no container")
-        self._record_delay()
+        self._before_record()
         with self._mutex:
             self._books.held.setdefault(uid, {}).setdefault(container, {})[resource] = Held(
                 tuple(sorted(ids)), response.container_responses[0]

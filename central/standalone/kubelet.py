@@ -28,9 +28,13 @@ def _ignore(capacity: Counts, allocatable: Counts) -> None:
     pass
 
 
+def _nothing() -> None:
+    pass
+
+
 class HollowKubelet:
     """on_change(capacity, allocatable) is called from any thread, whenever a plugin's devices
-    change. record_delay_s stretches the moment between Allocate and its record."""
+    change. before_record is called in the moment between a plugin's answer to Allocate and its record."""
 
     def __init__(
         self,
@@ -38,7 +42,7 @@ class HollowKubelet:
         *,
         on_change: Callable[[Counts, Counts], None] = _ignore,
         seed: int = 0,
-        record_delay_s: float = 0.0,
+        before_record: Callable[[], None] = _nothing,
     ) -> None:
         self.directory = directory
         self.plugins = directory / "device-plugins"
@@ -62,7 +66,7 @@ class HollowKubelet:
             active=self._active,
             on_change=on_change,
             seed=seed,
-            record_delay=lambda: time.sleep(record_delay_s),
+            before_record=before_record,
         )
 
     def __enter__(self) -> Self:

@@ -1,0 +1,97 @@
+"""A node in a box: a hollow kubelet and a real agent between real sockets, in one process."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from agent.machine import Machine
+from agent.service import Agent
+from agent.settings import Settings
+from central.standalone.kubelet import Admission, Container, HollowKubelet, Pod
+from protos.names import GPU
+from protos.topology import Grant
+from tests.fakes import machines
+from tests.fakes.patience import eventually
+
+
+class NodeBox:
+    def __init__(self, directory: Path, machine: Machine, kubelet: HollowKubelet) -> None:
+        self.directory, self.kubelet = directory, kubelet
+        self.count = len(machine.nvml.gpus)
+        self.settings = Settings(
+            node="node-1",
+            kubelet_dir=directory,
+            capture=machines.save(directory, machine),
+            report_every_s=0.2,
+            survey_every_s=0.1,
+        )
+        self.agent = Agent(self.settings)
+
+    def start(self) -> None:
+        self.agent.start()
+        self.wait_for(self.count)
+
+    def restart_agent(self) -> None:
+        self.agent.stop()
+        self.agent = Agent(self.settings)
+        self.agent.start()
+
+    def change(self, machine: Machine) -> None:
+        made = machines.save(self.directory / "next", machine)
+        made.replace(self.settings.capture or made)
+
+    def configure(self, **changes: object) -> None:
+        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]  # by name
+        self.agent = Agent(self.settings)
+
+    def wait_for(self, allocatable: int) -> None:
+        eventually(lambda: self.kubelet.allocatable.get(GPU) == allocatable)
+
+    def plan(self, *plans: Grant) -> None:
+        self.agent.node.set_intents(tuple(plans), self.agent.node.state.intents_version + 1)
+
+    def truth(self) -> dict[str, list[int]]:
+        """Of each pod the GPUs that the agent believes it holds."""
+        return {
+            grant.pod: sorted(int(device[4:12]) for device in grant.device_ids)
+            for grant in self.agent.node.state.grants
+        }
+
+
+@contextmanager
+def node_box(
+    machine: Machine | None = None, *, before_record: Callable[[], None] = lambda: None
+) -> Iterator[NodeBox]:
+    # Not pytest's tmp_path: a unix socket's path must be short.
+    with tempfile.TemporaryDirectory(prefix="ls-") as name:
+        directory = Path(name)
+        (directory / "next").mkdir()
+        with HollowKubelet(directory, before_record=before_record) as kubelet:
+            box = NodeBox(directory, machine or machines.machine(), kubelet)
+            try:
+                yield box
+            finally:
+                box.agent.stop()
+
+
+def pod(name: str, *sizes: int, init: Sequence[int] = ()) -> Pod:
+    return Pod(
+        f"uid-{name}",
+        "team",
+        name,
+        tuple(Container(f"c{i}", ((GPU, size),)) for i, size in enumerate(sizes)),
+        tuple(Container(f"i{i}", ((GPU, size),)) for i, size in enumerate(init)),
+    )
+
+
+def intent(name: str, gpus: Sequence[int], container: str = "c0") -> Grant:
+    return Grant("team", name, container, GPU, tuple(machines.uuid(i) for i in gpus))
+
+
+def gpus(admission: Admission, container: int = 0) -> list[int]:
+    """What the container was told."""
+    assert admission.ok, admission
+    told = admission.containers[container].envs["LOCKSTEP_GPUS"]
+    return [int(text) for text in told.split(",")]
