@@ -99,7 +99,7 @@ def _numa(sys: Path) -> list[NumaFacts]:
         NumaFacts(
             id=int(path.name.removeprefix("node")),
             cpus=_text(path / "cpulist"),
-            distance=tuple(int(each) for each in _text(path / "distance").split()),
+            distance=tuple(map(int, re.findall(r"\d+", _text(path / "distance")))),
         )
         for path in _children(sys / "devices/system/node")
         if re.fullmatch(r"node\d+", path.name)
@@ -111,8 +111,8 @@ def _infiniband(sys: Path) -> list[InfinibandDevice]:
     devices = []
     for path in _children(sys / "class/infiniband"):
         function = path / "device"
-        address = function.resolve().name if function.exists() else ""
-        if not (sys / "bus/pci/devices" / address).exists() or not address:
+        address = function.resolve().name
+        if not function.exists() or not (sys / "bus/pci/devices" / address).exists():
             address = ""
         verbs = _children(function / "infiniband_verbs") if address else []
         devices.append(

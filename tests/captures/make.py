@@ -397,7 +397,7 @@ def b200_one_off() -> Machine:
         made.card(host, below.down(), f"0000:{bus}:00.0", "400 Gb/sec (4X NDR)", bridge=True)
     made.switched(18, [], Fabric(3, cluster_uuid="0" * 32, health=1))
     down = tuple(NvLink(link, active=False) for link in range(18))
-    made.gpus[2] = replace(made.gpus[2], nvlinks=down, fabric=Fabric(0))
+    made.gpus[2] = replace(made.gpus[2], nvlinks=down, fabric=Fabric(0, cluster_uuid="0" * 32))
     return made.machine(lambda a, b: a != b and 2 not in (a, b))
 
 

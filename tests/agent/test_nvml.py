@@ -1,0 +1,104 @@
+"""nvml.read() through the real nvidia-ml-py on the fake library: what drivers and GPUs lack.
+
+Each machine is read by a process of its own, since a process loads NVML once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent import capture
+from agent.machine import GpuFacts, Machine, NvmlFacts
+from tests.agent.hardware import CAPTURES, Hardware, library
+from tests.fakes.nvml import build
+
+OLD_DRIVER = (
+    "nvmlDeviceGetNvLinkRemoteDeviceType",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetNumaNodeId",
+    "nvmlDeviceGetModuleId",
+    "nvmlDeviceGetMemoryAffinity",
+    "nvmlDeviceGetCpuAffinityWithinScope",
+    "nvmlSystemGetCudaDriverVersion_v2",
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("nvml"))
+
+
+def named(name: str) -> Machine:
+    return capture.load(CAPTURES / f"{name}.json")
+
+
+def read(folder: Path, machine: Machine, tmp_path: Path) -> NvmlFacts:
+    hardware = Hardware(folder, tmp_path / "machine")
+    hardware.install(machine)
+    return capture.loads(hardware.seen("capture")).nvml
+
+
+def without(machine: Machine, **changes: object) -> Machine:
+    """The machine with every GPU changed."""
+    gpus = tuple(replace(gpu, **changes) for gpu in machine.nvml.gpus)  # type: ignore[arg-type]
+    return replace(machine, nvml=replace(machine.nvml, gpus=gpus))
+
+
+def test_what_an_old_driver_lacks_stays_untold(tmp_path: Path) -> None:
+    old = library(tmp_path / "old", hide=OLD_DRIVER)
+    told = read(old, named("gb200-nvl72-tray-4"), tmp_path)
+    assert told.cuda_version == ""
+    for gpu in told.gpus:
+        assert (gpu.fabric, gpu.memory_numa, gpu.memory_affinity) == (None, -1, "")
+        assert {link.remote for link in gpu.nvlinks} == {""}
+        assert gpu.uuid.startswith("GPU-")
+
+
+def test_what_a_gpu_does_not_tell_stays_untold(built: Path, tmp_path: Path) -> None:
+    bare = Machine(NvmlFacts("1", "1", "", (GpuFacts(0, uuid="GPU-0", pci="0000:05:00.0"),)))
+    expected = replace(bare.nvml.gpus[0], p2p_nvlink=(-1,), ancestors=(-1,))
+    hardware = Hardware(built, tmp_path / "machine")
+    (tmp_path / "machine/sys").mkdir(parents=True)
+    hardware.install_profile(build.profile(bare))
+    assert capture.loads(hardware.seen("capture")).nvml.gpus == (expected,)
+
+
+def test_a_gpu_that_fell_off_the_bus_keeps_its_place(built: Path, tmp_path: Path) -> None:
+    machine = named("dgx-a100-8")
+    gpus = list(machine.nvml.gpus)
+    gpus[2] = replace(gpus[2], fault="GPU is lost")
+    told = read(built, replace(machine, nvml=replace(machine.nvml, gpus=tuple(gpus))), tmp_path)
+    assert [gpu.index for gpu in told.gpus] == list(range(8))
+    assert told.gpus[2] == GpuFacts(2, fault="NVML can't reach it: GPU is lost")
+    assert told.gpus[0].p2p_nvlink == (-1, 0, -1, 0, 0, 0, 0, 0)
+
+
+def test_no_gpus_is_no_error(built: Path, tmp_path: Path) -> None:
+    assert read(built, Machine(NvmlFacts("1", "1")), tmp_path) == NvmlFacts("1", "1")
+
+
+def test_mig_mode_is_told(built: Path, tmp_path: Path) -> None:
+    told = read(built, without(named("single-gpu"), mig=True), tmp_path)
+    assert told.gpus[0].mig
+
+
+def test_affinities_of_odd_forms(built: Path, tmp_path: Path) -> None:
+    for text in ("0", "3,5,7", "0-63", "63-64", "0-3,127-128,2047"):
+        told = read(built, without(named("single-gpu"), cpu_affinity=text), tmp_path)
+        assert told.gpus[0].cpu_affinity == text
+
+
+def test_the_library_knows_its_profile_by_its_own_place(built: Path, tmp_path: Path) -> None:
+    hardware = Hardware(None, tmp_path / "machine")
+    hardware.install(named("pcie-plx-8"))
+    place = tmp_path / "host/usr/lib64"
+    place.mkdir(parents=True)
+    (place / build.LIBRARY).write_bytes((built / build.LIBRARY).read_bytes())
+    profile = hardware.folder / build.PROFILE
+    (place / build.PROFILE).write_text(profile.read_text())
+    profile.unlink()
+    environment = ("--driver-root", str(tmp_path / "host"), "--sysfs-root", str(hardware.sysfs))
+    done = hardware.run("capture", *environment)
+    assert done.returncode == 2, "LOCKSTEP_FAKE_NVML names a file that is not there: no driver"
+    done = hardware.run_as_installed("capture", *environment)
+    assert capture.loads(done.stdout).nvml == named("pcie-plx-8").nvml

@@ -1,0 +1,162 @@
+"""lockstep-agent topology and capture, as processes, on the fake NVML library and a rendered /sys:
+the matrix of each named machine, cell by cell as it was published."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agent import capture
+from tests.agent.hardware import CAPTURES, NAMES, Hardware, library
+
+Cells = dict[tuple[str, str], str]
+PUBLISHED = CAPTURES / "published"
+COLUMNS = {"CPU Affinity": "CPU", "NUMA Affinity": "NUMA", "GPU NUMA ID": "GPU-NUMA"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def hardware(built: Path, tmp_path: Path) -> Hardware:
+    return Hardware(built, tmp_path / "machine")
+
+
+def cells(text: str) -> Cells:
+    """(row, column) -> word, of a matrix as published or as printed."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    header = lines[0]
+    for name, short in COLUMNS.items():
+        header = header.replace(name, short)
+    columns = header.split()
+    found: Cells = {}
+    for line in lines[1:]:
+        if not line.strip():
+            break
+        row, *words = line.split()
+        found |= {(row, column): word for column, word in zip(columns, words, strict=False)}
+    return found
+
+
+def legend(table: str) -> dict[str, str]:
+    """mlx5_0 -> NIC0"""
+    return {name: nic for nic, name in re.findall(r"^  (NIC\d+): (\S+)$", table, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_published_cell(name: str, hardware: Hardware) -> None:
+    expected = cells((PUBLISHED / f"{name}.txt").read_text())
+    hardware.install(capture.load(CAPTURES / f"{name}.json"))
+    file = hardware.folder / "captured.json"
+    file.write_text(hardware.seen("capture"))
+    done = hardware.run("topology", "--capture", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    ours, nics = cells(done.stdout), legend(done.stdout)
+
+    def label(text: str) -> str:
+        """Cards are published by their name, or by their number, or by a name cut short."""
+        return nics.get(text) or nics.get(re.sub(r"^mlx(\d+)$", r"mlx5_\1", text)) or text
+
+    wrong = {
+        key: (word, ours.get((label(key[0]), label(key[1]))))
+        for key, word in expected.items()
+        if ours.get((label(key[0]), label(key[1]))) != word
+    }
+    assert not wrong, "published, printed"
+    assert ("GPU0", "GPU0") in expected, "the file was read"
+
+
+def test_every_named_machine_has_a_published_matrix() -> None:
+    assert sorted(path.stem for path in PUBLISHED.glob("*.txt")) == NAMES
+    assert len(NAMES) == 9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_captured_machine_is_the_machine(name: str, hardware: Hardware) -> None:
+    machine = capture.load(CAPTURES / f"{name}.json")
+    hardware.install(machine)
+    again = capture.loads(hardware.seen("capture"))
+    assert again.nvml == machine.nvml
+    assert again.sysfs == machine.sysfs
+    assert again.host.boot_id
+
+
+def test_the_hardware_and_its_capture_give_one_answer(hardware: Hardware) -> None:
+    hardware.install(capture.load(CAPTURES / "hgx-h100-8.json"))
+    file = hardware.folder / "captured.json"
+    file.write_text(hardware.seen("capture"))
+    live = json.loads(hardware.seen("topology", "-o", "json", "--node", "n1"))
+    filed = hardware.run("topology", "--capture", str(file), "-o", "json", "--node", "n1")
+    assert live == json.loads(filed.stdout)
+    assert live["node"] == "n1"
+    assert live["islands"] == [list(range(8))]
+    assert len(live["hcas"]) == 12
+
+
+def test_a_library_below_the_drivers_root_is_found(built: Path, tmp_path: Path) -> None:
+    hardware = Hardware(None, tmp_path / "machine")
+    hardware.install(capture.load(CAPTURES / "single-gpu.json"))
+    place = tmp_path / "host/run/nvidia/driver/usr/lib/x86_64-linux-gnu"
+    place.mkdir(parents=True)
+    (place / "libnvidia-ml.so.1").symlink_to("/run/nvidia/driver/real/libnvidia-ml.so.550")
+    real = tmp_path / "host/run/nvidia/driver/real"
+    real.mkdir()
+    (real / "libnvidia-ml.so.550").write_bytes((built / "libnvidia-ml.so.1").read_bytes())
+    table = hardware.seen("topology", "--driver-root", str(tmp_path / "host"))
+    assert cells(table)["GPU0", "GPU0"] == "X"
+
+
+@pytest.mark.parametrize(
+    ("profile", "sentence"),
+    [
+        ("init_error 9\n", "the NVIDIA driver is not loaded"),
+        ("init_error 18\n", "are of different versions"),
+        ("init_error 999\n", "NVML can't be initialised"),
+    ],
+)
+def test_a_driver_that_does_not_work_is_one_sentence(
+    profile: str, sentence: str, hardware: Hardware
+) -> None:
+    hardware.install(capture.load(CAPTURES / "single-gpu.json"))
+    hardware.install_profile(profile)
+    done = hardware.run("topology", "--sysfs-root", str(hardware.sysfs))
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_library_is_one_sentence_with_the_fix(tmp_path: Path) -> None:
+    done = Hardware(None, tmp_path).run("topology", "--driver-root", str(tmp_path))
+    if done.returncode == 0:
+        pytest.skip("this machine has NVIDIA's library")
+    assert done.returncode == 2
+    assert "libnvidia-ml.so.1 is not on the loader's path or below" in done.stderr
+    assert "--capture FILE" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "can't be read: No such file or directory"),
+        ("{", "not JSON"),
+        ("{}", "schema: missing"),
+        (
+            '{"schema": "lockstep.dev/capture/v9"}',
+            'is "lockstep.dev/capture/v9"; this version reads',
+        ),
+        ('{"schema": "lockstep.dev/capture/v1"}', "gpus: missing"),
+    ],
+)
+def test_a_bad_capture_is_one_sentence(text: str | None, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "capture.json"
+    if text is not None:
+        file.write_text(text)
+    done = Hardware(None, tmp_path).run("topology", "--capture", str(file))
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
