@@ -1,0 +1,242 @@
+"""`lockstep demo`: a cluster in a box, three workloads, and what became of them."""
+
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from central.standalone import picture
+from central.standalone.box import CAPTURES, Box, Failed
+from central.standalone.hollownode import HollowNode
+from protos import matrix, wire
+from protos.names import BLOCK, RACK
+from protos.stubs import fleet_pb2 as pb
+from protos.topology import NodeTopology
+
+MANIFESTS = Path(__file__).parent / "manifests"
+RACKS = (("r1", "a100", "dgx-a100-8"), ("r2", "h100", "hgx-h100-8"))
+NODES_PER_RACK = 4
+SHOWN = "a100-1"
+GANGS = ("chat", "train", "giant")
+
+
+class _Ended(Exception):
+    """Ctrl-C, SIGTERM or SIGHUP."""
+
+
+def run(*, keep: bool = False, port: int = 0) -> int:
+    console = Console()
+    with _signals():
+        try:
+            with Box(nodes(), port=port) as box:
+                _start(console, box)
+                _matrix(console, box)
+                _workloads(console, box)
+                if keep:
+                    _keep(console, box)
+        except Failed as error:
+            print(f"lockstep demo: {error}", file=sys.stderr)
+            return 2
+        except _Ended:
+            console.print("\nStopped: its processes have ended, its directory is gone.")
+            return 0 if keep else 130
+    console.print("\nThat was all: stopped and removed. `lockstep demo --keep` leaves it up.")
+    return 0
+
+
+def nodes() -> list[HollowNode]:
+    return [
+        HollowNode(f"{kind}-{at}", {BLOCK: "b1", RACK: rack}, capture=CAPTURES / f"{capture}.json")
+        for rack, kind, capture in RACKS
+        for at in range(1, NODES_PER_RACK + 1)
+    ]
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """The first signal ends the demo; while it cleans up, more of them change nothing."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)
+        raise _Ended
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # a test's thread: signals are not ours
+        return
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Progress:
+    """One line per step, with the time it took."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._since = time.monotonic()
+
+    def done(self, text: str) -> None:
+        now = time.monotonic()
+        self._console.print(
+            f"  [green]ok[/green] {text} [dim]({now - self._since:.1f} s)[/dim]", highlight=False
+        )
+        self._since = now
+
+
+def _start(console: Console, box: Box) -> None:
+    _title(console, "A cluster in a box: the programs are real, the machines are captures")
+    progress = _Progress(console)
+    box.start_api()
+    progress.done(f"Kubernetes API in memory at {box.api.url}")
+    box.start_centre()
+    box.start_nodes()
+    progress.done(f"{len(nodes())} hollow nodes in 2 racks, their kubelets on unix sockets")
+    box.centre_ready()
+    progress.done(f"lockstep central at {box.server}, over TLS")
+    box.start_agents()
+    shown = box.wait("the agents to register and report", lambda: _reported(box))
+    gpus = sum(node.gpus_allocatable for node in shown.nodes)
+    progress.done(f"{len(shown.nodes)} agents: {gpus} GPUs registered and reported")
+
+
+def _reported(box: Box) -> pb.TopologyReply | None:
+    """Every node, once its kubelet has its GPUs and the centre its agent's report."""
+    reply = box.topology()
+    if reply is None or len(reply.nodes) < len(nodes()):
+        return None
+    ready = all(
+        node.HasField("topology") and node.gpus_allocatable == len(node.topology.gpus)
+        for node in reply.nodes
+    )
+    return reply if ready else None
+
+
+def _matrix(console: Console, box: Box) -> None:
+    _title(console, f"What the agent of {SHOWN} sees (lockstep topology {SHOWN})")
+    reply = box.topology(SHOWN)
+    if reply is None:
+        raise Failed(f"the centre does not answer\n{box.logs()}")
+    topology = wire.from_topology(reply.nodes[0].topology)
+    _plain(console, fitting(topology, console.width))
+
+
+def fitting(topology: NodeTopology, width: int) -> str:
+    """The matrix; where the terminal is narrow without the columns of the network cards, which the
+    rows say too."""
+    whole = matrix.table(topology).partition("\n\n")[0]
+    if max(map(len, whole.splitlines())) <= width:
+        return whole
+    kept = [0, *range(1, len(topology.gpus) + 1)]
+    rows = [[row[at] for at in kept] for row in matrix.words(topology)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, "(a wider terminal shows the network cards' columns, too)"])
+
+
+def _workloads(console: Console, box: Box) -> None:
+    for file, gang in zip(sorted(MANIFESTS.glob("*.yaml")), GANGS, strict=True):
+        _title(console, file.read_text().partition("\n")[0].removeprefix("# "))
+        box.apply(file)
+        console.print(f"[dim]$ kubectl apply -f {_shown(file)}[/dim]", highlight=False)
+        told = box.wait(f"a word on gang {gang}", partial(_settled, box, gang))
+        _say(console, told)
+    _title(console, "Where everything is: one sign per GPU")
+    reply = box.topology()
+    if reply is not None:
+        picture.draw(console, racks(reply, [told for told in map(box.explain, GANGS) if told]))
+
+
+def _settled(box: Box, name: str) -> pb.ExplainReply | None:
+    """What the centre says, once the whole gang runs with confirmed GPUs or is known to wait."""
+    told = box.explain(name)
+    if told is None or not told.found or not told.pods or len(told.pods) < told.min_member:
+        return None
+    placed = [pod for pod in told.pods if pod.node]
+    if placed:
+        whole = all(pod.phase == "Running" and pod.confirmed for pod in told.pods)
+        return told if whole else None
+    return told if "room for" in told.reason or "no node" in told.reason else None
+
+
+def _say(console: Console, told: pb.ExplainReply) -> None:
+    console.print(
+        f"[bold]{told.namespace}/{told.name}[/bold]: {told.phase}: {told.reason}", highlight=False
+    )
+    for pod in told.pods:
+        if pod.node:
+            gpus = ",".join(map(str, pod.gpus))
+            console.print(f"  {pod.name} on {pod.node}, GPUs {gpus}", highlight=False)
+
+
+def racks(reply: pb.TopologyReply, gangs: Sequence[pb.ExplainReply]) -> list[picture.Rack]:
+    """The answers of the desk as a picture: GPUs belong to gangs, or to pods that are in none."""
+    gang_of = {
+        (told.namespace, pod.name): f"{told.namespace}/{told.name}"
+        for told in gangs
+        for pod in told.pods
+    }
+    found: dict[str, list[picture.Row]] = {}
+    for node in reply.nodes:
+        cells = [picture.Cell(healthy=gpu.healthy) for gpu in node.topology.gpus]
+        for holder in node.holders:
+            pod = (holder.namespace, holder.pod)
+            owner = gang_of.get(pod, "/".join(pod))
+            for gpu in holder.gpus:
+                cells[gpu] = picture.Cell(owner, holder.confirmed, cells[gpu].healthy)
+        title = " · ".join(
+            f"{level.rpartition('/')[2]} {domain}"
+            for level, domain in zip(reply.levels, node.domains, strict=True)
+            if domain
+        )
+        found.setdefault(title or "no rack", []).append(picture.Row(node.name, tuple(cells)))
+    return [picture.Rack(title, tuple(rows)) for title, rows in sorted(found.items())]
+
+
+def _keep(console: Console, box: Box) -> None:
+    _title(console, "It stays up until Ctrl-C. In another terminal:")
+    kubectl = f"kubectl --kubeconfig {box.kubeconfig}"
+    lines = (
+        f"export LOCKSTEP_SERVER={box.server}",
+        f"export LOCKSTEP_CA={box.ca_file}",
+        f"export LOCKSTEP_TOKEN_FILE={box.token_file}",
+        "lockstep topology",
+        f"lockstep topology {SHOWN}",
+        "lockstep explain default/giant",
+        f"{kubectl} get pods -o wide",
+        f"{kubectl} describe podgroup giant",
+        f"{kubectl} delete pods -l app=train     # makes room: giant starts",
+    )
+    _plain(console, "\n".join(lines))
+    while True:
+        time.sleep(0.5)
+        box.check()
+
+
+def _title(console: Console, text: str) -> None:
+    console.print(f"\n[bold]{text}[/bold]", highlight=False)
+
+
+def _plain(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _shown(file: Path) -> str:
+    """Relative where that is shorter to type."""
+    here = Path.cwd()
+    return shlex.quote(str(file.relative_to(here) if file.is_relative_to(here) else file))

@@ -1,0 +1,101 @@
+"""Racks, nodes and GPUs as a picture in the terminal, from plain values: one letter per owner, also
+without colour. Touches nothing but the console it is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+FREE, UNFIT, MANY = "·", "x", "#"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One GPU. Without an owner it is free; confirmed: the kubelet says so too."""
+
+    owner: str = ""
+    confirmed: bool = True
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    title: str
+    nodes: tuple[Row, ...]
+
+
+def draw(console: Console, racks: Sequence[Rack]) -> None:
+    """As many racks side by side as the console is wide."""
+    owners = sorted(
+        {cell.owner for rack in racks for row in rack.nodes for cell in row.cells if cell.owner}
+    )
+    signs = {
+        owner: (LETTERS[at] if at < len(LETTERS) else MANY, COLOURS[at % len(COLOURS)])
+        for at, owner in enumerate(owners)
+    }
+    boxes = [_box(rack, signs) for rack in racks]
+    gap = "  "
+    while boxes:
+        line, width = [boxes.pop(0)], 0
+        width = line[0][0].cell_len
+        while boxes and width + len(gap) + boxes[0][0].cell_len <= console.width:
+            width += len(gap) + boxes[0][0].cell_len
+            line.append(boxes.pop(0))
+        for at in range(max(map(len, line))):
+            parts = [box[at] if at < len(box) else Text(" " * box[0].cell_len) for box in line]
+            _print(console, Text(gap).join(parts))
+    _print(console, _legend(racks, signs))
+
+
+def _box(rack: Rack, signs: dict[str, tuple[str, str]]) -> list[Text]:
+    names = max((len(row.name) for row in rack.nodes), default=0)
+    gpus = max((len(row.cells) for row in rack.nodes), default=0)
+    inner = max(names + 2 + 2 * gpus, len(rack.title) + 1)
+    top = Text(f"┌ {rack.title} ", "dim") + Text("─" * (inner - len(rack.title)) + "┐", "dim")
+    lines = [top]
+    for row in rack.nodes:
+        line = Text("│ ", "dim") + Text(row.name.ljust(names + 2))
+        for cell in row.cells:
+            line += _cell(cell, signs)
+        line += Text(" " * (inner + 2 - line.cell_len + 1)) + Text("│", "dim")
+        lines.append(line)
+    lines.append(Text("└" + "─" * (inner + 2) + "┘", "dim"))
+    return lines
+
+
+def _cell(cell: Cell, signs: dict[str, tuple[str, str]]) -> Text:
+    if cell.owner:
+        letter, colour = signs[cell.owner]
+        return Text(letter + (" " if cell.confirmed else "?"), f"bold {colour}")
+    if not cell.healthy:
+        return Text(f"{UNFIT} ", "red")
+    return Text(f"{FREE} ", "dim")
+
+
+def _legend(racks: Sequence[Rack], signs: dict[str, tuple[str, str]]) -> Text:
+    cells = [cell for rack in racks for row in rack.nodes for cell in row.cells]
+    parts = [
+        Text(letter, f"bold {colour}") + Text(f" {owner}")
+        for owner, (letter, colour) in signs.items()
+    ]
+    if any(not cell.owner and cell.healthy for cell in cells):
+        parts.append(Text(f"{FREE} free"))
+    if any(not cell.owner and not cell.healthy for cell in cells):
+        parts.append(Text(f"{UNFIT} not fit for work"))
+    if any(cell.owner and not cell.confirmed for cell in cells):
+        parts.append(Text("? planned, not yet confirmed by the kubelet"))
+    return Text("   ").join(parts)
+
+
+def _print(console: Console, line: Text) -> None:
+    line.rstrip()
+    console.print(line, highlight=False, soft_wrap=False)
