@@ -56,7 +56,7 @@ class Cluster:
 
     # --- facts ---------------------------------------------------------------
 
-    def apply(self, fact: Fact) -> None:  # noqa: PLR0912  one line per kind of fact
+    def apply(self, fact: Fact) -> None:
         match fact:
             case PodSeen():
                 self._pod_seen(fact)

@@ -49,7 +49,8 @@ def _file(cluster: Cluster, gang: Gang) -> None:
     placed = gang.placed()
     if sum(not pod.assumed for pod in placed) >= gang.minimum:
         gang.started = True
-    partial = bool(placed) and len(placed) < gang.minimum and not gang.started
+    some = any(pod.alive for pod in placed)
+    partial = some and len(placed) < gang.minimum and not gang.started
     if not partial:
         gang.broken_since = None
     cluster.file(gang, waiting=any(pod.waiting for pod in gang.members.values()), partial=partial)

@@ -84,7 +84,8 @@ def _short_of(snapshot: Snapshot, view: ClassView, room: int, count: int) -> lis
     if view.gpus:
         free = int(snapshot.gpus[fitting].sum())
         total = int(snapshot.allocatable[fitting, 0].sum())
-        details.append(f"{free} of {total} GPUs free on {len(fitting)} nodes")
+        nodes = f"{len(fitting)} node" + ("s" if len(fitting) != 1 else "")
+        details.append(f"{free} of {total} GPUs free on {nodes}")
     if room < count and len(fitting):
         names = {column: name for name, column in snapshot.column.items()}
         rooms = {

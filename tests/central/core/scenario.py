@@ -1,0 +1,111 @@
+"""Placement cases as prose: a cluster and what arrives, a line of dashes, what comes of it.
+
+rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
+islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
+gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5]
+pod web: 1 GPU
+---
+bind train: a b           nodes in rank order, with GPUs as a(0,1,2,3) where they are known
+wait train: why
+"""
+
+import re
+from itertools import count
+
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.decisions import Bind, Tell
+from central.core.facts import Fact
+from protos.names import RACK
+from protos.topology import indices_of, mask_of
+from tests.central.core import build
+
+GANG = re.compile(
+    r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: in one (?P<level>\S+))?"
+    r"(?: priority (?P<priority>\d+))?$"
+)
+KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?$")
+LEVELS = {"rack": RACK, "block": build.LEVELS[0], "node": "node", "island": "island"}
+
+
+def play(text: str) -> list[str]:
+    """What comes of the cluster and the arrivals above the line, as lines."""
+    cluster = Cluster(build.LEVELS)
+    lines = [
+        line.partition("#")[0].strip() for line in text.split("---", maxsplit=1)[0].splitlines()
+    ]
+    facts: list[Fact] = []
+    islands: tuple[tuple[int, ...], ...] | None = None
+    clock = count(1)
+    for line in filter(None, lines):
+        if line.startswith("rack"):
+            facts += _rack(line, islands)
+        elif line.startswith("islands"):
+            islands = _islands(line)
+        elif line.startswith("gang"):
+            facts += _gang(line, next(clock))
+        elif line.startswith("pod"):
+            found = re.fullmatch(r"pod (\S+): (\d+) GPUs?", line)
+            assert found, line
+            facts.append(build.pod(found[1], int(found[2]), created=float(next(clock))))
+        else:
+            raise AssertionError(f"not understood: {line}")
+    decisions = turn(cluster, facts, 0.0)
+    cluster.check()
+    bound: dict[str, list[str]] = {}
+    for decision in decisions:
+        if isinstance(decision, Bind):
+            known = cluster.nodes[decision.node].shape is not None and decision.gpus
+            gpus = f"({','.join(map(str, indices_of(decision.gpus)))})" if known else ""
+            key = cluster.pods[decision.pod].seen.gang or decision.name
+            bound.setdefault(key, []).append(decision.node + gpus)
+    waits = [d for d in decisions if isinstance(d, Tell) and d.phase == "Pending"]
+    return [f"bind {name}: {' '.join(nodes)}" for name, nodes in bound.items()] + [
+        f"wait {tell.gang}: {tell.reason}" for tell in waits
+    ]
+
+
+def _rack(line: str, islands: tuple[tuple[int, ...], ...] | None) -> list[Fact]:
+    found = re.fullmatch(r"rack (\S+?)(?: of block (\S+))?: (.*)", line)
+    assert found, line
+    facts: list[Fact] = []
+    for word in found[3].split():
+        size = re.fullmatch(r"([a-z]+)(\d+)(?:-(\d+))?", word)
+        assert size, word
+        name, gpus, used = size[1], int(size[2]), int(size[3] or 0)
+        facts.append(build.node(name, rack=found[1], block=found[2] or "", gpus=gpus))
+        grants = (build.grant(f"used-{name}", *range(used)),) if used else ()
+        if used:
+            facts.append(build.pod(f"used-{name}", used, node=name, ours=False, phase="Running"))
+        if islands is not None:
+            facts.append(build.report(name, build.topology(gpus, islands), grants=grants))
+    return facts
+
+
+def _islands(line: str) -> tuple[tuple[int, ...], ...]:
+    sizes = [int(size) for size in line.removeprefix("islands").strip().split("+")]
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple(
+        tuple(indices_of(mask_of(range(start, start + size))))
+        for start, size in zip(starts, sizes, strict=True)
+    )
+
+
+def _gang(line: str, created: int) -> list[Fact]:
+    found = GANG.fullmatch(line)
+    assert found, line
+    pods: list[Fact] = []
+    for kind in found["kinds"].split(" + "):
+        amount = KIND.fullmatch(kind)
+        assert amount, kind
+        for _ in range(int(amount[1])):
+            name = f"{found['name']}-{len(pods)}"
+            pods.append(build.pod(name, int(amount[2] or 0), found["name"], created=float(created)))
+    group = build.gang(
+        found["name"],
+        int(found["min"] or len(pods)),
+        topology_required=LEVELS[found["level"]] if found["level"] else "",
+        priority=int(found["priority"] or 0),
+        created=float(created),
+    )
+    return [group, *pods]

@@ -1,0 +1,147 @@
+"""All or nothing, retries, undoing, and the sentence that every wait has."""
+
+from central.core.cluster import Cluster
+from central.core.cycle import UNDO_AFTER_S, turn
+from central.core.decisions import Bind, Decision, Evict, Tell
+from central.core.facts import BindDone, BindFailed, Fact, PodGone, Taint
+from protos.names import RACK
+from tests.central.core import build
+
+
+def told(decisions: list[Decision], name: str) -> str:
+    return next(d.reason for d in decisions if isinstance(d, Tell) and d.gang == name)
+
+
+def bound(decisions: list[Decision]) -> list[str]:
+    return sorted(d.name for d in decisions if isinstance(d, Bind))
+
+
+def members(name: str, size: int, gang_min: int | None = None) -> list[Fact]:
+    return [build.pod(f"{name}-{rank}", 8, name, gang_min=gang_min) for rank in range(size)]
+
+
+def test_nothing_is_bound_until_the_minimum_exists() -> None:
+    cluster = Cluster(build.LEVELS)
+    facts = [build.node("a"), build.node("b"), build.gang("g", 2), *members("g", 1)]
+    decisions = turn(cluster, facts, 0.0)
+    assert not bound(decisions)
+    assert told(decisions, "g") == "needs 2 pods to start, 1 exist"
+    assert bound(turn(cluster, members("g", 2), 0.0)) == ["g-0", "g-1"]
+
+
+def test_a_gang_by_label_needs_no_object() -> None:
+    cluster = Cluster(build.LEVELS)
+    facts = [build.node("a"), build.node("b"), *members("g", 1, gang_min=2)]
+    assert not bound(turn(cluster, facts, 0.0))
+    assert bound(turn(cluster, members("g", 2, gang_min=2), 0.0)) == ["g-0", "g-1"]
+
+
+def test_a_pod_that_names_no_gang_there_is_waits_for_it() -> None:
+    cluster = Cluster(build.LEVELS)
+    decisions = turn(cluster, [build.node("a"), *members("g", 1)], 0.0)
+    assert told(decisions, "g") == "PodGroup g does not exist in namespace ns"
+
+
+def test_half_a_gang_is_undone_when_the_rest_does_not_follow() -> None:
+    cluster = Cluster(build.LEVELS)
+    pods = members("g", 2)
+    turn(cluster, [build.node("a"), build.node("b"), build.gang("g", 2), *pods], 0.0)
+    first = cluster.pods["uid-g-0"].node
+    gone: list[Fact] = [
+        BindDone("uid-g-0", first),
+        build.pod("g-0", 8, "g", node=first),
+        BindFailed("uid-g-1", "b", "the pod is gone", final=True),
+        PodGone("uid-g-1"),
+    ]
+    assert not [d for d in turn(cluster, gone, 1.0) if isinstance(d, Evict)]
+    assert not [d for d in turn(cluster, [], UNDO_AFTER_S) if isinstance(d, Evict)]
+    evictions = [d for d in turn(cluster, [], UNDO_AFTER_S + 1.0) if isinstance(d, Evict)]
+    assert [(d.name, d.node) for d in evictions] == [("g-0", first)]
+    assert evictions[0].why.startswith("gang g could not be completed: 1 of 2 pods were bound")
+
+
+def test_a_gang_that_once_ran_keeps_what_it_has() -> None:
+    cluster = Cluster(build.LEVELS)
+    facts = [build.node("a"), build.node("b"), build.gang("g", 2), *members("g", 2)]
+    turn(cluster, facts, 0.0)
+    running = [
+        build.pod(f"g-{i}", 8, "g", node=cluster.pods[f"uid-g-{i}"].node, phase="Running")
+        for i in range(2)
+    ]
+    turn(cluster, running, 1.0)
+    turn(cluster, [PodGone("uid-g-1")], 2.0)
+    assert not [d for d in turn(cluster, [], 1000.0) if isinstance(d, Evict)]
+    replacement = build.pod("g-1", 8, "g")
+    assert bound(turn(cluster, [replacement], 1001.0)) == ["g-1"]
+
+
+def test_one_failed_binding_of_a_gang_is_completed_elsewhere() -> None:
+    cluster = Cluster(build.LEVELS)
+    nodes = [build.node(name, rack="r") for name in "abc"]
+    turn(cluster, [*nodes, build.gang("g", 2), *members("g", 2)], 0.0)
+    failed = cluster.pods["uid-g-1"].node
+    facts: list[Fact] = [
+        BindFailed("uid-g-1", failed, "the node is full"),
+        build.node(failed, rack="r", unschedulable=True),
+    ]
+    decisions = turn(cluster, facts, 5.0) + turn(cluster, [], 6.0)
+    assert bound(decisions) == ["g-1"]
+    assert cluster.pods["uid-g-1"].node not in (failed, cluster.pods["uid-g-0"].node)
+    cluster.check()
+
+
+def test_the_sentence_names_what_is_missing_and_where_it_was_closest() -> None:
+    cluster = Cluster(build.LEVELS)
+    nodes: list[Fact] = [
+        build.node("a", rack="r1"),
+        build.node("b", rack="r1", unschedulable=True),
+        build.node("c", rack="r2", taints=(Taint("dedicated", "x", "NoSchedule"),)),
+        build.node("d", rack="r2", ready=False),
+    ]
+    decisions = turn(
+        cluster, [*nodes, build.gang("g", 2, topology_required=RACK), *members("g", 2)], 0.0
+    )
+    assert told(decisions, "g") == (
+        "needs 2 pods x 8 GPUs at once in one rack; rack r1 has room for 1 of 2 "
+        "(8 of 8 GPUs free on 1 node; 1 node: cordoned; 1 node: not ready; 1 node: taint dedicated)"
+    )
+
+
+def test_the_scarce_resource_is_named() -> None:
+    cluster = Cluster(build.LEVELS)
+    decisions = turn(cluster, [build.node("a", cpu=1000), build.pod("p", 1, cpu=2000)], 0.0)
+    assert told(decisions, "p") == (
+        "needs 1 pod x 1 GPU at once; the cluster has room for 0 of 1 "
+        "(8 of 8 GPUs free on 1 node; short of cpu: enough for 0)"
+    )
+
+
+def test_what_is_not_honoured_is_refused_with_its_field() -> None:
+    cluster = Cluster(build.LEVELS)
+    why = "spec.topologySpreadConstraints with DoNotSchedule is not supported yet"
+    pod = build.pod("p", 0, spec=build.spec(0, unsupported=why))
+    decisions = turn(cluster, [build.node("a"), pod], 0.0)
+    assert not bound(decisions)
+    assert told(decisions, "p") == why
+
+
+def test_the_same_state_is_told_once() -> None:
+    cluster = Cluster(build.LEVELS)
+    facts = [build.node("a"), build.gang("g", 2), *members("g", 2)]
+    assert told(turn(cluster, facts, 0.0), "g")
+    assert not turn(cluster, facts, 1.0)
+    assert not turn(cluster, [], 2.0)
+
+
+def test_a_gang_that_waits_starts_as_soon_as_there_is_room() -> None:
+    cluster = Cluster(build.LEVELS)
+    facts = [build.node("a"), build.pod("first", 8), build.gang("g", 1), *members("g", 1)]
+    assert bound(turn(cluster, facts, 0.0)) == ["first"]
+    ended = build.pod("first", 8, node="a", phase="Succeeded")
+    assert bound(turn(cluster, [ended], 1.0)) == ["g-0"]
+
+
+def test_gated_pods_wait_for_their_gate() -> None:
+    cluster = Cluster(build.LEVELS)
+    decisions = turn(cluster, [build.node("a"), build.pod("p", 1, gated=True)], 0.0)
+    assert told(decisions, "p") == "1 of 1 pods are held by scheduling gates"

@@ -1,0 +1,229 @@
+"""Seeded busy days: nodes vanish, bindings fail, kubelets give other GPUs than planned, agents fall
+silent; safety holds at every step. Then nothing breaks any more, and every gang gets its turn. The
+day counts what it exercised: a day without faults proves nothing."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.decisions import Bind, Decision, Evict, Tell
+from central.core.facts import (
+    BindDone,
+    BindFailed,
+    EvictDone,
+    Fact,
+    GangGone,
+    NodeGone,
+    NodeSilent,
+    PodGone,
+    PodSeen,
+)
+from protos.names import GPU, RACK
+from protos.topology import Grant
+from tests.central.core import build
+
+FAULTS_END, LATEST = 200, 1500
+HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
+
+
+class Day:
+    """The world around one cluster: what it asks for comes to pass, or does not."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.cluster = Cluster(build.LEVELS)
+        self.names = [f"n{i}" for i in range(8)]
+        self.up: set[str] = set()
+        self.pods: dict[str, PodSeen] = {}
+        self.held: dict[str, tuple[int, ...]] = {}  # GPUs by pod uid: the kubelets' truth
+        self.ends: dict[str, int] = {}
+        self.remade: dict[int, list[PodSeen]] = {}  # by the time they are made again
+        self.now = 0
+        self.generation = 0
+        self.gangs = 0
+        self.seen: Counter[str] = Counter()
+        self.trace: list[Decision] = []
+
+    def step(self, now: int, faults: bool) -> None:
+        self.now = now
+        facts = [*self._arrivals(now), *self._endings(now), *self._weather(faults)]
+        if self.dice.random() < 0.7:
+            facts += self._reports()
+        facts = self._interleaved(facts)
+        while True:
+            decisions = turn(self.cluster, facts, float(now))
+            self.cluster.check()
+            self.trace += decisions
+            facts = [fact for decision in decisions for fact in self._consequence(decision, faults)]
+            self._exclusive()
+            if not facts:
+                return
+
+    def _interleaved(self, facts: list[Fact]) -> list[Fact]:
+        """Each kind comes in its own order, as from its own watch; the kinds in any."""
+        kinds: dict[str, list[Fact]] = {}
+        for fact in reversed(facts):
+            kind = type(fact).__name__.removesuffix("Gone").removesuffix("Seen")
+            kinds.setdefault(kind, []).append(fact)
+        order = [kind for kind, queue in kinds.items() for _ in queue]
+        self.dice.shuffle(order)
+        return [kinds[kind].pop() for kind in order]
+
+    def _arrivals(self, now: int) -> list[Fact]:
+        facts: list[Fact] = []
+        for pod in self.remade.pop(now, []):
+            self.pods[pod.uid] = pod
+            facts.append(pod)
+        if now < 150 and self.dice.random() < 0.35:
+            self.gangs += 1
+            name, size = f"g{self.gangs}", self.dice.choice((1, 2, 4, 6, 12))
+            gpus = self.dice.choice((1, 2, 4, 8) if size < 6 else (1, 2, 4))
+            level = self.dice.choice(("", "", RACK, "node", "island")) if size * gpus <= 4 else ""
+            minimum = self.dice.choice((size, max(1, size // 2)))
+            facts.append(build.gang(name, minimum, created=float(now), topology_required=level))
+            for rank in range(size):
+                pod = build.pod(f"{name}-{rank}", gpus, name, created=float(now))
+                self.pods[pod.uid] = pod
+                facts.append(pod)
+        return facts
+
+    def _endings(self, now: int) -> list[Fact]:
+        facts: list[Fact] = []
+        for uid in [uid for uid, end in self.ends.items() if end <= now]:
+            del self.ends[uid]
+            self.held.pop(uid, None)
+            pod = self.pods[uid] = replace(self.pods[uid], phase="Succeeded")
+            facts.append(pod)
+        return facts
+
+    def _weather(self, faults: bool) -> list[Fact]:
+        facts: list[Fact] = []
+        for name in self.names:
+            if name not in self.up and (not faults or self.dice.random() < 0.3):
+                self.up.add(name)
+                facts += [build.node(name, rack=f"r{int(name[1]) // 4}"), self._report(name)]
+            elif faults and name in self.up and self.dice.random() < 0.01:
+                self.up.discard(name)
+                self.seen["node lost"] += 1
+                facts += [NodeGone(name), *self._lost_with(name)]
+            elif faults and self.dice.random() < 0.01:
+                facts.append(NodeSilent(name))
+        return facts
+
+    def _lost_with(self, name: str) -> list[Fact]:
+        """Its pods go, and a controller makes them again."""
+        facts: list[Fact] = []
+        for pod in [pod for pod in self.pods.values() if pod.node == name]:
+            facts += [PodGone(pod.uid), self._again(pod)]
+        return facts
+
+    def _again(self, pod: PodSeen) -> PodSeen:
+        self.pods.pop(pod.uid)
+        self.held.pop(pod.uid, None)
+        self.ends.pop(pod.uid, None)
+        fresh = replace(pod, uid=pod.uid + "'", node="", phase="Pending")
+        self.pods[fresh.uid] = fresh
+        return fresh
+
+    def _reports(self) -> list[Fact]:
+        return [self._report(name) for name in sorted(self.up) if self.dice.random() < 0.5]
+
+    def _report(self, name: str) -> Fact:
+        self.generation += 1
+        grants = tuple(
+            Grant("ns", pod.name, "main", GPU, tuple(f"GPU-{i}" for i in self.held[uid]))
+            for uid, pod in sorted(self.pods.items())
+            if pod.node == name and uid in self.held
+        )
+        return build.report(name, build.topology(8, HALVES), self.generation, grants)
+
+    def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
+        match decision:
+            case Bind():
+                return self._bind(decision, faults)
+            case Evict():
+                self.seen["evicted"] += 1
+                pod = self.pods.get(decision.pod)
+                if pod is None:
+                    return []
+                return [EvictDone(decision.pod), PodGone(pod.uid), self._again(pod)]
+            case Tell():
+                self.seen["waits" if decision.phase == "Pending" else "told"] += 1
+                return []
+
+    def _bind(self, bind: Bind, faults: bool) -> list[Fact]:
+        if faults and self.dice.random() < 0.05:
+            self.seen["bind failed"] += 1
+            if self.dice.random() < 0.5:
+                return [BindFailed(bind.pod, bind.node, "no luck")]
+            # Its controller deleted it meanwhile, and takes its time to make it again.
+            fresh = self._again(self.pods[bind.pod])
+            del self.pods[fresh.uid]
+            self.remade.setdefault(self.now + 45, []).append(fresh)
+            return [BindFailed(bind.pod, bind.node, "gone", final=True), PodGone(bind.pod)]
+        self.seen["bound"] += 1
+        if bind.node not in self.up:
+            return [BindFailed(bind.pod, bind.node, "the node is gone")]
+        pod = self.pods[bind.pod] = replace(self.pods[bind.pod], node=bind.node, phase="Running")
+        self._admit(pod, bind.gpus, faults)
+        self.ends[bind.pod] = self.now + self.dice.randint(5, 80)
+        return [BindDone(bind.pod, bind.node), pod]
+
+    def _admit(self, pod: PodSeen, planned: int, faults: bool) -> None:
+        """The kubelet gives what was planned, or, with faults, anything that is free."""
+        wanted = pod.spec.request(GPU)
+        used = {
+            gpu
+            for uid, gpus in self.held.items()
+            if self.pods[uid].node == pod.node
+            for gpu in gpus
+        }
+        free = [gpu for gpu in range(8) if gpu not in used]
+        assert len(free) >= wanted, f"{pod.node} was sold twice: {pod.name} finds {free}"
+        mine = [gpu for gpu in free if planned >> gpu & 1]
+        if len(mine) < wanted or (faults and self.dice.random() < 0.2):
+            self.seen["other GPUs"] += 1
+            mine = self.dice.sample(free, wanted)
+        self.held[pod.uid] = tuple(mine[:wanted])
+
+    def _exclusive(self) -> None:
+        """No GPU of the world is held by two."""
+        holders: Counter[tuple[str, int]] = Counter(
+            (self.pods[uid].node, gpu) for uid, gpus in self.held.items() for gpu in gpus
+        )
+        assert not [place for place, count in holders.items() if count > 1]
+
+
+def live(seed: int) -> Day:
+    day = Day(seed)
+    for now in range(FAULTS_END):
+        day.step(now, faults=True)
+    for now in range(FAULTS_END, LATEST):
+        day.step(now, faults=False)
+        if not day.cluster.waiting and not day.ends:
+            break
+    return day
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_day_that_breaks_and_heals(seed: int) -> None:
+    day = live(seed)
+    waiting = [f"{gang.name}: {gang.reason}" for gang in day.cluster.waiting.values()]
+    assert not waiting
+    assert all(pod.phase == "Succeeded" for pod in day.pods.values())
+    assert {"bound", "bind failed", "other GPUs", "waits", "node lost"} <= set(day.seen), day.seen
+    for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):
+        day.cluster.apply(GangGone("ns", str(name)))
+    day.cluster.check()
+
+
+def test_half_bound_gangs_are_undone_in_some_day() -> None:
+    assert any(live(seed).seen["evicted"] for seed in range(20, 26))
+
+
+def test_same_seed_same_story() -> None:
+    assert live(3).trace == live(3).trace

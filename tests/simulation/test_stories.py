@@ -1,0 +1,108 @@
+"""Hypothesis tells stories of facts in any order, twice, late and contradictory; no promise breaks.
+Then the world goes quiet and consistent, and everything that can be placed is."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.decisions import Bind, Decision
+from central.core.facts import (
+    BindDone,
+    BindFailed,
+    EvictDone,
+    Fact,
+    GangGone,
+    NodeGone,
+    NodeSilent,
+    PodGone,
+)
+from protos.names import RACK
+from tests.central.core import build
+
+NODES = st.sampled_from(["a", "b", "c"])
+PODS = st.sampled_from([f"{gang}-{i}" for gang in ("g", "h", "") for i in range(3)])
+GRANTS = st.lists(
+    st.builds(lambda pod, gpus: build.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
+    max_size=3,
+).map(tuple)
+FACTS = st.one_of(
+    st.builds(
+        lambda name, rack, gpus, off: build.node(name, rack=rack, gpus=gpus, unschedulable=off),
+        NODES,
+        st.sampled_from(["r1", "r2", ""]),
+        st.integers(0, 5),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda name, gpus, node, phase, ours, deleting: build.pod(
+            name,
+            gpus,
+            gang=name.partition("-")[0],
+            node=node,
+            phase=phase,
+            ours=ours,
+            deleting=deleting,
+        ),
+        PODS,
+        st.integers(0, 3),
+        st.one_of(st.just(""), NODES),
+        st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+        st.booleans(),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda name, minimum, level: build.gang(name, minimum, topology_required=level),
+        st.sampled_from(["g", "h"]),
+        st.integers(0, 4),
+        st.sampled_from(["", RACK, "node", "island", "no/such"]),
+    ),
+    st.builds(
+        lambda name, gpus, sick, generation, boot, grants: build.report(
+            name, build.topology(gpus, sick=sick), generation, grants, boot
+        ),
+        NODES,
+        st.integers(0, 5),
+        st.lists(st.integers(0, 4)).map(tuple),
+        st.integers(1, 4),
+        st.sampled_from(["one", "two"]),
+        GRANTS,
+    ),
+    st.builds(NodeGone, NODES),
+    st.builds(NodeSilent, NODES),
+    st.builds(PodGone, PODS.map("uid-{}".format)),
+    st.builds(GangGone, st.just("ns"), st.sampled_from(["g", "h"])),
+    st.builds(BindDone, PODS.map("uid-{}".format), NODES),
+    st.builds(BindFailed, PODS.map("uid-{}".format), NODES, st.just("no"), st.booleans()),
+    st.builds(EvictDone, PODS.map("uid-{}".format), st.sampled_from(["", "budget"])),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.lists(FACTS, max_size=6), max_size=8))
+def test_no_story_breaks_a_promise(story: list[list[Fact]]) -> None:
+    cluster = Cluster(build.LEVELS)
+    for now, facts in enumerate(story):
+        decisions = turn(cluster, facts, now * 20.0)
+        cluster.check()
+        assert whole_or_growing(cluster, decisions)
+
+
+def whole_or_growing(cluster: Cluster, decisions: list[Decision]) -> bool:
+    """Whoever is bound belongs to a gang that has its minimum once its bindings are done."""
+    for decision in decisions:
+        if isinstance(decision, Bind):
+            gang = cluster.gang_of(cluster.pods[decision.pod])
+            assert gang is not None
+            assert len(gang.placed()) >= gang.minimum, f"{gang.name} is bound in part"
+    return True
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(FACTS, max_size=12), st.integers(0, 3))
+def test_the_same_story_twice_changes_nothing(story: list[Fact], at: int) -> None:
+    """A watch that breaks lists everything again."""
+    once, twice = Cluster(build.LEVELS), Cluster(build.LEVELS)
+    first = [turn(once, [fact], 0.0) for fact in story]
+    second = [turn(twice, [fact] * (2 if i % 4 == at else 1), 0.0) for i, fact in enumerate(story)]
+    assert first == second
