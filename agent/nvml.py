@@ -59,6 +59,7 @@ def read(driver_root: str | Path | None = None) -> NvmlFacts:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
+            _forget()
             raise NvmlError(_trouble(error)) from error
         try:
             return _read()
@@ -78,8 +79,8 @@ def _load(root: Path | None) -> None:
         try:
             pynvml.nvmlLib = ctypes.CDLL(place)
         except OSError as error:
-            if place != LIBRARY:
-                problems.append(str(error))
+            if "cannot open shared object file" not in str(error):
+                problems.append(str(error))  # it is there, and of another machine's kind
             continue
         return
     if problems:
@@ -89,6 +90,12 @@ def _load(root: Path | None) -> None:
         f"NVIDIA's library {LIBRARY} is not on the loader's path{where}: install the NVIDIA driver, "
         "name the host's root with --driver-root, or give a machine with --capture FILE"
     )
+
+
+def _forget() -> None:
+    """Another version of the driver may be installed meanwhile: the next read loads it anew."""
+    pynvml.nvmlLib = None
+    pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
 def _candidates(root: Path | None) -> list[Path]:

@@ -46,17 +46,22 @@ class Hardware:
         (self.folder / build.PROFILE).write_text(text)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self._run(arguments, {"LOCKSTEP_FAKE_NVML": str(self.folder / build.PROFILE)})
+        return self._run(["-m", "agent", *arguments], self.folder / build.PROFILE)
 
     def run_as_installed(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The library finds its profile beside itself."""
-        return self._run(arguments, {"LOCKSTEP_FAKE_NVML": ""})
+        return self._run(["-m", "agent", *arguments], None)
 
-    def _run(
-        self, arguments: tuple[str, ...], extra: dict[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, **extra, "LD_LIBRARY_PATH": str(self.library or "")}
-        command = [sys.executable, "-m", "agent", *arguments]
+    def python(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self._run(["-c", program, *arguments], self.folder / build.PROFILE)
+
+    def _run(self, arguments: list[str], profile: Path | None) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "LOCKSTEP_FAKE_NVML": str(profile or ""),
+            "LD_LIBRARY_PATH": str(self.library or ""),
+        }
+        command = [sys.executable, *arguments]
         return subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30
         )

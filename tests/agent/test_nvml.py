@@ -102,3 +102,27 @@ def test_the_library_knows_its_profile_by_its_own_place(built: Path, tmp_path: P
     assert done.returncode == 2, "LOCKSTEP_FAKE_NVML names a file that is not there: no driver"
     done = hardware.run_as_installed("capture", *environment)
     assert capture.loads(done.stdout).nvml == named("pcie-plx-8").nvml
+
+
+def test_a_driver_that_is_loaded_later_is_found_by_the_same_process(
+    built: Path, tmp_path: Path
+) -> None:
+    program = """
+import sys
+from pathlib import Path
+from agent import nvml
+try:
+    nvml.read()
+except nvml.NvmlError as error:
+    print(error)
+Path(sys.argv[1]).write_text(Path(sys.argv[2]).read_text())
+print(len(nvml.read().gpus), len(nvml.read().gpus))
+"""
+    hardware = Hardware(built, tmp_path / "machine")
+    hardware.install_profile(build.no_driver())
+    working = tmp_path / "working"
+    working.write_text(build.profile(named("dgx1-v100-8")))
+    done = hardware.python(program, str(hardware.folder / build.PROFILE), str(working))
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].startswith("the NVIDIA driver is not loaded")
+    assert done.stdout.splitlines()[1] == "8 8"
