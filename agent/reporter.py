@@ -89,6 +89,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stopping = threading.Event()
+        self._trouble: dict[str, str] = {}  # by loop; empty: none
 
     # The connection, shared by both loops
 
@@ -133,6 +134,18 @@ class Reporter:
             return Away(f"{where} refuses us: {said}")
         return Away(f"{where} answered {code.name}: {said}")
 
+    def _say(self, loop: str, trouble: str) -> None:
+        """One voice for both loops: what ails one mostly ails the other."""
+        if self._stopping.is_set():
+            return
+        with self._lock:
+            self._trouble[loop] = trouble
+            first = next((said for _, said in sorted(self._trouble.items()) if said), "")
+        if first:
+            self._voice.bad(f"{first}; trying again")
+        else:
+            self._voice.good(f"the centre at {self._peer.server} answers")
+
     # Reports
 
     def run(self, stop: threading.Event) -> None:
@@ -146,13 +159,12 @@ class Reporter:
                 if ack.want_full:
                     self._report(self._message(state, heartbeat=False))
             except Away as away:
-                if not stop.is_set():
-                    self._voice.bad(f"{away}; trying again")
+                self._say("reports", str(away))
                 stop.wait(backoff.pause_s())
                 continue
             told = state.generation
             backoff.reset()
-            self._voice.good(f"the centre at {self._peer.server} takes our reports")
+            self._say("reports", "")
             self._node.wait(self._due(told, stop), self._report_every_s)
 
     def _due(self, told: int, stop: threading.Event) -> Callable[[State], bool]:
@@ -174,7 +186,7 @@ class Reporter:
     # Plans
 
     def run_intents(self, stop: threading.Event) -> None:
-        backoff, voice = Backoff(), Voice(log)
+        backoff = Backoff()
         version = 0
         while not stop.is_set():
             request = pb.IntentsRequest(
@@ -186,12 +198,11 @@ class Reporter:
                 # What was planned stays planned. A centre that comes back may count its versions
                 # from the start.
                 version = 0
-                if not stop.is_set():
-                    voice.bad(f"no plans: {away}; trying again")
+                self._say("plans", str(away))
                 stop.wait(backoff.pause_s())
                 continue
             backoff.reset()
-            voice.good("the centre tells its plans")
+            self._say("plans", "")
             if answer.version != version:
                 version = answer.version
                 self._node.set_intents(wire.from_grants(answer.intents), version)

@@ -1,0 +1,152 @@
+"""The agent and a centre behind TLS, on good days and on bad ones."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protos import wire
+from tests.agent.test_health import without
+from tests.fakes.fleet import FleetBox
+from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
+from tests.fakes.patience import eventually
+
+
+@pytest.fixture
+def fleet() -> Iterator[FleetBox]:
+    with tempfile.TemporaryDirectory(prefix="ls-") as name:
+        box = FleetBox(Path(name))
+        box.start()
+        yield box
+        box.stop()
+
+
+@pytest.fixture
+def box(fleet: FleetBox) -> Iterator[NodeBox]:
+    with node_box() as made:
+        made.configure(server=fleet.address, ca_file=fleet.ca_file, token_file=fleet.token_file)
+        yield made
+
+
+def full(fleet: FleetBox) -> int:
+    return sum(not report.heartbeat for report in fleet.reports)
+
+
+def test_reports_on_change_and_a_heartbeat_in_between(fleet: FleetBox, box: NodeBox) -> None:
+    box.start()
+    eventually(lambda: len(fleet.reports) >= 4)
+    first = fleet.reports[0]
+    assert first.node == "node-1"
+    assert first.boot_id == box.agent.node.boot_id
+    assert not first.heartbeat
+    assert wire.from_topology(first.topology) == box.agent.node.state.topology
+    assert fleet.reports[-1].heartbeat
+    assert not fleet.reports[-1].HasField("topology")
+
+    box.kubelet.add_pod(pod("a", 2))
+    eventually(lambda: fleet.reports[-1].generation > first.generation)
+    told = next(report for report in fleet.reports if report.grants)
+    assert wire.from_grants(told.grants) == (intent("a", [0, 1]),)
+    assert not told.heartbeat
+
+    box.change(without(7))
+    eventually(lambda: any(not gpu.healthy for r in fleet.reports for gpu in r.topology.gpus))
+
+
+def test_the_first_report_knows_who_holds_what(fleet: FleetBox, box: NodeBox) -> None:
+    """An agent that has just started must not look like a node that is free."""
+    box.start()
+    box.kubelet.add_pod(pod("a", 2))
+    box.restart_agent()
+    boot = box.agent.node.boot_id
+    eventually(lambda: any(report.boot_id == boot for report in fleet.reports))
+    first = next(report for report in fleet.reports if report.boot_id == boot)
+    assert wire.from_grants(first.grants) == (intent("a", [0, 1]),)
+
+
+def test_plans_arrive_and_are_carried_out(fleet: FleetBox, box: NodeBox) -> None:
+    box.start()
+    fleet.plan(intent("a", [6, 1]), intent("b", [3]))
+    eventually(lambda: len(box.agent.node.state.intents) == 2)
+    assert gpus(box.kubelet.add_pod(pod("b", 1))) == [3]
+    assert gpus(box.kubelet.add_pod(pod("a", 2))) == [1, 6]
+    fleet.plan()
+    eventually(lambda: box.agent.node.state.intents == ())
+
+
+def test_the_centre_that_forgot_is_told_all(fleet: FleetBox, box: NodeBox) -> None:
+    box.start()
+    eventually(lambda: fleet.reports and fleet.reports[-1].heartbeat)
+    before = full(fleet)
+    fleet.forgets = True
+    eventually(lambda: full(fleet) >= before + 2)
+
+
+def test_the_centre_goes_and_comes_back(
+    fleet: FleetBox, box: NodeBox, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    box.start()
+    fleet.plan(intent("a", [6, 7]))
+    eventually(lambda: box.agent.node.state.intents)
+    fleet.stop()
+    eventually(lambda: "is away" in caplog.text)
+    assert gpus(box.kubelet.add_pod(pod("a", 2))) == [6, 7]  # a promise is a promise
+    box.kubelet.restart()
+    box.wait_for(8)
+    assert gpus(box.kubelet.add_pod(pod("b", 4))) == [0, 1, 2, 3]
+
+    fleet.reports.clear()
+    fleet.renew()  # it has lost its CA, too
+    fleet.plan(intent("c", [4, 5]))
+    fleet.start()
+    eventually(lambda: any(len(report.grants) == 2 for report in fleet.reports))
+    eventually(lambda: box.agent.node.state.intents == (intent("c", [4, 5]),))
+    away = [r for r in caplog.records if r.name == "agent.reporter" and "away" in r.message]
+    assert len(away) <= 6, [record.message for record in away]  # states, not attempts
+
+
+def test_a_ca_that_is_not_there_yet(
+    fleet: FleetBox, box: NodeBox, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca = fleet.ca_file.rename(fleet.ca_file.with_name("later"))
+    box.start()
+    eventually(lambda: "ca.crt is not there yet: the centre's CA certificate" in caplog.text)
+    assert gpus(box.kubelet.add_pod(pod("a", 2))) == [0, 1]
+    assert not fleet.reports
+    ca.rename(fleet.ca_file)
+    eventually(lambda: fleet.reports)
+    assert caplog.text.count("the centre's CA certificate (--ca-file); trying") == 1
+
+
+def test_a_token_that_is_wrong_or_missing_and_then_right(
+    fleet: FleetBox, box: NodeBox, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.token_file.write_text("a stranger's")
+    box.start()
+    eventually(lambda: "refuses us: the token is not valid" in caplog.text)
+    fleet.token_file.unlink()
+    eventually(lambda: "the ServiceAccount token (--token-file)" in caplog.text)
+    fleet.token_file.write_text("first\n")
+    eventually(lambda: fleet.reports)
+    fleet.token = "second"  # it rotates
+    fleet.token_file.write_text("second")
+    fleet.reports.clear()
+    eventually(lambda: fleet.reports)
+    assert "stranger" not in caplog.text
+
+
+def test_a_certificate_of_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fleet = FleetBox(tmp_path, "lockstep-central.lockstep-system.svc")
+    fleet.start()
+    with node_box() as box:
+        box.configure(server=fleet.address, ca_file=fleet.ca_file, token_file=fleet.token_file)
+        box.start()
+        eventually(lambda: "is away" in caplog.text)
+        assert not fleet.reports
+        box.agent.stop()
+        box.configure(server_name="lockstep-central.lockstep-system.svc")
+        box.start()
+        eventually(lambda: fleet.reports)
+    fleet.stop()
