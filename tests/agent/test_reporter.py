@@ -128,13 +128,14 @@ def test_a_token_that_is_wrong_or_missing_and_then_right(
     eventually(lambda: "refuses us: the token is not valid" in caplog.text)
     fleet.token_file.unlink()
     eventually(lambda: "the ServiceAccount token (--token-file)" in caplog.text)
-    fleet.token_file.write_text("first\n")
+    fleet.token_file.write_text("eyJ.first\n")
     eventually(lambda: fleet.reports)
     fleet.token = "second"  # it rotates
     fleet.token_file.write_text("second")
     fleet.reports.clear()
     eventually(lambda: fleet.reports)
     assert "stranger" not in caplog.text
+    assert "eyJ" not in caplog.text
 
 
 def test_a_certificate_of_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

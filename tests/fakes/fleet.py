@@ -71,11 +71,12 @@ def _builder(
 class FleetBox(rpc.FleetServicer):
     def __init__(self, directory: Path, *names: str) -> None:
         self.ca_file, self.token_file = directory / "ca.crt", directory / "token"
-        self.token = "first"
+        self.token = "eyJ.first"
         self.token_file.write_text(self.token)
         self.renew(*names)
         self.reports: list[pb.NodeReport] = []
         self.forgets = False  # every heartbeat is answered with want_full
+        self.arrived = 0  # the version of the plans that the agent says it has
         self._intents = pb.IntentList(version=1)
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
@@ -102,12 +103,14 @@ class FleetBox(rpc.FleetServicer):
             self._server.stop(grace=None).wait()
             self._server = None
 
-    def plan(self, *plans: Grant) -> None:
+    def plan(self, *plans: Grant) -> int:
+        """Returns their version."""
         with self._changed:
             self._intents = pb.IntentList(
                 version=self._intents.version + 1, intents=wire.to_grants(plans)
             )
             self._changed.notify_all()
+            return self._intents.version
 
     def _check(self, context: grpc.ServicerContext) -> None:
         given = dict(context.invocation_metadata()).get("authorization")
@@ -121,6 +124,7 @@ class FleetBox(rpc.FleetServicer):
 
     def Intents(self, request: pb.IntentsRequest, context: grpc.ServicerContext) -> pb.IntentList:
         self._check(context)
+        self.arrived = request.version
         with self._changed:
             self._changed.wait_for(
                 lambda: self._intents.version != request.version or not context.is_active(),

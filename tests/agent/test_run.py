@@ -1,0 +1,161 @@
+"""lockstep-agent as a program."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.__main__ import main
+from agent.settings import Settings, parser, settings
+from central.standalone.kubelet import HollowKubelet
+from protos.names import GPU
+from tests.fakes import machines
+from tests.fakes.fleet import FleetBox
+from tests.fakes.nodebox import gpus, intent, pod
+from tests.fakes.patience import eventually
+
+PROGRAM = (sys.executable, "-m", "agent")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A unix socket's path must be short."""
+    with tempfile.TemporaryDirectory(prefix="ls-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def running(*arguments: object, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("w") as file:
+        process = subprocess.Popen([*PROGRAM, "run", *map(str, arguments)], stderr=file)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_end_to_end(short: Path) -> None:
+    capture = machines.save(short, machines.machine())
+    fleet = FleetBox(short)
+    fleet.start()
+    log = short / "log"
+    try:
+        with (
+            HollowKubelet(short) as kubelet,
+            running(
+                *("--capture", capture, "--kubelet-dir", short, "--node", "node-7"),
+                *("--server", fleet.address, "--ca-file", fleet.ca_file),
+                *("--token-file", fleet.token_file, "--report-every", "0.2"),
+                log=log,
+            ) as process,
+        ):
+            eventually(lambda: kubelet.allocatable.get(GPU) == 8, 20)
+            version = fleet.plan(intent("a", [6, 3]))
+            eventually(lambda: fleet.arrived == version)
+            assert gpus(kubelet.add_pod(pod("a", 2))) == [3, 6]
+            eventually(lambda: any(report.grants for report in fleet.reports))
+            assert fleet.reports[-1].node == "node-7"
+            assert resident_mib(process.pid) < 80
+
+            started = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=10) == 0
+            assert time.monotonic() - started < 2
+            eventually(lambda: kubelet.allocatable == {GPU: 0})
+    finally:
+        fleet.stop()
+    text = log.read_text()
+    assert "Traceback" not in text
+    assert "eyJ" not in text  # the token
+
+
+def resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def test_no_gpus_no_kubelet_no_centre_is_a_life_too(short: Path) -> None:
+    log = short / "log"
+    with running(
+        *("--kubelet-dir", short / "none", "--driver-root", short, "--sysfs-root", short),
+        *("--server", "localhost:1", "--ca-file", short / "none"),
+        log=log,
+    ) as process:
+        eventually(lambda: "is not there yet: the centre's CA" in log.read_text(), 20)
+        eventually(lambda: "looking again every 30 s" in log.read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["run", "--serv", "a:1"], "unrecognized arguments: --serv a:1"),
+        (["run", "--server", "nowhere"], "'nowhere' is not HOST:PORT"),
+        (["run", "--report-every", "soon"], "'soon' is not a number of seconds"),
+        (["run", "--pass-device-nodes", "maybe"], "invalid choice: 'maybe'"),
+        (["dance"], "invalid choice: 'dance'"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_bad_flags_are_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["run", "topology", "capture"])
+def test_a_bad_capture_is_one_sentence(
+    command: str, short: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = short / "x.json"
+    file.write_text(json.dumps({"schema": "something/v9"}))
+    extra = ["--kubelet-dir", str(short)] if command == "run" else []
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        assert main([command, "--capture", str(file), *extra]) == 2
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
+    said = [line for line in capsys.readouterr().err.splitlines() if "INFO" not in line]
+    assert len(said) == 1
+    assert str(file) in said[0]
+
+
+def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_NAME", "node-3")
+    monkeypatch.setenv("LOCKSTEP_SERVER", "lockstep-central:9443")
+    assert settings(parser().parse_args(["run"])) == Settings(
+        node="node-3", server="lockstep-central:9443"
+    )
+    given = settings(
+        parser().parse_args(
+            ["run", "--sysfs-root=/host/sys", "--driver-root=/host", "--report-every=2.5"]
+        )
+    )
+    assert given.sysfs_root == Path("/host/sys")
+    assert given.driver_root == Path("/host")
+    assert given.report_every_s == 2.5
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("lockstep-agent ")
