@@ -1,0 +1,89 @@
+"""`make bench`: speed as ratios within one run. Prints a table; -o json for programs.
+
+(a) our binding rate against bare Binding calls, (b) against kube-scheduler, on one real API server;
+(c) the core's turns."""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.table import Table
+
+from protos.names import RACK
+from tests.benchmarks import binding, plane, turns
+from tests.e2e.cluster.settings import program
+
+Row = tuple[str, float, str, str]  # what, measured, unit, aim
+
+
+def bindings(rounds: int, say: Callable[[str], None]) -> list[Row]:
+    kinds = {"bare": binding.bare, "ours": binding.ours, "kube-scheduler": binding.theirs}
+    runs: dict[str, list[binding.Run]] = {kind: [] for kind in kinds}
+    say("starting an API server, creating 1,000 nodes")
+    with plane.running() as made:
+        binding.furnish(made)
+        for number in range(rounds):
+            for kind, measure in kinds.items():
+                say(f"2,000 pods bound: {kind}, round {number + 1} of {rounds}")
+                runs[kind].append(measure(made))
+    rate = {kind: statistics.median(run.pods_per_s for run in runs[kind]) for kind in kinds}
+    cpu = {kind: statistics.median(run.cpu_s for run in runs[kind]) for kind in kinds}
+    server = {kind: statistics.median(run.server_cpu_s for run in runs[kind]) for kind in kinds}
+    return [
+        ("(a) ours / bare Binding calls", rate["ours"] / rate["bare"], "x", ">= 0.8"),
+        ("(b) ours / kube-scheduler", rate["ours"] / rate["kube-scheduler"], "x", ">= 4"),
+        *((f"    {kind}", rate[kind], "pods/s", "") for kind in kinds),
+        ("    processor time of the centre", cpu["ours"], "s", ""),
+        ("    processor time of kube-scheduler", cpu["kube-scheduler"], "s", ""),
+        *((f"    of API server and etcd, {kind}", server[kind], "s", "") for kind in kinds),
+    ]
+
+
+def decisions(say: Callable[[str], None]) -> list[Row]:
+    rows: list[Row] = []
+    reference = statistics.median(turns.reference_ms() for _ in range(5))
+    for nodes in (1000, 5000):
+        for pods in (8, 64, 256):
+            say(f"a gang of {pods} on {nodes} nodes")
+            decided = turns.one_gang(nodes, pods, rounds=60 if pods < 256 else 8)
+            aim = "<= 1 ms" if (nodes, pods) == (5000, 8) else ""
+            rows.append((f"(c) gang of {pods}, {nodes} nodes, p50", decided.p50_ms, "ms", aim))
+    for gangs, pods, level in ((750, 4, RACK), (3, 1000, "")):
+        say(f"a backlog of {gangs} gangs of {pods}")
+        rate = turns.backlog(5000, gangs, pods, level)
+        rows.append((f"(c) backlog of {gangs} x {pods}, 5000 nodes", rate, "pods/s", ""))
+    rows.append(("    a fixed piece of Python", reference, "ms", ""))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Speed, as ratios within one run.")
+    parser.add_argument("--rounds", type=int, default=3, help="of each binding run (default 3)")
+    parser.add_argument("--core", action="store_true", help="only (c): no API server needed")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    args = parser.parse_args()
+    if not args.core and not program("kube-apiserver").exists():
+        print(
+            "no Kubernetes built yet: run tests/e2e/kubernetes-from-debian.sh, or use --core",
+            file=sys.stderr,
+        )
+        return 2
+    with binding.progress() as say:
+        rows = [*([] if args.core else bindings(args.rounds, say)), *decisions(say)]
+    if args.output == "json":
+        print(json.dumps({what.strip(): value for what, value, _, _ in rows}, indent=1))
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for column in ("WHAT", "MEASURED", "AIM"):
+        table.add_column(column, justify="right" if column == "MEASURED" else "left")
+    for what, value, unit, aim in rows:
+        table.add_row(what, f"{value:,.{0 if value >= 100 else 2}f} {unit}", aim)
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""How long the core takes to decide one gang, and a backlog, on one processor. In process, no I/O."""
+
+import random
+import statistics
+import time
+from dataclasses import dataclass
+
+from central.core.cluster import Cluster
+from central.core.cycle import decide, turn
+from central.core.decisions import Bind
+from central.core.facts import Fact
+from protos.names import BLOCK, RACK
+from tests.central.core import build
+
+RACK_SIZE, BLOCK_SIZE = 16, 256
+
+
+@dataclass(frozen=True)
+class Decided:
+    p50_ms: float
+    p99_ms: float
+
+
+def cluster(nodes: int) -> Cluster:
+    made = Cluster((BLOCK, RACK))
+    topology = build.topology(8)
+    facts: list[Fact] = []
+    for number in range(nodes):
+        name = f"node-{number:05}"
+        rack, block = f"r{number // RACK_SIZE}", f"b{number // BLOCK_SIZE}"
+        facts += [build.node(name, rack=rack, block=block), build.report(name, topology)]
+    turn(made, facts, 0.0)
+    return made
+
+
+def gang(name: str, pods: int, gpus: int, required: str = "") -> list[Fact]:
+    members = [build.pod(f"{name}-{rank}", gpus, name) for rank in range(pods)]
+    return [build.gang(name, pods, topology_required=required), *members]
+
+
+def one_gang(nodes: int, pods: int, rounds: int = 60) -> Decided:
+    """A gang of 8-GPU pods on a cluster that fills up to a half; the facts are applied outside of
+    the clock, the snapshot is as the last turn left it."""
+    made, dice, times = cluster(nodes), random.Random(1), []
+    room = nodes // 2
+    for number in range(rounds):
+        size = pods if pods * (number + 1) <= room else dice.choice((1, 2, 4))
+        for fact in gang(f"g{number}", size, 8):
+            made.apply(fact)
+        began = time.perf_counter()
+        decisions = decide(made, float(number))
+        spent = (time.perf_counter() - began) * 1e3
+        assert sum(isinstance(decision, Bind) for decision in decisions) == size
+        if size == pods:
+            times.append(spent)
+    made.check()
+    return Decided(statistics.median(times), sorted(times)[int(len(times) * 0.99)])
+
+
+def backlog(nodes: int, gangs: int, pods: int, required: str) -> float:
+    """Pods decided per second when all of them wait at once."""
+    made = cluster(nodes)
+    facts = [fact for number in range(gangs) for fact in gang(f"g{number}", pods, 8, required)]
+    for fact in facts:
+        made.apply(fact)
+    began = time.perf_counter()
+    decisions = decide(made, 0.0)
+    spent = time.perf_counter() - began
+    assert sum(isinstance(decision, Bind) for decision in decisions) == gangs * pods
+    made.check()
+    return gangs * pods / spent
+
+
+def reference_ms() -> float:
+    """A fixed piece of Python, so that turns can be compared between machines."""
+    began = time.perf_counter()
+    table: dict[int, int] = {}
+    for number in range(100_000):
+        table[number % 997] = table.get(number % 991, 0) + number
+    return (time.perf_counter() - began) * 1e3
