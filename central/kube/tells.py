@@ -35,8 +35,11 @@ _REMEMBERED = 100_000
 
 
 class Tells:
-    def __init__(self, client: Client, waiting_per_s: float = 50.0) -> None:
+    def __init__(
+        self, client: Client, waiting_per_s: float = 50.0, failed_s: float = FAILED_S
+    ) -> None:
         self._client = client
+        self._failed_s = failed_s
         self._lock = threading.Lock()
         self._next: dict[Key, Tell] = {}
         self._queued: set[Key] = set()
@@ -107,7 +110,7 @@ class Tells:
             log.warning("%s/%s was not told: %s", tell.namespace, tell.gang, error)
             with self._lock:
                 self._next.setdefault(key, tell)
-                self._again(lane, key, FAILED_S)
+                self._again(lane, key, self._failed_s)
         finally:
             with self._lock:
                 self._busy.discard(key)
@@ -127,8 +130,9 @@ class Tells:
                 told = self._condition(tell, name, pace)
                 involved = involved or told
         if involved is None and tell.pods and not waits:
-            reply = self._ask(pace, "GET", pod_path(tell.namespace, tell.pods[0]))
-            involved = _reference(reply, "v1", "Pod") if reply.ok else None
+            name = tell.pods[0]
+            reply = self._ask(pace, "GET", pod_path(tell.namespace, name))
+            involved = _reference(reply, "v1", "Pod", tell.namespace, name)
         if involved is not None and tell.reason:
             reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
             self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
@@ -158,7 +162,8 @@ class Tells:
                 self._status_path = ""
             reply = whole
         _complain(reply, "PodGroup", tell.namespace, tell.gang)
-        return _reference(reply, "scheduling.volcano.sh/v1beta1", "PodGroup")
+        version = "scheduling.volcano.sh/v1beta1"
+        return _reference(reply, version, "PodGroup", tell.namespace, tell.gang)
 
     def _condition(self, tell: Tell, name: str, pace: Pace) -> Json | None:
         condition = {
@@ -172,7 +177,7 @@ class Tells:
         patch = {"status": {"conditions": [condition]}}
         reply = self._ask(pace, "PATCH", path, patch, STRATEGIC)
         _complain(reply, "pod", tell.namespace, name)
-        return _reference(reply, "v1", "Pod")
+        return _reference(reply, "v1", "Pod", tell.namespace, name)
 
     def _event(self, involved: Json, reason: str, message: str, kind: str, pace: Pace) -> None:
         """One Event object per object, reason and sentence, however often it is told."""
@@ -205,6 +210,7 @@ class Tells:
                 reply = self._ask(pace, "PATCH", f"{path}/{quote(name)}", seen, MERGE)
             _complain(reply, "Event of", namespace, involved["name"])
         except Unreachable as error:
+            self._events.pop(digest, None)
             log.warning("an Event of %s/%s was lost: %s", namespace, involved["name"], error)
 
     def _ask(
@@ -222,18 +228,12 @@ def _is_good(tell: Tell) -> bool:
     return tell.phase in {"Running", "Completed"}
 
 
-def _reference(reply: Reply, version: str, kind: str) -> Json | None:
+def _reference(reply: Reply, version: str, kind: str, namespace: str, name: str) -> Json | None:
     """Of the object that the answer holds, as Events refer to it."""
     if not reply.ok:
         return None
-    meta = reply.json().get("metadata") or {}
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "namespace": meta.get("namespace"),
-        "name": meta.get("name"),
-        "uid": meta.get("uid"),
-    }
+    uid = (reply.json().get("metadata") or {}).get("uid") or ""
+    return {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name, "uid": uid}
 
 
 def _complain(reply: Reply, what: str, namespace: str, name: str) -> None:

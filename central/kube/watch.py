@@ -81,20 +81,37 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
     )
 
 
-def start(kinds: Sequence[Kind], client: Client, inbox: Callable[[Fact], None]) -> Watches:
-    reflectors = [_Reflector(kind, client, inbox) for kind in kinds]
+def start(
+    kinds: Sequence[Kind],
+    client: Client,
+    inbox: Callable[[Fact], None],
+    *,
+    page: int = PAGE,
+    missing_again_s: float = MISSING_AGAIN_S,
+) -> Watches:
+    """inbox is called from one thread per kind and must not block."""
+    reflectors = [_Reflector(kind, client, inbox, page, missing_again_s) for kind in kinds]
     for reflector in reflectors:
         reflector.start()
     return Watches(reflectors)
 
 
 class _Reflector(threading.Thread):
-    def __init__(self, kind: Kind, client: Client, inbox: Callable[[Fact], None]) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        client: Client,
+        inbox: Callable[[Fact], None],
+        page: int,
+        missing_again_s: float,
+    ) -> None:
         super().__init__(name=f"watch-{kind.name}", daemon=True)
         self.synced = threading.Event()
         self._kind = kind
         self._client = client
         self._inbox = inbox
+        self._page = page
+        self._missing_again_s = missing_again_s
         self._told: dict[Fact, Fact] = {}  # the Gone fact that would end it -> what was last told
         self._version = ""
         self._missing = False
@@ -136,13 +153,15 @@ class _Reflector(threading.Thread):
     def _absent(self) -> None:
         if not self._missing:
             log.info(
-                "%s: not installed here; looking again every %ds", self._kind.name, MISSING_AGAIN_S
+                "%s: not installed here; looking again every %gs",
+                self._kind.name,
+                self._missing_again_s,
             )
         self._missing = True
         self._version = ""
         self._replace({})
         self.synced.set()
-        self._ending.wait(MISSING_AGAIN_S)
+        self._ending.wait(self._missing_again_s)
 
     def _pause(self, why: str) -> None:
         if self._ending.is_set():
@@ -158,7 +177,7 @@ class _Reflector(threading.Thread):
         found: dict[Fact, Fact] = {}
         token = ""
         while True:
-            path = f"{self._kind.path}?limit={PAGE}"
+            path = f"{self._kind.path}?limit={self._page}"
             if token:
                 path += f"&continue={quote(token, safe='')}"
             page = self._client.get(path)

@@ -1,0 +1,77 @@
+"""The cable between a client and a server, which a test can pull out and plug in again."""
+
+import contextlib
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+
+class Cable:
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._plugged = True
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def pull(self) -> None:
+        """What is open breaks; what is opened breaks at once."""
+        with self._lock:
+            self._plugged = False
+            for end in self._open:
+                _shut(end)
+            self._open.clear()
+
+    def plug(self) -> None:
+        with self._lock:
+            self._plugged = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _shut(self._listener)
+        self._listener.close()
+        self.pull()
+        for thread in list(self._threads):
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                if not self._plugged:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self._to))
+                self._open += (near, far)
+            for source, drain in ((near, far), (far, near)):
+                thread = threading.Thread(target=_pump, args=(source, drain))
+                self._threads.append(thread)
+                thread.start()
+
+
+def _pump(source: socket.socket, drain: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            drain.sendall(data)
+    _shut(drain)
+    source.close()
+
+
+def _shut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

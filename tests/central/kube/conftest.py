@@ -1,0 +1,60 @@
+"""An API server in memory, with a client; and what tests put into it."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from central.kube.client import Client, connect
+from central.standalone.apiserver import StandaloneApi
+from tests.central.kube.cable import Cable
+from tests.central.kube.kit import kubeconfig
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def api() -> Iterator[StandaloneApi]:
+    with StandaloneApi() as server:
+        yield server
+
+
+@pytest.fixture
+def connected(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
+    """connected(url): a client, closed after the test."""
+    clients: list[Client] = []
+
+    def connect_to(url: str) -> Client:
+        clients.append(connect(kubeconfig(tmp_path, url)))
+        return clients[-1]
+
+    yield connect_to
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def client(api: StandaloneApi, connected: Callable[[str], Client]) -> Client:
+    return connected(api.url)
+
+
+@pytest.fixture
+def cable(api: StandaloneApi) -> Iterator[Cable]:
+    """To the API server."""
+    with Cable(int(api.url.rpartition(":")[2])) as cable:
+        yield cable
+
+
+@pytest.fixture
+def made(client: Client) -> Any:
+    """made(path, object): create it, return what the server made of it."""
+
+    def make(path: str, body: Json) -> Json:
+        reply = client.request("POST", path, json.dumps(body).encode())
+        assert reply.ok, reply.body
+        found: Json = reply.json()
+        return found
+
+    return make

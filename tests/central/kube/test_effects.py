@@ -1,0 +1,233 @@
+"""Every decision ends in one fact, whatever the API server says to it."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from central.core.decisions import Bind, Evict
+from central.core.facts import BindDone, BindFailed, EvictDone, Fact
+from central.kube.client import Client
+from central.kube.effects import Effects
+from protos.topology import Grant
+from tests.central.kube.kit import PODS, pod
+from tests.central.kube.scripted import Answer, Call, Scripted, failure
+from tests.fakes.patience import eventually
+
+Connected = Callable[[str], Client]
+Make = Callable[[str, dict[str, Any]], dict[str, Any]]
+Run = Callable[..., list[Fact]]
+
+
+class Gate:
+    """Holds everything back until it is opened."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[str, Callable[[], None]]] = []
+
+    def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None:
+        self.held.append((node, go))
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """run(client, *decisions): the facts that they end in, as many as decisions."""
+    started: list[Effects] = []
+
+    def act(client: Client, *decisions: Bind | Evict, patience_s: float = 10.0) -> list[Fact]:
+        facts: list[Fact] = []
+        effects = Effects(client, facts.append, Gate(), workers=8, patience_s=patience_s)
+        started.append(effects)
+        effects.submit(decisions)
+        eventually(lambda: len(facts) == len(decisions))
+        return facts
+
+    yield act
+    for effects in started:
+        effects.stop()
+
+
+def bind(name: str = "p", uid: str = "u", node: str = "n1", **more: Any) -> Bind:
+    return Bind(uid, "default", name, node, **more)
+
+
+def evict(name: str = "p", uid: str = "u") -> Evict:
+    return Evict(uid, "default", name, "n1", "room is needed")
+
+
+def test_a_gang_is_bound(client: Client, made: Make, run: Run) -> None:
+    uids = [made(PODS, pod(f"p-{i}"))["metadata"]["uid"] for i in range(20)]
+    facts = run(client, *(bind(f"p-{i}", uid, f"n{i}") for i, uid in enumerate(uids)))
+    assert set(facts) == {BindDone(uid, f"n{i}") for i, uid in enumerate(uids)}
+    assert client.get(f"{PODS}/p-3")["spec"]["nodeName"] == "n3"
+
+
+def test_bound_elsewhere_is_final(client: Client, made: Make, run: Run) -> None:
+    uid = made(PODS, pod("p", nodeName="n9"))["metadata"]["uid"]
+    assert run(client, bind(uid=uid)) == [
+        BindFailed(uid, "n1", "it is bound to n9 already", final=True)
+    ]
+
+
+def test_bound_there_already_is_done(client: Client, made: Make, run: Run) -> None:
+    """An answer was lost, or the centre was restarted in between."""
+    uid = made(PODS, pod("p", nodeName="n1"))["metadata"]["uid"]
+    assert run(client, bind(uid=uid)) == [BindDone(uid, "n1")]
+
+
+def test_a_pod_that_is_gone(client: Client, made: Make, run: Run) -> None:
+    made(PODS, pod("p"))
+    gone = BindFailed("of-another-life", "n1", "the pod is gone", final=True)
+    assert run(client, bind("p", "of-another-life")) == [gone]
+    assert run(client, bind("none", "of-another-life")) == [gone]
+
+
+def test_a_pod_that_is_being_deleted(connected: Connected, run: Run) -> None:
+    def answer(call: Call) -> Answer:
+        if call.method == "POST":
+            return failure(409, "pod p is being deleted, cannot be assigned to a host")
+        return Answer(200, {"metadata": {"uid": "u", "deletionTimestamp": "now"}, "spec": {}})
+
+    with Scripted(answer) as server:
+        facts = run(connected(server.url), bind())
+        assert facts == [BindFailed("u", "n1", "the pod is being deleted", final=True)]
+
+
+def test_an_answer_that_is_lost(connected: Connected, run: Run) -> None:
+    """The Binding was made, the connection broke: asked again, it is a conflict with ourselves."""
+    posts: list[Call] = []
+
+    def answer(call: Call) -> Answer:
+        if call.method == "GET":
+            return Answer(200, {"metadata": {"uid": "u"}, "spec": {"nodeName": "n1"}})
+        posts.append(call)
+        return Answer(hang_up=True) if len(posts) == 1 else failure(409, "already assigned")
+
+    with Scripted(answer) as server:
+        assert run(connected(server.url), bind()) == [BindDone("u", "n1")]
+    assert posts[1].body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+    assert posts[1].body["metadata"] == {"name": "p", "namespace": "default", "uid": "u"}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        failure(500, "etcd is away"),
+        failure(503, "starting"),
+        failure(401, "token turned"),
+        Answer(429, {"message": "too many requests"}, {"Retry-After": "0"}),
+        Answer(hang_up=True),
+    ],
+)
+def test_passing_troubles_pass(connected: Connected, run: Run, trouble: Answer) -> None:
+    answers = iter([trouble, trouble, Answer(201, {})])
+    with Scripted(lambda _: next(answers)) as server:
+        assert run(connected(server.url), bind()) == [BindDone("u", "n1")]
+
+
+def test_a_trouble_that_stays_is_not_final(connected: Connected, run: Run) -> None:
+    with Scripted(lambda _: failure(500, "etcd is away")) as server:
+        facts = run(connected(server.url), bind(), evict(), patience_s=0.3)
+        assert set(facts) == {
+            BindFailed("u", "n1", "etcd is away"),
+            EvictDone("u", "etcd is away"),
+        }
+        assert len(server.of("POST", "/binding")) > 1
+
+
+@pytest.mark.parametrize(("status", "message"), [(403, "forbidden"), (422, "no such field")])
+def test_refusals_are_final(connected: Connected, run: Run, status: int, message: str) -> None:
+    with Scripted(lambda _: failure(status, message)) as server:
+        facts = run(connected(server.url), bind(), evict())
+        assert set(facts) == {
+            BindFailed("u", "n1", message, final=True),
+            EvictDone("u", message),
+        }
+
+
+def test_one_that_waits_holds_up_nobody(connected: Connected, run: Run) -> None:
+    """More pods in trouble than there are workers."""
+
+    def answer(call: Call) -> Answer:
+        return failure(500, "its webhook is away") if "/bad" in call.path else Answer(201, {})
+
+    with Scripted(answer) as server:
+        bad = [bind(f"bad-{i}", f"b{i}") for i in range(20)]
+        good = [bind(f"good-{i}", f"g{i}") for i in range(20)]
+        facts = run(connected(server.url), *bad, *good, patience_s=1.0)
+        assert {type(fact) for fact in facts[:20]} == {BindDone}
+
+
+def test_many_calls_are_in_flight(connected: Connected, run: Run) -> None:
+    together = threading.Barrier(8, timeout=5)
+
+    def answer(_: Call) -> Answer:
+        together.wait()
+        return Answer(201, {})
+
+    with Scripted(answer) as server:
+        facts = run(connected(server.url), *(bind(f"p-{i}", f"u{i}") for i in range(16)))
+        assert len(facts) == 16
+
+
+def test_a_bind_waits_for_the_agent_to_know(connected: Connected) -> None:
+    gate, facts = Gate(), list[Fact]()
+    grant = Grant("default", "p", "main", "nvidia.com/gpu", ("GPU-1",))
+    with Scripted(lambda _: Answer(201, {})) as server:
+        effects = Effects(connected(server.url), facts.append, gate, workers=2)
+        effects.submit([bind(intents=(grant,)), bind("q", "v")])
+        eventually(lambda: facts == [BindDone("v", "n1")])
+        [(node, go)] = gate.held
+        assert node == "n1"
+        go()
+        eventually(lambda: BindDone("u", "n1") in facts)
+        effects.stop()
+
+
+def test_evictions(client: Client, made: Make, run: Run) -> None:
+    uid = made(PODS, pod("p"))["metadata"]["uid"]
+    assert run(client, evict("p", uid)) == [EvictDone(uid)]
+    assert not client.request("GET", f"{PODS}/p").ok
+    assert run(client, evict("p", uid)) == [EvictDone(uid)]  # gone: done
+    other = made(PODS, pod("p"))["metadata"]["uid"]
+    assert run(client, evict("p", uid)) == [EvictDone(uid)]  # its name is another pod's now
+    assert client.get(f"{PODS}/p")["metadata"]["uid"] == other
+
+
+def test_a_disruption_budget_forbids_it(client: Client, made: Make, run: Run) -> None:
+    uid = made(PODS, pod("p", nodeName="n1"))["metadata"]["uid"]
+    ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    patch = json.dumps(ready).encode()
+    assert client.request("PATCH", f"{PODS}/p/status", patch, "application/merge-patch+json").ok
+    made(
+        "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+        {
+            "metadata": {"name": "keep"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
+        },
+    )
+    assert run(client, evict("p", uid)) == [EvictDone(uid, "a disruption budget forbids it")]
+    assert client.get(f"{PODS}/p")["metadata"].get("deletionTimestamp") is None
+
+
+def test_an_older_server_evicts_by_v1beta1(connected: Connected, run: Run) -> None:
+    def answer(call: Call) -> Answer:
+        if not call.path.endswith("/eviction"):
+            return Answer(201, {})
+        if call.body["apiVersion"] == "policy/v1":
+            return failure(400, 'no kind "Eviction" is registered for version "policy/v1"')
+        if call.path.endswith("/gone/eviction"):
+            return failure(404, 'pods "gone" not found')
+        return Answer(201, {})
+
+    with Scripted(answer) as server:
+        facts: list[Fact] = []
+        effects = Effects(connected(server.url), facts.append, Gate(), workers=1)
+        effects.submit([evict("a", "1"), evict("b", "2"), evict("gone", "3")])
+        eventually(lambda: len(facts) == 3)
+        effects.stop()
+        assert facts == [EvictDone("1"), EvictDone("2"), EvictDone("3")]
+        versions = [call.body["apiVersion"] for call in server.of("POST", "/eviction")]
+        assert versions == ["policy/v1", "policy/v1beta1", "policy/v1beta1", "policy/v1beta1"]

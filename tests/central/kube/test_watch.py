@@ -1,0 +1,289 @@
+"""Whatever happens to the connection, the inbox ends up with what the API server has."""
+
+import itertools
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from central.core.facts import Fact, GangGone, GangSeen, NodeGone, NodeSeen, PodGone, PodSeen
+from central.kube import watch
+from central.kube.client import Client
+from central.kube.objects import Reader
+from central.standalone.apiserver import StandaloneApi
+from tests.central.kube.cable import Cable
+from tests.central.kube.kit import GROUPS, PODS, group, node, pod
+from tests.central.kube.scripted import Answer, Call, Scripted, failure
+from tests.fakes.patience import eventually
+
+Connected = Callable[[str], Client]
+Make = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+class Inbox:
+    """What a centre would believe, and every fact it was told."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+        self.pods: dict[str, PodSeen] = {}
+        self.nodes: set[str] = set()
+        self.gangs: set[str] = set()
+        self._lock = threading.Lock()
+        self._started: list[watch.Watches] = []
+
+    def watch(self, client: Client, *names: str, **options: Any) -> watch.Watches:
+        self._started.append(watch.start(kinds(*names), client, self.put, **options))
+        return self._started[-1]
+
+    def stop(self) -> None:
+        for watches in self._started:
+            watches.stop()
+
+    def put(self, fact: Fact) -> None:
+        with self._lock:
+            self.facts.append(fact)
+            match fact:
+                case PodSeen():
+                    self.pods[fact.uid] = fact
+                case PodGone():
+                    del self.pods[fact.uid]
+                case NodeSeen():
+                    self.nodes.add(fact.name)
+                case NodeGone():
+                    self.nodes.remove(fact.name)
+                case GangSeen():
+                    self.gangs.add(fact.name)
+                case GangGone():
+                    self.gangs.remove(fact.name)
+                case _:
+                    raise AssertionError(fact)
+
+    def names(self) -> set[str]:
+        with self._lock:
+            return {pod.name for pod in self.pods.values()}
+
+
+def kinds(*names: str) -> tuple[watch.Kind, ...]:
+    every = watch.kinds(Reader(("lockstep",), ("rack",)))
+    return tuple(kind for kind in every if not names or kind.name in names)
+
+
+@pytest.fixture
+def inbox(connected: Connected) -> Iterator[Inbox]:
+    """Stopped before the clients are closed."""
+    inbox = Inbox()
+    yield inbox
+    inbox.stop()
+
+
+def test_what_is_there_and_what_happens(client: Client, made: Make, inbox: Inbox) -> None:
+    made("/api/v1/nodes", node("n1"))
+    made(PODS, pod("old"))
+    assert inbox.watch(client).wait_synced(10)
+    assert (inbox.names(), inbox.nodes, inbox.gangs) == ({"old"}, {"n1"}, set())
+    made(PODS, pod("new"))
+    made(GROUPS, group("g"))
+    client.request("DELETE", f"{PODS}/old")
+    client.request("DELETE", "/api/v1/nodes/n1")
+    eventually(lambda: (inbox.names(), inbox.nodes, inbox.gangs) == ({"new"}, set(), {"g"}))
+    client.request("DELETE", f"{GROUPS}/g")
+    eventually(lambda: not inbox.gangs)
+
+
+def test_a_list_of_many_pages(client: Client, made: Make, inbox: Inbox) -> None:
+    for index in range(25):
+        made(PODS, pod(f"p-{index}"))
+    assert inbox.watch(client, "pods", page=4).wait_synced(10)
+    assert len(inbox.names()) == 25
+
+
+def test_a_change_that_does_not_matter_is_not_told(
+    client: Client, made: Make, inbox: Inbox
+) -> None:
+    made(PODS, pod("p"))
+    inbox.watch(client, "pods").wait_synced(10)
+    told = len(inbox.facts)
+    patch = json.dumps({"metadata": {"annotations": {"note": "x"}}}).encode()
+    client.request("PATCH", f"{PODS}/p", patch, "application/merge-patch+json")
+    made(PODS, pod("after"))
+    eventually(lambda: "after" in inbox.names())
+    assert len(inbox.facts) == told + 1
+
+
+def test_a_drop_is_resumed_where_it_was(
+    cable: Cable,
+    client: Client,
+    made: Make,
+    inbox: Inbox,
+    connected: Connected,
+) -> None:
+    inbox.watch(connected(cable.url), "pods").wait_synced(10)
+    made(PODS, pod("a"))
+    eventually(lambda: inbox.names() == {"a"})
+    cable.pull()
+    made(PODS, pod("b"))
+    client.request("DELETE", f"{PODS}/a")
+    cable.plug()
+    eventually(lambda: inbox.names() == {"b"})
+    assert len(inbox.facts) == 3
+
+
+def test_after_410_what_disappeared_is_told(
+    *,
+    api: StandaloneApi,
+    cable: Cable,
+    client: Client,
+    made: Make,
+    inbox: Inbox,
+    connected: Connected,
+) -> None:
+    made(PODS, pod("stays"))
+    made(PODS, pod("goes"))
+    inbox.watch(connected(cable.url), "pods").wait_synced(10)
+    cable.pull()
+    client.request("DELETE", f"{PODS}/goes")
+    made(PODS, pod("comes"))
+    api.forget_history("", "pods")
+    cable.plug()
+    eventually(lambda: inbox.names() == {"stays", "comes"})
+    assert [type(fact) for fact in inbox.facts] == [PodSeen, PodSeen, PodGone, PodSeen]
+
+
+def test_410_while_watching(
+    api: StandaloneApi,
+    client: Client,
+    made: Make,
+    inbox: Inbox,
+) -> None:
+    inbox.watch(client, "pods").wait_synced(10)
+    for index in range(5):
+        made(PODS, pod(f"p-{index}"))
+        api.forget_history("", "pods")
+    eventually(lambda: len(inbox.names()) == 5)
+
+
+def test_410_in_the_middle_of_a_list(inbox: Inbox, connected: Connected) -> None:
+    """The list begins anew, and nothing of the broken one is believed."""
+    answers = itertools.chain(
+        [
+            page("p-1", token="t1"),
+            failure(410, "the continue token is too old", reason="Expired"),
+            page("p-2", token="t2"),
+            page("p-3"),
+        ],
+        itertools.repeat(Answer(lines=iter(()))),
+    )
+    with Scripted(lambda _: next(answers)) as server:
+        client = connected(server.url)
+        watches = inbox.watch(client, "pods")
+        assert watches.wait_synced(10)
+        assert inbox.names() == {"p-2", "p-3"}
+        assert [call.query for call in server.calls[:4]] == [
+            "limit=1000",
+            "limit=1000&continue=t1",
+            "limit=1000",
+            "limit=1000&continue=t2",
+        ]
+        watches.stop()
+
+
+def page(*names: str, token: str = "") -> Answer:
+    items = [pod(name) for name in names]
+    for item in items:
+        item["metadata"] |= {"uid": item["metadata"]["name"], "namespace": "default"}
+    return Answer(200, {"metadata": {"resourceVersion": "7", "continue": token}, "items": items})
+
+
+def test_bookmarks_move_the_place_to_resume_from(inbox: Inbox, connected: Connected) -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
+
+    def answer(call: Call) -> Answer:
+        return Answer(lines=iter([bookmark])) if "watch=1" in call.query else page()
+
+    with Scripted(answer) as server:
+        watches = inbox.watch(connected(server.url), "pods")
+        eventually(lambda: len(server.calls) >= 3)
+        watches.stop()
+        assert "resourceVersion=7&" in server.calls[1].query
+        assert "resourceVersion=99&" in server.calls[2].query
+
+
+def test_a_missing_crd_is_a_normal_day(
+    inbox: Inbox,
+    connected: Connected,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    installed = threading.Event()
+
+    def answer(call: Call) -> Answer:
+        if not installed.is_set():
+            return failure(404, "the server could not find the requested resource")
+        if "watch=1" in call.query:
+            return Answer(lines=iter(()))
+        found = group("g")
+        found["metadata"]["namespace"] = "default"
+        return Answer(200, {"metadata": {"resourceVersion": "1"}, "items": [found]})
+
+    with Scripted(answer) as server:
+        client = connected(server.url)
+        watches = inbox.watch(client, "podgroups", missing_again_s=0.05)
+        assert watches.wait_synced(10)
+        eventually(lambda: len(server.calls) > 3)
+        installed.set()
+        eventually(lambda: inbox.gangs == {"g"})
+        watches.stop()
+    said = [record.message for record in caplog.records if "installed" in record.message]
+    assert said == [
+        "podgroups: not installed here; looking again every 0.05s",
+        "podgroups: installed now",
+    ]
+
+
+def test_what_can_not_be_read_is_left_out_and_said(
+    inbox: Inbox,
+    connected: Connected,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good = page("p").body
+    assert isinstance(good, dict)
+    good["items"].insert(0, {"metadata": {"name": "odd", "uid": "u"}})
+
+    def answer(call: Call) -> Answer:
+        if "watch=1" not in call.query:
+            return Answer(200, good)
+        return Answer(lines=iter([{"type": "DELETED", "object": {"metadata": {}}}]))
+
+    with Scripted(answer) as server:
+        watches = inbox.watch(connected(server.url), "pods")
+        assert watches.wait_synced(10)
+        assert inbox.names() == {"p"}
+        watches.stop()
+    assert "pods: an object is left out: pod odd: the field spec is missing" in caplog.text
+
+
+def test_a_server_that_is_not_there_yet(
+    cable: Cable,
+    made: Make,
+    inbox: Inbox,
+    connected: Connected,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made(PODS, pod("p"))
+    cable.pull()
+    watches = inbox.watch(connected(cable.url), "pods")
+    eventually(lambda: "again in" in caplog.text)
+    assert not watches.wait_synced(0)
+    cable.plug()
+    assert watches.wait_synced(10)
+    assert inbox.names() == {"p"}
+
+
+def test_stop_does_not_wait_for_the_next_event(client: Client, inbox: Inbox) -> None:
+    watches = inbox.watch(client)
+    watches.wait_synced(10)
+    watches.stop()
+    assert not [t for t in threading.enumerate() if t.name.startswith("watch-")]
