@@ -75,6 +75,12 @@ class Intents:
         ):
             self._expire(node, ticket)
 
+    def asking(self, node: str) -> bool:
+        """Whether an agent waits in a long poll for it."""
+        with self._lock:
+            state = self._nodes.get(node)
+            return state is not None and state.polls > 0
+
     async def fetch(self, name: str, seen: int, wait_s: float) -> tuple[int, tuple[Grant, ...]]:
         """The list of a version other than the one seen, as soon as there is one; after wait_s
         whatever there is."""
