@@ -11,7 +11,7 @@ from protos.topology import Grant, NodeTopology
 
 @dataclass(frozen=True, slots=True)
 class State:
-    generation: int = 0  # grows with every change of topology or grants
+    generation: int = 1  # grows with every change of topology or grants
     topology: NodeTopology = field(default_factory=NodeTopology)
     grants: tuple[Grant, ...] = ()  # the truth
     grants_known: bool = False

@@ -1,9 +1,11 @@
 """The agent between a kubelet that behaves as the real one does, and its own state."""
 
+import os
 import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -239,10 +241,31 @@ def test_no_kubelet_yet(caplog: pytest.LogCaptureFixture) -> None:
         assert caplog.text.count("the kubelet does not run") == 1
 
 
-def test_a_directory_that_does_not_exist_or_is_too_long_is_named() -> None:
+def _said(caplog: pytest.LogCaptureFixture, sentence: str) -> bool:
+    return sentence in caplog.text
+
+
+def test_a_directory_that_does_not_exist_or_is_too_long_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with node_box() as box:
         with pytest.raises(ValueError, match="a unix socket's path may have 107"):
             HollowKubelet(box.directory / ("x" * 100))
-        box.configure(kubelet_dir=box.directory / "nowhere")
+        for place, sentence in (
+            ("nowhere", "nowhere/device-plugins is not there: mount the kubelet's directory"),
+            ("x" * 100, "choose a shorter --kubelet-dir"),
+        ):
+            box.configure(kubelet_dir=box.directory / place)
+            box.agent.start()
+            eventually(partial(_said, caplog, sentence))
+            box.agent.stop()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may everything")
+def test_no_permission_is_said_and_heals(caplog: pytest.LogCaptureFixture) -> None:
+    with node_box() as box:
+        box.kubelet.plugins.chmod(0o555)
         box.agent.start()
-        assert box.kubelet.capacity == {}
+        eventually(lambda: "no permission to write in" in caplog.text)
+        box.kubelet.plugins.chmod(0o755)
+        box.wait_for(8)
