@@ -147,7 +147,7 @@ class StandaloneApi:
             return _json(400, orjson.dumps(errors.bad_request(message).status()))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        path, method = request.path, request.method
+        path, method = request.path.rstrip("/"), request.method
         body = await request.read() if request.body_exists else b""
         if method == "GET" and (simple := self._about(path)) is not None:
             return simple
@@ -181,7 +181,7 @@ class StandaloneApi:
         if path == "/openapi/v2":
             # An empty document, in protobuf as kubectl asks for it: it then validates nothing itself.
             return web.Response(body=b"", content_type="application/octet-stream")
-        steps = path.strip("/").split("/")
+        steps = path.lstrip("/").split("/")
         if steps[0] in ("api", "apis") and len(steps) < 4:
             document = discovery.document(steps, self._service.registry)
             if document is not None:

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 USER = "lockstep-user"
 CAPTURES = Path(__file__).parent / "captures"
 PATIENCE_S = 30.0
+LONGEST_BASE = 36  # bytes of TMPDIR; node names are up to a dozen
 _PATHS = {
     "Pod": "/api/v1/namespaces/default/pods",
     "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups",
@@ -60,7 +61,10 @@ class Box:
         self.server = ""
 
     def __enter__(self) -> Self:
-        self.directory = Path(tempfile.mkdtemp(prefix="lockstep-"))
+        try:
+            self.directory = Path(tempfile.mkdtemp(prefix="lockstep-", dir=_short_base()))
+        except OSError as error:
+            raise Failed(f"no temporary directory: {error}; set TMPDIR") from None
         self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
         bypass_proxies()
         return self
@@ -76,6 +80,8 @@ class Box:
     # --- its parts, in the order in which they start
 
     def start_api(self) -> None:
+        if not 0 <= self._port < 65536:
+            raise Failed(f"--port {self._port} is not a port (0 to 65535)")
         try:
             self.api = self._stack.enter_context(StandaloneApi(port=self._port))
         except OSError as error:
@@ -102,8 +108,12 @@ class Box:
 
     def start_nodes(self) -> None:
         """Hollow nodes and their kubelets, without agents."""
-        nodes = HollowNodes(self.client, self._nodes, self.directory / "nodes")
-        self.hollow = self._stack.enter_context(nodes)
+        self.hollow = HollowNodes(self.client, self._nodes, self.directory / "nodes")
+        self._stack.callback(self.hollow.stop)
+        try:
+            self.hollow.start()
+        except ValueError as error:  # the directory's name is too long for a socket
+            raise Failed(f"{error} (TMPDIR)") from None
 
     def centre_ready(self) -> None:
         """The centre answers users."""
@@ -206,6 +216,12 @@ class Box:
     @property
     def door(self) -> asking.Door:
         return asking.Door(self.server, str(self.ca_file), str(self.token_file))
+
+
+def _short_base() -> str:
+    """The kubelets' sockets live below it, and their paths may have 107 bytes."""
+    chosen = tempfile.gettempdir()
+    return chosen if len(chosen.encode()) <= LONGEST_BASE or not Path("/tmp").is_dir() else "/tmp"
 
 
 def _free_port() -> int:

@@ -97,9 +97,9 @@ class _Progress:
 
 
 def _start(console: Console, box: Box) -> None:
-    _title(console, "A cluster in a box: the programs are real, the machines are captures")
     progress = _Progress(console)
     box.start_api()
+    _title(console, "A cluster in a box: the programs are real, the machines are captures")
     progress.done(f"Kubernetes API in memory at {box.api.url}")
     box.start_centre()
     box.start_nodes()

@@ -51,7 +51,7 @@ class HollowNodes:
         self._namespace = namespace
         self._workers: dict[str, Worker] = {}
         bare = [node.name for node in nodes if node.capture is None] if run_bare else []
-        shared = [Worker(f"bare-{i}", client, NoKubelet()) for i in range(bare_workers)]
+        shared = [Worker(number, client, NoKubelet()) for number in range(bare_workers)]
         self._shared = shared if bare else []
         for at, name in enumerate(bare):
             self._workers[name] = shared[at % bare_workers]
@@ -122,6 +122,7 @@ class HollowNodes:
 
     def _add_kubelet(self, node: HollowNode) -> None:
         name = node.name
+        number = len(self._shared) + len(self.kubelets)
         directory = self._directory / name
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -129,7 +130,7 @@ class HollowNodes:
             worker.devices(name, capacity, allocatable)
 
         self.kubelets[name] = kubelet = HollowKubelet(directory, on_change=changed)
-        self._workers[name] = worker = Worker(name, self._client, kubelet)
+        self._workers[name] = worker = Worker(number, self._client, kubelet)
 
     def _create_node(self, at: int, node: HollowNode) -> None:
         address = f"10.{at // 62500 % 250}.{at // 250 % 250}.{at % 250 + 1}"

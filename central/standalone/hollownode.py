@@ -79,7 +79,8 @@ class Worker:
     """A thread with a queue of things to do, some of them later. Things are tried again until the
     API answers."""
 
-    def __init__(self, name: str, client: Client, kubelet: Kubelet) -> None:
+    def __init__(self, number: int, client: Client, kubelet: Kubelet) -> None:
+        self._number = number
         self._client = client
         self._kubelet = kubelet
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -87,7 +88,7 @@ class Worker:
         self._count = 0
         self._known: dict[str, str] = {}  # uid -> where it is: started, ended, leaving
         self._addresses = 0
-        self._thread = threading.Thread(target=self._run, name=f"hollow-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"hollow-{number}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -160,7 +161,8 @@ class Worker:
             self._after(AGAIN_S, functools.partial(self._begin, pod))
             return
         self._addresses += 1
-        address = f"10.128.{self._addresses // 250 % 256}.{self._addresses % 250 + 1}"
+        net = f"10.{128 + self._number // 256 % 128}.{self._number % 256}"
+        address = f"{net}.{self._addresses % 253 + 1}"
         now = stamp(time.time())
         self._tell(pod, podstatus.running(pod, address, "127.0.0.1", now))
         try:

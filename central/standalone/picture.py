@@ -92,7 +92,7 @@ def _legend(racks: Sequence[Rack], signs: dict[str, tuple[str, str]]) -> Text:
     if any(not cell.owner and not cell.healthy for cell in cells):
         parts.append(Text(f"{UNFIT} not fit for work"))
     if any(cell.owner and not cell.confirmed for cell in cells):
-        parts.append(Text("? planned, not yet confirmed by the kubelet"))
+        parts.append(Text("? planned, not confirmed"))
     return Text("   ").join(parts)
 
 

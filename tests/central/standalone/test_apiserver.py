@@ -1,0 +1,423 @@
+"""The standalone API as the real kubernetes client finds it."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from kubernetes import client as kubernetes
+from kubernetes.client.exceptions import ApiException
+
+from central.standalone.apiserver import StandaloneApi
+
+Json = dict[str, Any]
+PODS = "/api/v1/namespaces/default/pods"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE, STRATEGIC, PATCH = (
+    f"application/{kind}+json" for kind in ("merge-patch", "strategic-merge-patch", "json-patch")
+)
+
+
+class Caller:
+    """The client's own transport with raw JSON: what the centre does, and nothing typed in between."""
+
+    def __init__(self, url: str) -> None:
+        self.api = kubernetes.ApiClient(kubernetes.Configuration(host=url))
+        self.core = kubernetes.CoreV1Api(self.api)
+
+    def __call__(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: Any
+    ) -> Json:
+        with self.open(method, path, body, kind, **query) as response:
+            answer: Json = json.loads(response.data)
+        if response.status >= 400:
+            raise ApiException(status=response.status, reason=answer["message"])
+        return answer
+
+    def open(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: Any
+    ) -> Any:
+        url = f"{self.api.configuration.host}{path}"
+        if query:
+            url += "?" + "&".join(f"{name}={value}" for name, value in query.items())
+        return self.api.rest_client.pool_manager.request(
+            method,
+            url,
+            body=None if body is None else json.dumps(body),
+            headers={"Content-Type": kind},
+            preload_content=False,
+        )
+
+
+@pytest.fixture
+def api() -> Iterator[StandaloneApi]:
+    with StandaloneApi(history=50, bookmark_s=0.1) as server:
+        yield server
+
+
+@pytest.fixture
+def call(api: StandaloneApi) -> Iterator[Caller]:
+    caller = Caller(api.url)
+    yield caller
+    caller.api.rest_client.pool_manager.clear()
+
+
+def pod(name: str, **more: Any) -> Json:
+    metadata = {"name": name, **more.pop("metadata", {})}
+    return {
+        "metadata": metadata,
+        "spec": {
+            "schedulerName": "lockstep",
+            "containers": [
+                {"name": "main", "image": "busybox:1", "resources": {"limits": {"a.b/gpu": 2}}}
+            ],
+            **more,
+        },
+    }
+
+
+def binding(name: str, node: str) -> Json:
+    return {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+
+
+def refusal(act: Callable[[], object]) -> tuple[int, str]:
+    with pytest.raises(ApiException) as error:
+        act()
+    return error.value.status, str(error.value.reason)
+
+
+def events(call: Caller, path: str, until: int, **query: Any) -> list[Json]:
+    """The first events of a watch."""
+    found: list[Json] = []
+    query = {"timeoutSeconds": 5, **query}
+    with call.open("GET", path, watch="true", **query) as response:
+        for line in response:
+            found.append(json.loads(line))
+            if len(found) == until:
+                break
+        response.close()
+    return found
+
+
+def test_typed_clients_are_served_too(call: Caller) -> None:
+    namespaces = call.core.list_namespace().items
+    assert [found.metadata and found.metadata.name for found in namespaces] == [
+        "default",
+        "kube-node-lease",
+        "kube-public",
+        "kube-system",
+    ]
+    made = call.core.create_namespaced_config_map(
+        "default",
+        kubernetes.V1ConfigMap(metadata=kubernetes.V1ObjectMeta(name="c"), data={"k": "v"}),
+    )
+    assert made.metadata is not None
+    assert made.metadata.uid
+    assert call.core.read_namespaced_config_map("c", "default").data == {"k": "v"}
+    assert kubernetes.VersionApi(call.api).get_code().major == "1"
+
+
+def test_pods_get_what_the_server_fills_in(call: Caller) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    call("POST", classes, {"metadata": {"name": "high"}, "value": 7})
+    made = call("POST", PODS, pod("p", priorityClassName="high"))
+    assert made["status"]["phase"] == "Pending"
+    assert made["spec"]["priority"] == 7
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"a.b/gpu": "2"}
+    assert made["kind"] == "Pod"
+
+
+def test_what_is_refused(call: Caller) -> None:
+    call("POST", PODS, pod("p"))
+    assert refusal(lambda: call("POST", PODS, pod("p"))) == (409, 'pods "p" already exists')
+    assert refusal(lambda: call("GET", f"{PODS}/q")) == (404, 'pods "q" not found')
+    assert refusal(lambda: call("POST", PODS, pod("BAD")))[0] == 422
+    assert refusal(lambda: call("POST", PODS, {"metadata": {"name": "x"}, "spec": {}}))[0] == 422
+    assert refusal(lambda: call("POST", PODS, pod("x", priorityClassName="no")))[0] == 403
+    elsewhere = "/api/v1/namespaces/nowhere/pods"
+    assert refusal(lambda: call("POST", elsewhere, pod("x"))) == (
+        404,
+        'namespaces "nowhere" not found',
+    )
+    assert refusal(lambda: call("GET", "/apis/no.such/v1/things"))[0] == 404
+    assert refusal(lambda: call("POST", PODS, ["no", "object"]))[0] == 400
+    moved = {"spec": {"nodeName": "n1"}}
+    assert refusal(lambda: call("PATCH", f"{PODS}/p", moved, MERGE))[0] == 422
+    assert refusal(lambda: call("PATCH", f"{PODS}/p", {}, "text/plain"))[0] == 415
+
+
+def test_stale_versions_are_refused_whatever_the_verb(call: Caller) -> None:
+    old = call("POST", GROUPS, {"metadata": {"name": "g"}, "spec": {"minMember": 1}})
+    call("PATCH", f"{GROUPS}/g", {"spec": {"minMember": 2}}, MERGE)
+    assert refusal(lambda: call("PUT", f"{GROUPS}/g", old))[0] == 409
+    stale = {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}, "spec": {}}
+    assert refusal(lambda: call("PATCH", f"{GROUPS}/g", stale, MERGE))[0] == 409
+    other = {"preconditions": {"uid": "another"}}
+    assert refusal(lambda: call("DELETE", f"{GROUPS}/g", other))[0] == 409
+    fresh = call("GET", f"{GROUPS}/g")
+    assert fresh["metadata"]["generation"] == 2
+    fresh["spec"]["minMember"] = 3
+    assert call("PUT", f"{GROUPS}/g", fresh)["spec"] == {"minMember": 3}
+
+
+def test_patches_of_every_kind(call: Caller) -> None:
+    call("POST", PODS, pod("p", metadata={"labels": {"a": "b"}}))
+    assert call("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": None, "c": "d"}}}, MERGE)[
+        "metadata"
+    ]["labels"] == {"c": "d"}
+    for status in ("False", "True"):
+        conditions = [{"type": "Ready", "status": status}, {"type": status, "status": "True"}]
+        shown = call("PATCH", f"{PODS}/p/status", {"status": {"conditions": conditions}}, STRATEGIC)
+    assert [one["type"] for one in shown["status"]["conditions"]] == ["Ready", "False", "True"]
+    operations = [{"op": "replace", "path": "/metadata/labels/c", "value": "e"}]
+    assert call("PATCH", f"{PODS}/p", operations, PATCH)["metadata"]["labels"] == {"c": "e"}
+    call("POST", GROUPS, {"metadata": {"name": "g"}})
+    assert refusal(lambda: call("PATCH", f"{GROUPS}/g", {}, STRATEGIC))[0] == 415
+
+
+def test_a_pod_is_bound_once(call: Caller) -> None:
+    call("POST", PODS, pod("p"))
+    answer = call("POST", f"{PODS}/p/binding", binding("p", "n1"))
+    assert answer["status"] == "Success"
+    bound = call("GET", f"{PODS}/p")
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["status"]["conditions"][0]["type"] == "PodScheduled"
+    code, why = refusal(lambda: call("POST", f"{PODS}/p/binding", binding("p", "n2")))
+    assert code == 409
+    assert 'pod p is already assigned to node "n1"' in why
+    assert refusal(lambda: call("POST", f"{PODS}/q/binding", binding("q", "n1")))[0] == 404
+
+
+def test_only_one_of_many_binders_wins(call: Caller) -> None:
+    call("POST", PODS, pod("p"))
+    won: list[str] = []
+
+    def bind(node: str) -> None:
+        with suppress(ApiException):
+            call("POST", f"{PODS}/p/binding", binding("p", node))
+            won.append(node)
+
+    threads = [threading.Thread(target=bind, args=(f"n{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [call("GET", f"{PODS}/p")["spec"]["nodeName"]]
+
+
+def test_selectors(call: Caller) -> None:
+    for name in ("a", "b", "c"):
+        call("POST", PODS, pod(name, metadata={"labels": {"name": name}}))
+    call("POST", f"{PODS}/b/binding", binding("b", "n1"))
+
+    def names(**query: str) -> list[str]:
+        listed = call("GET", "/api/v1/pods", **query)
+        return [item["metadata"]["name"] for item in listed["items"]]
+
+    assert names(labelSelector="name%20in%20(a,c)") == ["a", "c"]
+    assert names(fieldSelector="spec.nodeName%3Dn1") == ["b"]
+    assert names(fieldSelector="spec.nodeName!%3D,spec.schedulerName%3Dlockstep") == ["b"]
+    assert names(fieldSelector="metadata.name%3Dc", labelSelector="name") == ["c"]
+    assert refusal(lambda: names(fieldSelector="spec.colour%3Dred"))[0] == 400
+
+
+def test_pages_are_of_one_moment(call: Caller) -> None:
+    for number in range(5):
+        call("POST", PODS, pod(f"p{number}"))
+    page = call("GET", PODS, limit=2)
+    assert page["metadata"]["remainingItemCount"] == 3
+    call("DELETE", f"{PODS}/p2")
+    call("POST", PODS, pod("p9"))
+    names, version = [item["metadata"]["name"] for item in page["items"]], page["metadata"]
+    while token := page["metadata"].get("continue"):
+        page = call("GET", PODS, limit=2, **{"continue": token})
+        assert page["metadata"]["resourceVersion"] == version["resourceVersion"]
+        names += [item["metadata"]["name"] for item in page["items"]]
+    assert names == ["p0", "p1", "p2", "p3", "p4"]
+    assert refusal(lambda: call("GET", PODS, **{"continue": "old"}))[0] == 410
+
+
+def test_a_watch_goes_on_from_a_version(call: Caller) -> None:
+    call("POST", PODS, pod("a"))
+    version = call("GET", PODS)["metadata"]["resourceVersion"]
+    call("POST", PODS, pod("b"))
+    call("POST", f"{PODS}/b/binding", binding("b", "n1"))
+    call("DELETE", f"{PODS}/a")
+    seen = events(call, PODS, 3, resourceVersion=version)
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in seen] == [
+        ("ADDED", "b"),
+        ("MODIFIED", "b"),
+        ("DELETED", "a"),
+    ]
+    later = seen[1]["object"]["metadata"]["resourceVersion"]
+    assert events(call, PODS, 1, resourceVersion=later)[0]["type"] == "DELETED"
+
+
+def test_a_watch_without_a_version_begins_with_what_is_there(call: Caller) -> None:
+    call("POST", PODS, pod("a"))
+    first = events(call, "/api/v1/pods", 1)[0]
+    assert (first["type"], first["object"]["metadata"]["name"]) == ("ADDED", "a")
+
+
+def test_a_selecting_watch_sees_objects_come_and_go(call: Caller) -> None:
+    call("POST", PODS, pod("p"))
+    version = call("GET", PODS)["metadata"]["resourceVersion"]
+    call("POST", f"{PODS}/p/binding", binding("p", "n1"))
+    call("PATCH", f"{PODS}/p/status", {"status": {"phase": "Running"}}, MERGE)
+    pending = "status.phase%3DPending"
+    seen = events(call, PODS, 2, resourceVersion=version, fieldSelector=pending)
+    assert [event["type"] for event in seen] == ["MODIFIED", "DELETED"]
+
+
+def test_bookmarks_and_the_end_of_a_watch(call: Caller) -> None:
+    call("POST", GROUPS, {"metadata": {"name": "g"}})
+    version = call("GET", PODS)["metadata"]["resourceVersion"]
+    marks = events(
+        call, PODS, 99, resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds=0.3
+    )
+    assert marks
+    assert {mark["type"] for mark in marks} == {"BOOKMARK"}
+    assert int(marks[-1]["object"]["metadata"]["resourceVersion"]) >= int(version)
+
+
+def test_a_version_that_is_too_old_is_gone_and_listing_again_helps(call: Caller) -> None:
+    old = call("POST", PODS, pod("p"))["metadata"]["resourceVersion"]
+    for number in range(120):
+        patch = {"metadata": {"labels": {"n": str(number)}}}
+        call("PATCH", f"{PODS}/p", patch, MERGE)
+    error = events(call, PODS, 1, resourceVersion=old)[0]
+    assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
+    version = call("GET", PODS)["metadata"]["resourceVersion"]
+    call("PATCH", f"{PODS}/p", {"metadata": {"labels": {"n": "last"}}}, MERGE)
+    again = events(call, PODS, 1, resourceVersion=version)[0]
+    assert again["object"]["metadata"]["labels"] == {"n": "last"}
+
+
+def test_history_can_be_forgotten_under_a_running_watch(api: StandaloneApi, call: Caller) -> None:
+    version = call("POST", PODS, pod("p"))["metadata"]["resourceVersion"]
+    with call.open("GET", PODS, watch="true", resourceVersion=version) as response:
+        api.forget_history("", "pods")
+        event = json.loads(next(iter(response)))
+        assert event["object"]["code"] == 410
+
+
+def test_deletion_waits_for_the_kubelet_of_a_bound_pod(call: Caller) -> None:
+    for name in ("free", "bound"):
+        call("POST", PODS, pod(name))
+    call("POST", f"{PODS}/bound/binding", binding("bound", "n1"))
+    call("DELETE", f"{PODS}/free")
+    assert refusal(lambda: call("GET", f"{PODS}/free"))[0] == 404
+    marked = call("DELETE", f"{PODS}/bound")
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert "deletionTimestamp" in call("GET", f"{PODS}/bound")["metadata"]
+    code, why = refusal(lambda: call("POST", f"{PODS}/bound/binding", binding("bound", "n2")))
+    assert code == 409
+    assert "being deleted" in why
+    call("DELETE", f"{PODS}/bound", {"gracePeriodSeconds": 0})
+    assert call("GET", PODS)["items"] == []
+
+
+def test_collections_and_namespaces_go_with_what_is_in_them(call: Caller) -> None:
+    call("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    pods = "/api/v1/namespaces/team/pods"
+    for name in ("a", "b"):
+        call("POST", pods, pod(name, metadata={"labels": {"name": name}}))
+    call("DELETE", pods, labelSelector="name%3Da")
+    assert [item["metadata"]["name"] for item in call("GET", pods)["items"]] == ["b"]
+    call("DELETE", "/api/v1/namespaces/team")
+    assert call("GET", "/api/v1/pods")["items"] == []
+
+
+def test_evictions_ask_the_budget(call: Caller) -> None:
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    for name in ("a", "b"):
+        call("POST", PODS, pod(name, metadata={"labels": {"app": "x"}}))
+        call("PATCH", f"{PODS}/{name}/status", ready, MERGE)
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
+    call("POST", budgets, {"metadata": {"name": "keep"}, "spec": spec})
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
+    assert call("POST", f"{PODS}/a/eviction", eviction)["status"] == "Success"
+    code, why = refusal(lambda: call("POST", f"{PODS}/b/eviction", eviction))
+    assert (code, why) == (
+        429,
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+    )
+
+
+def test_tokens_say_which_pod_they_are_of(call: Caller) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    call("POST", accounts, {"metadata": {"name": "agent"}})
+    made = call("POST", PODS, pod("p", serviceAccountName="agent"))
+    bound = {"kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]}
+    spec = {"audiences": ["centre"], "boundObjectRef": bound}
+    token = call("POST", f"{accounts}/agent/token", {"spec": spec})["status"]["token"]
+
+    def review(text: str, *audiences: str) -> Json:
+        path = "/apis/authentication.k8s.io/v1/tokenreviews"
+        asked = {"spec": {"token": text, "audiences": list(audiences)}}
+        answer: Json = call("POST", path, asked)["status"]
+        return answer
+
+    good = review(token, "centre", "other")
+    assert good["authenticated"]
+    assert good["audiences"] == ["centre"]
+    assert good["user"]["username"] == "system:serviceaccount:default:agent"
+    assert good["user"]["extra"]["authentication.kubernetes.io/pod-name"] == ["p"]
+    assert not review(token)["authenticated"]
+    assert not review(token[:-2] + "xx", "centre")["authenticated"]
+    assert not review("nonsense", "centre")["authenticated"]
+    assert refusal(lambda: call("POST", f"{accounts}/default/token", {"spec": spec}))[0] == 400
+    call("DELETE", f"{PODS}/p")
+    assert "deleted" in review(token, "centre")["error"]
+
+
+def test_a_definition_serves_its_kind_and_checks_it(call: Caller) -> None:
+    path = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
+    assert refusal(lambda: call("GET", path))[0] == 404
+    tier = {"type": "integer", "minimum": 1}
+    schema = {"type": "object", "properties": {"spec": {"properties": {"tier": tier}}}}
+    spec = {
+        "group": "topology.volcano.sh",
+        "scope": "Cluster",
+        "names": {"plural": "hypernodes", "kind": "HyperNode"},
+        "versions": [{"name": "v1alpha1", "storage": True, "schema": {"openAPIV3Schema": schema}}],
+    }
+    name = "hypernodes.topology.volcano.sh"
+    made = call("POST", DEFINITIONS, {"metadata": {"name": name}, "spec": spec})
+    assert {one["type"] for one in made["status"]["conditions"]} == {"NamesAccepted", "Established"}
+    call("POST", path, {"metadata": {"name": "h"}, "spec": {"tier": 1, "unknown": 2}})
+    assert call("GET", path)["items"][0]["spec"] == {"tier": 1}
+    code, why = refusal(
+        lambda: call("POST", path, {"metadata": {"name": "i"}, "spec": {"tier": 0}})
+    )
+    assert code == 422
+    assert "spec.tier" in why
+    call("DELETE", f"{DEFINITIONS}/{name}")
+    assert refusal(lambda: call("GET", path))[0] == 404
+
+
+def test_discovery_and_tables_as_kubectl_asks(call: Caller) -> None:
+    groups = [group["name"] for group in call("GET", "/apis")["groups"]]
+    assert {"batch", "scheduling.volcano.sh", "policy"} <= set(groups)
+    core = call("GET", "/api/v1")["resources"]
+    assert {"pods", "pods/binding", "pods/status", "nodes"} <= {one["name"] for one in core}
+    call("POST", PODS, pod("p"))
+    response = call.api.rest_client.pool_manager.request(
+        "GET",
+        f"{call.api.configuration.host}{PODS}",
+        headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"},
+    )
+    table = json.loads(response.data)
+    assert table["kind"] == "Table"
+    assert table["rows"][0]["cells"][:4] == ["p", "0/1", "Pending", 0]
+    assert table["rows"][0]["object"]["metadata"]["namespace"] == "default"
+
+
+def test_a_taken_port_is_an_error_at_once(api: StandaloneApi) -> None:
+    port = int(api.url.rpartition(":")[2])
+    with pytest.raises(OSError, match="in use"):
+        StandaloneApi(port=port).start()
