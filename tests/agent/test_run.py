@@ -9,17 +9,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agent import capture
 from agent.__main__ import main
 from agent.settings import Settings, parser, settings
 from central.standalone.kubelet import HollowKubelet
 from protos.names import GPU
+from tests.agent.hardware import CAPTURES, Hardware, library
 from tests.fakes import machines
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nodebox import gpus, intent, pod
+from tests.fakes.nvml import build
 from tests.fakes.patience import eventually
 
 PROGRAM = (sys.executable, "-m", "agent")
@@ -33,9 +37,13 @@ def short() -> Iterator[Path]:
 
 
 @contextmanager
-def running(*arguments: object, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(*arguments: object, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("w") as file:
-        process = subprocess.Popen([*PROGRAM, "run", *map(str, arguments)], stderr=file)
+        process = subprocess.Popen(
+            [*PROGRAM, "run", *map(str, arguments)],
+            stderr=file,
+            env={**os.environ, **environment},
+        )
     try:
         yield process
     finally:
@@ -44,7 +52,7 @@ def running(*arguments: object, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_end_to_end(short: Path) -> None:
-    capture = machines.save(short, machines.machine())
+    file = machines.save(short, machines.machine())
     fleet = FleetBox(short)
     fleet.start()
     log = short / "log"
@@ -52,7 +60,7 @@ def test_end_to_end(short: Path) -> None:
         with (
             HollowKubelet(short) as kubelet,
             running(
-                *("--capture", capture, "--kubelet-dir", short, "--node", "node-7"),
+                *("--capture", file, "--kubelet-dir", short, "--node", "node-7"),
                 *("--server", fleet.address, "--ca-file", fleet.ca_file),
                 *("--token-file", fleet.token_file, "--report-every", "0.2"),
                 log=log,
@@ -94,6 +102,43 @@ def test_no_gpus_no_kubelet_no_centre_is_a_life_too(short: Path) -> None:
         eventually(lambda: "looking again every 30 s" in log.read_text())
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
+    assert "Traceback" not in log.read_text()
+
+
+def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None:
+    """Through NVML's own library calls: the driver's module is loaded late, a GPU falls off the bus."""
+    whole = capture.load(CAPTURES / "hgx-h100-8.json")
+    lost = replace(whole.nvml.gpus[2], uuid="", pci="", fault="lost")
+    hurt = replace(
+        whole, nvml=replace(whole.nvml, gpus=(*whole.nvml.gpus[:2], lost, *whole.nvml.gpus[3:]))
+    )
+    machine = Hardware(library(short / "lib"), short)
+    machine.install(whole)
+    machine.install_profile(build.no_driver())
+    log = short / "log"
+    with (
+        HollowKubelet(short) as kubelet,
+        running(
+            *("--kubelet-dir", short, "--sysfs-root", machine.sysfs, "--survey-every", "0.1"),
+            log=log,
+            LOCKSTEP_FAKE_NVML=str(short / build.PROFILE),
+            LD_LIBRARY_PATH=str(machine.library),
+        ) as process,
+    ):
+        eventually(lambda: "looking again every 0.1 s" in log.read_text(), 20)
+        assert kubelet.capacity == {}
+        machine.install_profile(build.profile(whole))
+        eventually(lambda: kubelet.allocatable == {GPU: 8})
+        machine.install_profile(build.profile(hurt))
+        eventually(lambda: kubelet.allocatable == {GPU: 7})
+        assert kubelet.capacity == {GPU: 8}
+        assert gpus(kubelet.add_pod(pod("a", 4))) == [4, 5, 6, 7]  # numbered as ever
+        machine.install_profile(build.no_driver())
+        eventually(lambda: kubelet.allocatable == {GPU: 0})
+        machine.install_profile(build.profile(whole))
+        eventually(lambda: kubelet.allocatable == {GPU: 8})
+        assert resident_mib(process.pid) < 80
+    assert "GPU 2 (" in log.read_text()
     assert "Traceback" not in log.read_text()
 
 
