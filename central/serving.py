@@ -5,6 +5,7 @@ server.port; server.stop()
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 _START_S = 30.0
 _GRACE_S = 0.5
+RENEW_EVERY_S = 12 * 3600.0
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # a port that another process serves is an error, not shared
     # Agents that vanished are noticed by pings, not by writes; theirs are welcome too.
@@ -39,11 +41,15 @@ class Server:
         listen: str,
         credentials: Credentials,
         services: Sequence[Callable[[grpc.aio.Server], None]],
+        renew: Callable[[], Credentials] | None = None,
+        renew_every_s: float = RENEW_EVERY_S,
     ) -> None:
         self.port = 0
         self._listen = listen
         self._credentials = credentials
         self._services = services
+        self._renew = renew
+        self._renew_every_s = renew_every_s
         self._started: Future[int] = Future()
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
@@ -77,29 +83,52 @@ class Server:
         for add_to in self._services:
             add_to(server)
         try:
-            port = server.add_secure_port(self._listen, _tls(self._credentials))
+            port = server.add_secure_port(self._listen, self._tls())
         except RuntimeError as error:
             raise Unusable(
                 f"--listen {self._listen}: the address is in use or not one of this machine"
             ) from error
         await server.start()
         self._started.set_result(port)
-        await self._ending.wait()
+        while not await self._ends_within(self._renew_every_s):
+            await self._renewal()
         await server.stop(_GRACE_S)
+
+    async def _ends_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ending.wait(), seconds)
+        return self._ending.is_set()
+
+    async def _renewal(self) -> None:
+        if self._renew is None:
+            return
+        try:
+            self._credentials = await self._loop.run_in_executor(None, self._renew)
+        except Exception as error:  # noqa: BLE001 - what we have may be good for weeks
+            log.warning("the certificate was not renewed: %s", error)
+
+    def _tls(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            _certificate(self._credentials), lambda: _certificate(self._credentials)
+        )
 
 
 def serve(
-    listen: str, credentials: Credentials, services: Sequence[Callable[[grpc.aio.Server], None]]
+    listen: str,
+    credentials: Credentials,
+    services: Sequence[Callable[[grpc.aio.Server], None]],
+    renew: Callable[[], Credentials] | None = None,
+    renew_every_s: float = RENEW_EVERY_S,
 ) -> Server:
     """Started. Raises Unusable."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise Unusable(f'--listen "{listen}" is not HOST:PORT')
-    server = Server(listen, credentials, services)
+    server = Server(listen, credentials, services, renew, renew_every_s)
     server.start()
     return server
 
 
-def _tls(credentials: Credentials) -> grpc.ServerCredentials:
+def _certificate(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
     chain = credentials.certificate + credentials.ca
-    return grpc.ssl_server_credentials([(credentials.key, chain)])
+    return grpc.ssl_server_certificate_configuration([(credentials.key, chain)])

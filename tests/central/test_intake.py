@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from central import serving
 from central.core.facts import NodeReported, NodeSilent
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
 from protos.topology import Grant
-from tests.central.centre import Centre, auth, credentials, refusal, report, topology
+from tests.central.centre import Centre, auth, refusal, report, topology
 from tests.fakes.patience import eventually
 
 GRANT = Grant("default", "p", "main", "nvidia.com/gpu", ("GPU-0",))
@@ -269,14 +268,3 @@ def test_two_hundred_long_polls_at_once(centre: Centre) -> None:
     answers, took_s = asyncio.run(ask())
     assert [answer.intents[0].pod for answer in answers] == nodes
     assert took_s < 3
-
-
-def test_a_port_in_use_is_one_sentence(centre: Centre) -> None:
-    with pytest.raises(serving.Unusable, match=f"--listen {centre.address}: the address is in use"):
-        serving.serve(centre.address, credentials(), [])
-
-
-@pytest.mark.parametrize("listen", ["", "9443", "host:", "host:x", ":1", "host:70000"])
-def test_an_address_that_is_none(listen: str) -> None:
-    with pytest.raises(serving.Unusable, match="is not HOST:PORT"):
-        serving.serve(listen, credentials(), [])
