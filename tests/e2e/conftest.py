@@ -1,47 +1,63 @@
 """One cluster for all of these tests: built, started, loaded with images and the shipped manifests,
-and taken down at the end (E2E_KEEP=1 leaves it; `python -m tests.e2e.cluster down` ends it)."""
+and taken down at the end. E2E_KEEP=1 leaves it, and the next run with it takes it over, with
+images made anew; `python -m tests.e2e.cluster down` ends it."""
 
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from protos import names
 from tests.e2e import hardware, images
 from tests.e2e.cluster import verbs
 from tests.e2e.cluster.settings import ROOT, STATE, Trouble, say
 from tests.e2e.world import NAMESPACE, World, until
 
+NOISE = re.compile(
+    r"perf_event|operationExecutor|clientconn|passthrough|endpoint.go|opology|oom score"
+)
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    if os.geteuid():
-        pytest.skip("needs root")
     folder = tmp_path_factory.mktemp("e2e")
-    if (STATE / "cluster.json").exists():
-        verbs.down()  # an earlier run that was killed
-    verbs.build()
-    nodes = [
-        hardware.node("node-1", "dgx-a100-8", folder, {"lockstep.dev/rack": "r1"}),
-        hardware.node("node-2", "hgx-h100-8", folder, {"lockstep.dev/rack": "r2"}),
-    ]
+    keep = bool(os.environ.get("E2E_KEEP"))
     try:
-        with ThreadPoolExecutor() as pool:  # packages are fetched while the cluster starts
-            archives = pool.submit(images.build, folder)
-            verbs.up({"nodes": nodes})
-            verbs.load_images(archives.result(), verbs.nodes_defined())
-        say("the images are loaded")
-        world = World()
-        world.kubectl("apply", "-k", str(ROOT / "daemonset"))
-        yield world
+        _up(folder, reuse=keep)
+        yield World()
     except Trouble as error:
         pytest.fail(str(error), pytrace=False)
     finally:
-        if not os.environ.get("E2E_KEEP"):
+        if not keep:
             verbs.down()
+
+
+def _up(folder: Path, *, reuse: bool) -> None:
+    there = (STATE / "cluster.json").exists()
+    if there and not reuse:
+        verbs.down()  # an earlier run was killed
+    verbs.build()
+    with ThreadPoolExecutor() as pool:  # packages are fetched while the cluster starts
+        archives = pool.submit(images.build, folder)
+        if not (there and reuse):
+            machines = {"node-1": ("dgx-a100-8", "r1"), "node-2": ("hgx-h100-8", "r2")}
+            nodes = [
+                hardware.node(name, capture, STATE / "hardware", {names.RACK: rack})
+                for name, (capture, rack) in machines.items()
+            ]
+            verbs.up({"nodes": nodes})
+        verbs.load_images(archives.result(), verbs.nodes_defined())
+    say("the images are loaded")
+    done = verbs.kubectl("apply", "-k", str(ROOT / "daemonset"))
+    if done.returncode:
+        raise Trouble(f"kubectl apply -k daemonset: {done.stderr}")
+    if there and reuse:
+        verbs.kubectl("-n", NAMESPACE, "delete", "pods", "--all")
 
 
 @pytest.fixture(scope="session")
@@ -79,17 +95,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
 
 
 def _evidence() -> Iterator[tuple[str, str]]:
+    """What the parts have said, newest last, without what kubelets always say."""
     yield "pods", verbs.kubectl("get", "pods", "-A", "-o", "wide").stdout
+    events = verbs.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp").stdout
+    yield "events", _last(events, 15)
     for name in ("lockstep-central", "lockstep-agent"):
         selector = f"-lapp.kubernetes.io/name={name}"
-        argv = ("-n", NAMESPACE, "logs", selector, "--tail=60", "--prefix")
+        argv = ("-n", NAMESPACE, "logs", selector, "--tail=40", "--prefix")
         yield name, verbs.kubectl(*argv).stdout
-        yield (
-            f"{name} pods",
-            verbs.kubectl("-n", NAMESPACE, "describe", "pods", selector).stdout[-6000:],
-        )
     for node in verbs.nodes_defined():
         log = node.log / "kubelet.log"
         if log.exists():
-            lines = log.read_text(errors="replace").splitlines()[-40:]
-            yield f"kubelet of {node.name}", "\n".join(lines)
+            lines = [x for x in log.read_text(errors="replace").splitlines() if not NOISE.search(x)]
+            yield f"kubelet of {node.name}", _last("\n".join(lines), 25)
+
+
+def _last(text: str, count: int) -> str:
+    return "\n".join(line[:300] for line in text.splitlines()[-count:])

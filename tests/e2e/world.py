@@ -106,12 +106,10 @@ class World:
         return self.pods(NAMESPACE, f"app.kubernetes.io/name={name}")
 
     def agent_on(self, node: str) -> Any:
-        pods = [
-            p
-            for p in self.system_pods("lockstep-agent")
-            if "deletionTimestamp" not in p["metadata"]
-        ]
-        return next(pod for pod in pods if pod["spec"].get("nodeName") == node)
+        """The node's agent, not one that is leaving. Raises IndexError between two."""
+        pods = self.system_pods("lockstep-agent")
+        there = [pod for pod in pods if pod["spec"].get("nodeName") == node]
+        return [pod for pod in there if "deletionTimestamp" not in pod["metadata"]][0]  # noqa: RUF015  # an IndexError heals
 
     def token(self, account: str, *, pod: Any = None, namespace: str = NAMESPACE) -> str:
         """A token for the centre, bound to a pod where one is given."""

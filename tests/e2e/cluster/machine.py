@@ -54,16 +54,24 @@ class Machine:
         environment = {"PATH": PATH, "HOME": "/root", "AWS_EC2_METADATA_DISABLED": "true"}
         namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
         with (self.log / "machine.log").open("ab") as log:
-            subprocess.Popen(
+            subprocess.run(
                 [
-                    *("unshare", *namespaces, "--fork", "--propagation", "private"),
+                    *(
+                        "setsid",
+                        "--fork",
+                        "unshare",
+                        *namespaces,
+                        "--fork",
+                        "--propagation",
+                        "private",
+                    ),
                     *(sys.executable, "-S", "-E", "-m", "tests.e2e.cluster.inside"),
                     str(self.directory),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
+                check=True,
                 cwd=ROOT,
                 env=environment,
             )
