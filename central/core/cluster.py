@@ -37,7 +37,7 @@ class Node:
         self.report: NodeReported | None = None
         self.silent = False
         self.shape: Shape | None = None
-        self.index: dict[str, int] = {}  # of a GPU by its uuid
+        self.truth: dict[tuple[str, str], int] = {}  # GPUs by namespace and pod, as reported
         self.pods: dict[str, Pod] = {}  # that are there, alive or not
         self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
 
@@ -116,9 +116,11 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
+        name = (pod.seen.namespace, pod.seen.name)
+        if pod.node:
+            self._node(pod.node).truth.pop(name, None)  # it does not speak for the next of its name
         self._settle_pod(pod, "")
         self._leave(pod)
-        name = (pod.seen.namespace, pod.seen.name)
         if self.uids.get(name) == uid:
             del self.uids[name]
 
@@ -142,7 +144,7 @@ class Cluster:
             self._release(pod)
         node.seen = None
         node.report = None
-        node.shape, node.index, node.foreign = None, {}, 0
+        node.shape, node.truth, node.foreign = None, {}, 0
         self.snapshot.drop_node(name)
         self._forget_if_empty(name)
 
@@ -154,7 +156,7 @@ class Cluster:
             return
         node.report = fact
         node.shape = fact.topology.shape()
-        node.index = {gpu.uuid: gpu.index for gpu in fact.topology.gpus}
+        node.truth = _truth(fact)
         self._settle_gpus(node)
 
     def _gang_gone(self, key: Key) -> None:
@@ -210,6 +212,8 @@ class Cluster:
             self._replan(pod)
         pod.gpus = gpus if where and pod.alive else 0
         self._hold(pod)
+        if where and (pod.seen.namespace, pod.seen.name) in self._node(where).truth:
+            self._settle_gpus(self._node(where))  # its agent spoke of it before the API server did
         self._touch(pod)
 
     def _hold(self, pod: Pod) -> None:
@@ -239,18 +243,20 @@ class Cluster:
 
     def _settle_gpus(self, node: Node) -> None:
         """Brings plans in line with the truth, and the snapshot in line with both."""
-        truth = self._truth(node)
         taken = 0
         node.foreign = 0
-        for name, mask in sorted(truth.items()):
+        for name, mask in sorted(node.truth.items()):
             pod = self.pods.get(self.uids.get(name, ""))
+            here = pod is not None and pod.node == node.name
+            if here and pod is not None and not pod.alive:
+                continue  # it has ended: the kubelet takes its devices back at the next admission
             mine = mask & ~taken  # a list that gives a GPU twice is not believed the second time
             taken |= mine
-            if pod is not None and pod.node == node.name and pod.alive:
+            if here and pod is not None:
                 pod.gpus, pod.confirmed = mine, True
             else:
                 node.foreign |= mine
-        named = {self.uids.get(name, "") for name in truth}
+        named = {self.uids.get(name, "") for name in node.truth}
         for uid, pod in sorted(node.pods.items()):
             if uid in named or not pod.alive:
                 continue
@@ -276,15 +282,6 @@ class Cluster:
         pod.gpus = 0
         if shape is not None and wanted:
             pod.gpus = closest(shape, free & ~others, wanted) or closest(shape, free, wanted)
-
-    def _truth(self, node: Node) -> dict[tuple[str, str], int]:
-        masks: dict[tuple[str, str], int] = {}
-        for grant in node.report.grants if node.report else ():
-            if grant.resource == GPU:
-                mask = mask_of(node.index[i] for i in grant.device_ids if i in node.index)
-                name = (grant.namespace, grant.pod)
-                masks[name] = masks.get(name, 0) | mask
-        return masks
 
     def _replan(self, pod: Pod) -> None:
         if pod.seen.spec.request(GPU):
@@ -370,3 +367,15 @@ class Cluster:
         node = self.nodes.get(name)
         if node is not None and node.seen is None and not node.pods and node.report is None:
             del self.nodes[name]
+
+
+def _truth(report: NodeReported) -> dict[tuple[str, str], int]:
+    """The GPUs that each pod holds, as masks; what names no GPU of the node is left out."""
+    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+    masks: dict[tuple[str, str], int] = {}
+    for grant in report.grants:
+        if grant.resource == GPU:
+            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
+            name = (grant.namespace, grant.pod)
+            masks[name] = masks.get(name, 0) | mask
+    return masks

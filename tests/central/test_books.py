@@ -1,0 +1,69 @@
+"""The cluster in the words of the desk."""
+
+from central.books import explain, node_views
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.facts import Fact, NodeSilent
+from tests.central.core import build
+
+
+def cluster() -> Cluster:
+    made = Cluster(build.LEVELS)
+    facts: list[Fact] = [
+        build.node("a", rack="r1", block="b1"),
+        build.node("b", rack="r1", block="b1", unschedulable=True),
+        build.node("c", gpus=4),
+        build.report("a", grants=(build.grant("run-0", 0, 1),)),
+        build.report("c", build.topology(8)),
+        build.gang("run", 2),
+        build.pod("run-0", 2, "run", node="a", phase="Running"),
+        build.pod("run-1", 2, "run"),
+        build.gang("big", 3),
+        *(build.pod(f"big-{rank}", 8, "big") for rank in range(3)),
+        build.pod("other", 1, node="a", ours=False, phase="Running"),
+    ]
+    turn(made, facts, 0.0)
+    return made
+
+
+def test_a_node_with_its_holders_and_its_trouble() -> None:
+    made = cluster()
+    a, b, c = node_views(made)
+    assert (a.domains, a.gpus_allocatable, a.gpus_used, a.trouble) == (("b1", "r1"), 8, 5, "")
+    assert [(h.pod, h.gpus, h.confirmed) for h in a.holders] == [
+        ("run-0", 0b0011, True),
+        ("run-1", 0b1100, False),
+        ("other", 0, False),
+    ]
+    assert b.trouble == "cordoned; no agent has reported"
+    assert c.trouble == "8 healthy GPUs, but the kubelet offers 4"
+    turn(made, [NodeSilent("a")], 1.0)
+    assert node_views(made, "a")[0].trouble == "its agent is silent"
+    assert node_views(made, "nowhere") == []
+
+
+def test_a_gang_by_its_name_and_by_its_members() -> None:
+    made = cluster()
+    by_gang = explain(made, "ns", "run")
+    assert by_gang is not None
+    assert by_gang == explain(made, "ns", "run-1")
+    assert (by_gang.phase, by_gang.reason) == (
+        "Running",
+        "2 of 2 pods placed in one island of node a",
+    )
+    assert [(pod.name, pod.node, pod.confirmed) for pod in by_gang.pods] == [
+        ("run-0", "a", True),
+        ("run-1", "a", False),
+    ]
+    waiting = explain(made, "ns", "big")
+    assert waiting is not None
+    assert waiting.phase == "Pending"
+    assert waiting.reason.startswith("needs 3 pods x 8 GPUs at once; the cluster has room for 0")
+
+
+def test_pods_of_others_and_what_there_is_not() -> None:
+    made = cluster()
+    other = explain(made, "ns", "other")
+    assert other is not None
+    assert other.reason == "another scheduler's pod, on node a"
+    assert explain(made, "ns", "nothing") is None

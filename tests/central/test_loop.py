@@ -1,0 +1,92 @@
+"""The one thread that owns the cluster: believes before it decides, tells agents before it binds, and
+answers between turns."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from central.core.cluster import Cluster
+from central.core.decisions import Bind, Decision
+from central.core.facts import Fact, NodeSilent
+from central.loop import Loop
+from protos.topology import Grant
+from tests.central.core import build
+
+
+class World:
+    """Remembers, in order, what it was asked to do."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.grants: dict[str, tuple[Grant, ...]] = {}
+        self.bound = threading.Event()
+
+    def submit(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Bind):
+                self.log.append(f"bind {decision.name} to {decision.node}")
+                self.bound.set()
+
+    def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None:
+        self.grants.update(grants)
+        self.log += [f"intents of {name}: {len(found)}" for name, found in grants.items()]
+
+
+@contextmanager
+def running(loop: Loop, world: World) -> Iterator[None]:
+    thread = threading.Thread(target=loop.run, args=(world, world))
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.stop()
+        thread.join(5.0)
+        assert not thread.is_alive()
+
+
+def test_nothing_is_decided_before_all_is_listed() -> None:
+    world, listed = World(), threading.Event()
+    loop = Loop(Cluster(build.LEVELS), ready=listed.is_set)
+    with running(loop, world):
+        for fact in (build.node("a"), build.report("a"), build.pod("one", 2)):
+            loop.put(fact)
+        assert loop.ask(lambda cluster: list(cluster.pods)) == ["uid-one"]
+        assert not world.log
+        listed.set()
+        loop.put(build.pod("two", 1))
+        assert world.bound.wait(5.0)
+        loop.ask(lambda cluster: cluster.check())
+    assert world.log[-2:] == ["bind one to a", "bind two to a"]
+
+
+def test_agents_know_before_the_pods_are_bound() -> None:
+    world = World()
+    loop = Loop(Cluster(build.LEVELS), ready=lambda: True)
+    with running(loop, world):
+        for fact in (build.node("a"), build.report("a"), build.pod("one", 2)):
+            loop.put(fact)
+        assert world.bound.wait(5.0)
+    assert world.log.index("intents of a: 1") < world.log.index("bind one to a")
+    assert world.grants["a"] == (build.grant("one", 0, 1),)
+
+
+def test_facts_by_the_clock_come_with_every_turn() -> None:
+    def silent(now: float) -> Iterable[Fact]:
+        return [NodeSilent("a")]
+
+    loop = Loop(Cluster(build.LEVELS), ready=lambda: True)
+    loop.listen(silent)
+    with running(loop, World()):
+        loop.put(build.node("a"))
+        assert loop.ask(lambda cluster: cluster.check()) is None
+        assert loop.ask(lambda cluster: cluster.nodes["a"].silent)
+
+
+def test_a_question_that_fails_is_the_askers_matter() -> None:
+    loop = Loop(Cluster(build.LEVELS), ready=lambda: True)
+    with running(loop, World()):
+        with pytest.raises(KeyError):
+            loop.ask(lambda cluster: cluster.nodes["nowhere"])
+        assert loop.ask(lambda cluster: len(cluster.nodes)) == 0

@@ -1,0 +1,77 @@
+"""Answers as tables and as JSON."""
+
+import json
+
+from central import showing
+from protos import wire
+from protos.stubs import fleet_pb2 as pb
+from tests.central.core import build
+
+
+def topology(*names: str) -> pb.TopologyReply:
+    nodes = [
+        pb.NodeView(
+            name=name,
+            domains=["", "r1"],
+            topology=wire.to_topology(build.topology(2)),
+            holders=[pb.Holder(namespace="ns", pod="one", gpus=[0], confirmed=True)],
+            gpus_allocatable=2,
+            gpus_used=1,
+        )
+        for name in names
+    ]
+    return pb.TopologyReply(nodes=nodes, levels=["lockstep.dev/block", "lockstep.dev/rack"])
+
+
+def test_many_nodes_are_a_line_each_and_levels_without_labels_are_left_out() -> None:
+    lines = showing.topology_table(topology("a", "b")).splitlines()
+    assert lines[0].split() == ["NODE", "RACK", "GPUS", "USED", "MODEL", "TROUBLE"]
+    assert [line.split()[:4] for line in lines[1:]] == [
+        ["a", "r1", "2", "1"],
+        ["b", "r1", "2", "1"],
+    ]
+
+
+def test_one_node_has_its_matrix() -> None:
+    assert "GPU1" in showing.topology_table(topology("a"))
+
+
+def test_json_of_one_node_is_an_object_of_all_a_list() -> None:
+    one = showing.topology_json(topology("a"), one=True)
+    assert {"node", "gpus", "hcas", "links", "islands", "rdma_cgroup"} <= set(one)
+    assert one["domains"] == {"lockstep.dev/block": "", "lockstep.dev/rack": "r1"}
+    assert one["links"] == [["X", "NV12"], ["NV12", "X"]]
+    assert one["holders"] == [{"namespace": "ns", "pod": "one", "gpus": [0], "confirmed": True}]
+    both = showing.topology_json(topology("a", "b"), one=False)
+    assert [node["node"] for node in json.loads(json.dumps(both))] == ["a", "b"]
+
+
+def test_a_node_without_an_agent_has_no_hardware() -> None:
+    reply = pb.TopologyReply(nodes=[pb.NodeView(name="a", trouble="no agent has reported")])
+    assert "no agent has reported" in showing.topology_table(reply)
+    assert showing.topology_json(reply, one=True)["node"] == "a"
+
+
+def test_an_explanation() -> None:
+    reply = pb.ExplainReply(
+        found=True,
+        namespace="ns",
+        name="job",
+        phase="Pending",
+        reason="needs 2 pods",
+        pods=[
+            pb.PodView(name="job-0", phase="Running", node="a", gpus=[0, 1], confirmed=True),
+            pb.PodView(name="job-1", phase="Pending", node="a", gpus=[2, 3]),
+        ],
+    )
+    lines = showing.explanation_table(reply).splitlines()
+    assert lines[:2] == ["ns/job: Pending", "needs 2 pods"]
+    assert lines[4].split() == ["job-0", "Running", "a", "0,1"]
+    assert lines[5].split() == ["job-1", "Pending", "a", "2,3", "(planned)"]
+    assert showing.explanation_json(reply)["pods"][1] == {
+        "name": "job-1",
+        "phase": "Pending",
+        "node": "a",
+        "gpus": [2, 3],
+        "confirmed": False,
+    }
