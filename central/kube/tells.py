@@ -127,6 +127,8 @@ class Tells:
         waits = not _is_good(tell)
         if waits:
             for name in tell.pods[:TOLD_PODS]:
+                if self._is_old(tell):
+                    return  # the pods may be bound by now: no word that they wait
                 told = self._condition(tell, name, pace)
                 involved = involved or told
         if involved is None and tell.pods and not waits:
@@ -136,6 +138,11 @@ class Tells:
         if involved is not None and tell.reason:
             reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
             self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
+
+    def _is_old(self, tell: Tell) -> bool:
+        with self._lock:
+            newer = self._next.get((tell.namespace, tell.gang, tell.has_object))
+        return newer is not None and newer.phase != tell.phase
 
     def _status(self, tell: Tell, pace: Pace) -> Json | None:
         condition = {

@@ -1,5 +1,6 @@
 """What users see of a gang: its PodGroup's status, its pods' conditions, Events."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -101,6 +102,26 @@ def test_only_the_newest_state_is_written(connected: Connected, start: Start) ->
         eventually(lambda: messages and messages[-1] == "runs")
         telling.stop()
     assert len(messages) <= 3
+
+
+def test_pods_are_not_told_to_wait_once_they_are_placed(connected: Connected, start: Start) -> None:
+    told = threading.Event()
+
+    def answer(call: Call) -> Answer:
+        if call.path.endswith("/g-0/status"):
+            told.wait(5)
+        return Answer(200, {"metadata": {"uid": "u"}})
+
+    with Scripted(answer) as server:
+        telling = start(connected(server.url))
+        telling.put(tell(pods=("g-0", "g-1")))
+        eventually(lambda: server.of("PATCH", "/g-0/status"))
+        telling.put(tell(phase="Running", reason="runs", pods=("g-0", "g-1")))
+        told.set()
+        eventually(lambda: server.of("POST", "/events"))
+        telling.stop()
+        assert not server.of("PATCH", "/g-1/status")
+        assert server.of("PATCH", "/g/status")[-1].body["status"]["phase"] == "Running"
 
 
 def test_good_news_is_not_behind_the_waiting(connected: Connected, start: Start) -> None:
