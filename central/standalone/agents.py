@@ -81,6 +81,7 @@ class AgentProcess:
         self.log = directory / "agent.log"
         self._log_file: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked = False
         self._command = [sys.executable, "-m", "agent", "run", "--node", node]
         self._command += ["--kubelet-dir", str(directory), "--capture", str(capture)]
         if server:
@@ -106,7 +107,9 @@ class AgentProcess:
         return None if self._process is None else self._process.poll()
 
     def interrupt(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+        """Asks it to end, once: stop() waits for that."""
+        if self._process is not None and self._process.poll() is None and not self._asked:
+            self._asked = True
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self, patience_s: float = 3.0) -> None:

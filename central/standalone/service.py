@@ -1,19 +1,18 @@
 """What the API server does for one request on a resource: the verbs of Kubernetes on the store.
 Answers are a status code and bytes; HTTP and watches are elsewhere. One owner, no threads."""
 
-import base64
 import secrets
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from central.standalone import defaults, errors, patches, pods, selectors, tables, tokens
+from central.standalone import defaults, errors, pods, selectors, tables, tokens
 from central.standalone.calls import Call
+from central.standalone.changes import Pages, changed
 from central.standalone.clock import stamp
 from central.standalone.errors import Json
 from central.standalone.resources import Key, Registry, Resource
@@ -21,7 +20,6 @@ from central.standalone.store import Item, Store
 
 Answer = tuple[int, bytes]
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-KEPT_LISTS = 64  # of lists that are read in pages; older ones are expired
 
 
 class Service:
@@ -36,7 +34,7 @@ class Service:
             noticed=noticed,
         )
         self._secret = secrets.token_bytes(32)
-        self._pages: OrderedDict[str, tuple[list[Item], int]] = OrderedDict()
+        self._pages = Pages(lambda: secrets.token_urlsafe(16))
         self._pod = self._core("pods")
         for name in NAMESPACES:
             self._create(self._core("namespaces"), {"metadata": {"name": name}})
@@ -93,7 +91,7 @@ class Service:
     def _list(self, call: Call) -> Answer:
         test = self.test(call)
         if token := call.query.get("continue"):
-            items, version = self._continued(token)
+            items, version = self._pages.at(token)
         else:
             items, version = self.store.list(call.resource, call.namespace), self.store.version
             if test is not selectors.everything:
@@ -101,7 +99,7 @@ class Service:
         metadata: Json = {"resourceVersion": str(version)}
         limit = int(call.query.get("limit") or 0)
         if 0 < limit < len(items):
-            metadata["continue"] = self._keep(items[limit:], version)
+            metadata["continue"] = self._pages.keep(items[limit:], version)
             metadata["remainingItemCount"] = len(items) - limit
             items = items[:limit]
         if call.wants_table:
@@ -114,19 +112,6 @@ class Service:
         }
         body = b",".join([item.raw for item in items])
         return 200, orjson.dumps(head)[:-1] + b',"items":[' + body + b"]}"
-
-    def _keep(self, items: list[Item], version: int) -> str:
-        """The rest of a list as it is now, under a token: pages are of one moment."""
-        token = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()
-        self._pages[token] = (items, version)
-        while len(self._pages) > KEPT_LISTS:
-            self._pages.popitem(last=False)
-        return token
-
-    def _continued(self, token: str) -> tuple[list[Item], int]:
-        if token not in self._pages:
-            raise errors.gone("The provided continue parameter is too old: list again without it")
-        return self._pages[token]
 
     # --- writing
 
@@ -171,7 +156,7 @@ class Service:
             return self._one(call, self._create_applied(call, body), 201)
 
         def change(old: Json) -> Json:
-            new = _changed(call.method, kind, resource, old, body)
+            new = changed(call.method, kind, resource, old, body)
             if not isinstance(new.get("metadata"), dict):
                 raise errors.bad_request("the object has no metadata")
             new = {**new, "kind": resource.kind, "apiVersion": resource.api_version}
@@ -297,25 +282,6 @@ class Service:
             ended = {"deletionTimestamp": stamp(time.time()), "deletionGracePeriodSeconds": 0}
             new = {**item.obj, "metadata": {**metadata, **ended}}
             self.store.put(resource, metadata.get("namespace", ""), metadata["name"], new)
-
-
-def _changed(method: str, kind: str, resource: Resource, old: Json, body: Any) -> Json:
-    if method == "PUT":
-        if not isinstance(body, dict):
-            raise errors.bad_request("the body is not an object")
-        return body
-    if "json-patch+json" in kind:
-        return patches.json_patch(old, body)
-    if not isinstance(body, dict):
-        raise errors.bad_request("the patch is not an object")
-    if "strategic-merge-patch" in kind or "apply-patch" in kind:
-        if resource.custom and "apply-patch" not in kind:
-            message = "strategic merge patches are not understood by custom resources"
-            raise errors.Refused(415, "UnsupportedMediaType", message)
-        return dict(patches.strategic(old, body))
-    if "merge-patch+json" in kind:
-        return dict(patches.merge(old, body))
-    raise errors.Refused(415, "UnsupportedMediaType", f"{kind or 'no content type'} is not a patch")
 
 
 def _served(definition: Json) -> tuple[str, str, str]:
