@@ -73,9 +73,9 @@ def test_a_gang_that_is_too_big_binds_nothing_and_is_told_why(
         unschedulable = [c for c in conditions if c["type"] == "Unschedulable"]
         return str(unschedulable[-1]["message"])
 
-    def complete() -> str:  # the last word, when all of its pods have been seen
+    def complete() -> str:  # not that some of its pods are still to come
         told = sentence()
-        return told if "512" in told else ""
+        return told if "64 pods x 8 GPUs" in told else ""
 
     why = until("the sentence", complete)
     assert "rack" in why
