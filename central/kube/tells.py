@@ -36,10 +36,15 @@ _REMEMBERED = 100_000
 
 class Tells:
     def __init__(
-        self, client: Client, waiting_per_s: float = 50.0, failed_s: float = FAILED_S
+        self,
+        client: Client,
+        waiting_per_s: float = 50.0,
+        failed_s: float = FAILED_S,
+        same_phase_s: float = SAME_PHASE_S,
     ) -> None:
         self._client = client
         self._failed_s = failed_s
+        self._same_phase_s = same_phase_s
         self._lock = threading.Lock()
         self._next: dict[Key, Tell] = {}
         self._queued: set[Key] = set()
@@ -91,7 +96,7 @@ class Tells:
             if last == tell:
                 del self._next[key]
                 return
-            rest_s = when + SAME_PHASE_S - time.monotonic()
+            rest_s = when + self._same_phase_s - time.monotonic()
             if key in self._busy:
                 self._again(lane, key, 0.05)
                 return

@@ -120,6 +120,29 @@ def test_a_server_that_ignores_audiences_vouches_for_nothing(connected: Connecte
         assert "audience" in answered.why
 
 
+def test_a_pod_of_the_same_name_is_another_pod(connected: Connected) -> None:
+    extra = {
+        "authentication.kubernetes.io/pod-name": ["agent-1"],
+        "authentication.kubernetes.io/pod-uid": ["of-the-token"],
+    }
+    account = f"system:serviceaccount:{names.NAMESPACE}:{names.AGENT_ACCOUNT}"
+    status = {
+        "authenticated": True,
+        "audiences": [names.AUDIENCE],
+        "user": {"username": account, "extra": extra},
+    }
+
+    def answer(call: Call) -> Answer:
+        if call.method == "POST":
+            return Answer(201, {"status": status})
+        return Answer(200, {"metadata": {"uid": "younger"}, "spec": {"nodeName": "n2"}})
+
+    with Scripted(answer) as server:
+        answered = Reviewer(connected(server.url), names.NAMESPACE).agent("t")
+        assert isinstance(answered, Refusal)
+        assert "is gone" in answered.why
+
+
 def test_no_right_to_review_is_no_refusal(connected: Connected) -> None:
     with Scripted(lambda _: failure(403, "tokenreviews is forbidden")) as server:
         answered = Reviewer(connected(server.url), names.NAMESPACE).agent("t")

@@ -138,7 +138,7 @@ def test_good_news_is_not_behind_the_waiting(connected: Connected, start: Start)
 
 def test_the_same_is_not_told_twice(connected: Connected, start: Start) -> None:
     with Scripted(lambda call: Answer(201, {"metadata": {"uid": call.path}})) as server:
-        telling = start(connected(server.url))
+        telling = start(connected(server.url), same_phase_s=0.0)
         telling.put(tell())
         eventually(lambda: len(server.calls) == 2)
         telling.put(tell())
