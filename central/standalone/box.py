@@ -46,11 +46,25 @@ class Failed(Exception):
     """A sentence for the user."""
 
 
-class Box:
-    """with Box(nodes) as box: box.start_api(); box.start_centre(); box.start_nodes(); ..."""
+class Interrupted(Exception):
+    """Somebody wants it to end."""
 
-    def __init__(self, nodes: Sequence[HollowNode], *, port: int = 0) -> None:
+
+class Box:
+    """with Box(nodes) as box: box.start_api(); box.start_centre(); box.start_nodes(); ...
+
+    interrupted is asked while it waits, and then ends the waiting: a signal handler that raised
+    by itself could do so between the start of a process and the moment when that is known."""
+
+    def __init__(
+        self,
+        nodes: Sequence[HollowNode],
+        *,
+        port: int = 0,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._nodes = nodes
+        self._interrupted = interrupted
         self._port = port
         self._stack = ExitStack()
         self._centre: subprocess.Popen[bytes] | None = None
@@ -92,8 +106,8 @@ class Box:
         self._stack.callback(self.client.close)
 
     def start_centre(self) -> None:
-        """Starts the process; centre_ready() waits for it."""
-        self.server = f"127.0.0.1:{_free_port()}"
+        """Starts the process, a second time at the same address; centre_ready() waits for it."""
+        self.server = self.server or f"127.0.0.1:{_free_port()}"
         command = [sys.executable, "-m", "central", "central", "--kubeconfig", str(self.kubeconfig)]
         command += ["--tls-dir", str(self.tls), "--listen", self.server]
         with self.centre_log.open("ab") as output:
@@ -105,6 +119,13 @@ class Box:
                 start_new_session=True,
             )
         self._stack.callback(self._stop_centre, self._centre)
+
+    def kill_centre(self) -> None:
+        """As a node that loses power would: no word to anybody."""
+        if self._centre is not None:
+            self._centre.kill()
+            self._centre.wait()
+            self._centre = None
 
     def start_nodes(self) -> None:
         """Hollow nodes and their kubelets, without agents."""
@@ -174,7 +195,9 @@ class Box:
         return "\n".join(f"  centre: {line}" for line in text.splitlines()[-8:])
 
     def check(self) -> None:
-        """Raises Failed where a process has ended."""
+        """Raises Failed where a process has ended, Interrupted where it shall end."""
+        if self._interrupted():
+            raise Interrupted
         if self._centre is not None and (code := self._centre.poll()) is not None:
             raise Failed(f"the centre ended with exit code {code}\n{self.logs()}")
         agents = self.hollow.agents.values() if hasattr(self, "hollow") else ()

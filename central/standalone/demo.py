@@ -14,7 +14,7 @@ from types import FrameType
 from rich.console import Console
 
 from central.standalone import picture
-from central.standalone.box import CAPTURES, Box, Failed
+from central.standalone.box import CAPTURES, Box, Failed, Interrupted
 from central.standalone.hollownode import HollowNode
 from protos import matrix, wire
 from protos.names import BLOCK, RACK
@@ -28,15 +28,11 @@ SHOWN = "a100-1"
 GANGS = ("chat", "train", "giant")
 
 
-class _Ended(Exception):
-    """Ctrl-C, SIGTERM or SIGHUP."""
-
-
 def run(*, keep: bool = False, port: int = 0) -> int:
     console = Console()
-    with _signals():
+    with _signals() as caught:
         try:
-            with Box(nodes(), port=port) as box:
+            with Box(nodes(), port=port, interrupted=lambda: bool(caught)) as box:
                 _start(console, box)
                 _matrix(console, box)
                 _workloads(console, box)
@@ -45,7 +41,7 @@ def run(*, keep: bool = False, port: int = 0) -> int:
         except Failed as error:
             print(f"lockstep demo: {error}", file=sys.stderr)
             return 2
-        except _Ended:
+        except Interrupted:
             console.print("\nStopped: its processes have ended, its directory is gone.")
             return 0 if keep else 130
     console.print("\nThat was all: stopped and removed. `lockstep demo --keep` leaves it up.")
@@ -61,21 +57,20 @@ def nodes() -> list[HollowNode]:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
-    """The first signal ends the demo; while it cleans up, more of them change nothing."""
+def _signals() -> Iterator[list[int]]:
+    """The signals that came; they do nothing else, also while it cleans up."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    caught: list[int] = []
 
-    def end(number: int, frame: FrameType | None) -> None:
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
-        raise _Ended
+    def note(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # a test's thread: signals are not ours
+        yield caught  # signals are not ours
         return
-    before = {number: signal.signal(number, end) for number in numbers}
+    before = {number: signal.signal(number, note) for number in numbers}
     try:
-        yield
+        yield caught
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -224,7 +219,7 @@ def _keep(console: Console, box: Box) -> None:
     )
     _plain(console, "\n".join(lines))
     while True:
-        time.sleep(0.5)
+        time.sleep(0.2)
         box.check()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-DEMO = [sys.executable, "-m", "central", "demo"]
+DEMO = [sys.executable, "-u", "-m", "central", "demo"]
 
 
 @pytest.fixture
@@ -70,6 +70,21 @@ def test_kept_it_can_be_asked_and_ends_when_told(
         demo.send_signal(signal.SIGTERM)
         code = demo.wait(15)
     assert code == 0, log.read_text()
+    assert not list(directory.glob("lockstep-*"))
+
+
+def test_interrupted_while_it_starts_it_leaves_nothing(
+    environment: dict[str, str], directory: Path
+) -> None:
+    demo = subprocess.Popen(DEMO, env=environment, stdout=subprocess.PIPE, text=True)
+    assert demo.stdout is not None
+    with demo.stdout as shown:
+        while "hollow nodes" not in (line := shown.readline()):
+            assert line, "it ended by itself"
+        demo.send_signal(signal.SIGTERM)
+        rest = shown.read()
+    assert demo.wait(15) == 130
+    assert "Stopped" in rest
     assert not list(directory.glob("lockstep-*"))
 
 
