@@ -48,3 +48,9 @@ def test_an_agents_account_without_a_pod_is_refused(cluster: World) -> None:
 
 def test_without_a_token_nothing_is_taken(cluster: World) -> None:
     refused(cluster, "node-1", "")
+
+
+def test_the_centre_was_granted_all_that_it_asked_for(cluster: World) -> None:
+    """The last of these tests: until now the centre has met everything that it ever asks for."""
+    told = cluster.kubectl("-n", NAMESPACE, "logs", "deploy/lockstep-central", "--tail=-1")
+    assert not [line for line in told.splitlines() if "forbidden: User" in line]
