@@ -42,7 +42,7 @@ def run(settings: Settings) -> int:
         ready = _Ready(cluster, settings.agents_wait_s)
         loop = Loop(cluster, ready=ready)
         _on_signals(stopping, loop.stop)
-        credentials = _credentials(settings, client, stopping)
+        credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
             return 0
         reviewer = Reviewer(client, settings.namespace)
@@ -50,7 +50,12 @@ def run(settings: Settings) -> int:
         intake = Intake(loop.put, reviewer.agent, intents, settings.silent_after_s)
         loop.listen(intake.silent)
         desk = Desk(ClusterBooks(loop, settings.topology_levels), reviewer.user)
-        server = serving.serve(settings.listen, credentials, [intake.add_to, desk.add_to])
+        server = serving.serve(
+            settings.listen,
+            credentials,
+            [intake.add_to, desk.add_to],
+            renew=lambda: _credentials(settings, client),
+        )
         stack.callback(server.stop)
         log.info(
             "agents and users are served on port %d; the API is %s", server.port, client.server
@@ -88,19 +93,15 @@ class _Ready:
         )
 
 
-def _credentials(
+def _first_credentials(
     settings: Settings, client: Client, stopping: threading.Event
 ) -> tls.Credentials | None:
-    """From files, or from the cluster however long that takes; None: stopped meanwhile."""
-    now = datetime.now(UTC)
+    """However long the API server takes; None: stopped meanwhile."""
     delay, longest = RETRY_S
-    credentials: tls.Credentials | None = None
-    while credentials is None:
+    while True:
         try:
-            if settings.tls_dir is not None:
-                credentials = tls.from_files(Path(settings.tls_dir), settings.namespace, now)
-            else:
-                credentials = certificates.from_cluster(client, settings.namespace, now)
+            credentials = _credentials(settings, client)
+            break
         except (Unreachable, Refused) as error:
             log.warning("no certificate yet, trying again: %s", error)
             if stopping.wait(delay):
@@ -109,6 +110,14 @@ def _credentials(
     if settings.ca_out is not None:
         _write(Path(settings.ca_out), credentials.ca)
     return credentials
+
+
+def _credentials(settings: Settings, client: Client) -> tls.Credentials:
+    """From files or from the cluster; made, or renewed where the old ones end soon."""
+    now = datetime.now(UTC)
+    if settings.tls_dir is not None:
+        return tls.from_files(Path(settings.tls_dir), settings.namespace, now)
+    return certificates.from_cluster(client, settings.namespace, now)
 
 
 def _write(path: Path, content: bytes) -> None:

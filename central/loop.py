@@ -82,20 +82,21 @@ class Loop:
         decided = False
         while not self._stopping.is_set():
             facts, questions = self._drain()
-            if not decided and self._ready():
-                decided = True
-                log.info("all is listed: %d nodes, %d pods", *self._sizes())
             began = time.perf_counter()
             now = self._clock()
             for listener in self._listeners:
                 facts += listener(now)
+            if not decided:
+                for fact in facts:
+                    self._cluster.apply(fact)
+                facts = []
+                decided = self._ready()
+                if decided:
+                    log.info("all is listed: %d nodes, %d pods", *self._sizes())
             if decided:
                 decisions = cycle.turn(self._cluster, facts, now)
                 self._act(decisions, effects, intents)
                 self._speak(len(facts), decisions, time.perf_counter() - began)
-            else:
-                for fact in facts:
-                    self._cluster.apply(fact)
             for question in questions:
                 _answer(question, self._cluster)
 

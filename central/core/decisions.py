@@ -2,19 +2,17 @@
 
 from dataclasses import dataclass
 
-from protos.topology import Grant
-
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind the pod to the node; intents are what its containers should be given there."""
+    """Bind the pod to the node, where it should be given these GPUs (Cluster.intents tells its
+    agent, container by container)."""
 
     pod: str  # uid
     namespace: str
     name: str
     node: str
     gpus: int = 0  # mask; 0 also where the node's GPUs are not known one by one
-    intents: tuple[Grant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

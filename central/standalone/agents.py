@@ -92,6 +92,8 @@ class AgentProcess:
             self._command += ["--token-file", str(token_file)]
 
     def start(self) -> None:
+        self._asked = False
+        self._asked = False
         self._log_file = self.log.open("ab")
         self._process = subprocess.Popen(
             self._command,
