@@ -93,7 +93,6 @@ class AgentProcess:
 
     def start(self) -> None:
         self._asked = False
-        self._asked = False
         self._log_file = self.log.open("ab")
         self._process = subprocess.Popen(
             self._command,
