@@ -56,7 +56,7 @@ class Effects:
             match decision:
                 case Bind():
                     go = self._later(partial(calls.bind, self._client, decision), decision)
-                    if decision.intents:
+                    if decision.gpus:
                         self._gate.hold(decision.node, INTENTS_S, partial(self._lane.put, go))
                     else:
                         self._lane.put(go)

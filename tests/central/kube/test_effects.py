@@ -11,7 +11,6 @@ from central.core.decisions import Bind, Evict
 from central.core.facts import BindDone, BindFailed, EvictDone, Fact
 from central.kube.client import Client
 from central.kube.effects import Effects
-from protos.topology import Grant
 from tests.central.kube.kit import PODS, pod
 from tests.central.kube.scripted import Answer, Call, Scripted, failure
 from tests.fakes.patience import eventually
@@ -174,10 +173,9 @@ def test_many_calls_are_in_flight(connected: Connected, run: Run) -> None:
 
 def test_a_bind_waits_for_the_agent_to_know(connected: Connected) -> None:
     gate, facts = Gate(), list[Fact]()
-    grant = Grant("default", "p", "main", "nvidia.com/gpu", ("GPU-1",))
     with Scripted(lambda _: Answer(201, {})) as server:
         effects = Effects(connected(server.url), facts.append, gate, workers=2)
-        effects.submit([bind(intents=(grant,)), bind("q", "v")])
+        effects.submit([bind(gpus=0b11), bind("q", "v")])
         eventually(lambda: facts == [BindDone("v", "n1")])
         [(node, go)] = gate.held
         assert node == "n1"
