@@ -29,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(chosen: Settings) -> int:
-    from agent.service import Agent  # gRPC: the other commands start without it
+    # gRPC's own chatter is not for users; it is read when gRPC is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from agent.service import Agent  # the other commands start without gRPC
 
     logging.basicConfig(
         level=chosen.log_level.upper(),

@@ -4,6 +4,7 @@ others noticing."""
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 
 from agent import commands, devicenodes, health, host, sysfs
 from agent.backoff import Voice
@@ -28,6 +29,7 @@ class Agent:
         self._settings = settings
         self.node = Node(settings.node)
         self._stop = threading.Event()
+        self._interrupted: SimpleQueue[None] = SimpleQueue()
         self._voice = Voice(log)
         self._threads: list[threading.Thread] = []
         self._minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
@@ -64,7 +66,8 @@ class Agent:
         thread.start()
 
     def wait(self) -> None:
-        self._stop.wait()
+        """Until interrupt()."""
+        self._interrupted.get()
 
     def stop(self) -> None:
         """Within a second; may be called twice."""
@@ -78,8 +81,9 @@ class Agent:
         self._resources.close()
 
     def interrupt(self) -> None:
-        """Of a signal handler: nothing but the flag."""
-        self._stop.set()
+        """Of a signal handler, at any moment and more than once: an Event's lock could be held by
+        the very thread that the signal stopped, a SimpleQueue may be entered again."""
+        self._interrupted.put(None)
 
     # The hardware
 

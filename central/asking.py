@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from protos.stubs import fleet_pb2 as pb
-from protos.stubs.fleet_pb2_grpc import DeskStub
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import grpc
 
 PATIENCE_S = 10.0
 # Beside the flags and the environment: where the centre's own pod has them.
@@ -80,6 +79,10 @@ def explain(where: Door, namespace: str, name: str) -> pb.ExplainReply:
 
 
 def _call(where: Door, ask: "Callable[..., Any]") -> Any:
+    import grpc
+
+    from protos.stubs.fleet_pb2_grpc import DeskStub
+
     ca = _read(
         where.ca_file, "--ca-file (the ConfigMap lockstep-ca of the centre's namespace holds it)"
     )
@@ -106,15 +109,17 @@ def _read(path: str, flag: str) -> bytes:
         raise CannotAsk(f"{path}: {error.strerror}; name the right file with {flag}") from error
 
 
-def _sentence(where: Door, error: grpc.RpcError) -> str:
+def _sentence(where: Door, error: "grpc.RpcError") -> str:
+    from grpc import StatusCode
+
     details = error.details() or "no details"
     match error.code():
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
+        case StatusCode.UNAVAILABLE | StatusCode.DEADLINE_EXCEEDED:
             return (
                 f"no centre answers at {where.server} ({details}); is it running, and is --server "
                 "or LOCKSTEP_SERVER right?"
             )
-        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+        case StatusCode.UNAUTHENTICATED | StatusCode.PERMISSION_DENIED:
             return (
                 f"the centre at {where.server} refuses: {details} (--token-file {where.token_file})"
             )

@@ -1,15 +1,16 @@
 """`lockstep central`: builds the centre from its parts and runs it. The only place that knows all of
 them."""
 
+import contextlib
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from central import serving, tls
 from central.books import ClusterBooks
@@ -34,7 +35,7 @@ RETRY_S = (0.5, 10.0)  # first, longest
 def run(settings: Settings) -> int:
     """Until SIGTERM or SIGINT. Raises client.Unusable, serving.Unusable or tls.Unreadable, each
     with a sentence for the user."""
-    stopping = threading.Event()
+    stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
     cluster = Cluster(settings.topology_levels)
     with ExitStack() as stack:
@@ -94,7 +95,7 @@ class _Ready:
 
 
 def _first_credentials(
-    settings: Settings, client: Client, stopping: threading.Event
+    settings: Settings, client: Client, stopping: "SimpleQueue[None]"
 ) -> tls.Credentials | None:
     """However long the API server takes; None: stopped meanwhile."""
     delay, longest = RETRY_S
@@ -104,7 +105,8 @@ def _first_credentials(
             break
         except (Unreachable, Refused) as error:
             log.warning("no certificate yet, trying again: %s", error)
-            if stopping.wait(delay):
+            with contextlib.suppress(Empty):
+                stopping.get(timeout=delay)
                 return None
             delay = min(longest, 2 * delay)
     if settings.ca_out is not None:
@@ -130,9 +132,11 @@ def _write(path: Path, content: bytes) -> None:
         raise tls.Unreadable(f"--ca-out {path}: {error.strerror}") from error
 
 
-def _on_signals(stopping: threading.Event, stop: Callable[[], None]) -> None:
+def _on_signals(stopping: "SimpleQueue[None]", stop: Callable[[], None]) -> None:
+    """Nothing here takes a lock: the thread that the signal stopped may hold it."""
+
     def handle(*_: object) -> None:
-        stopping.set()
+        stopping.put(None)
         stop()
 
     signal.signal(signal.SIGTERM, handle)

@@ -4,6 +4,7 @@ What goes wrong for a reason that the user can mend is one sentence and exit cod
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -12,6 +13,8 @@ from central import asking, settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    # gRPC's own chatter is not for users; it is read when gRPC is imported, which is later.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     args = _parser().parse_args(argv)
     try:
         return int(args.run(args))

@@ -2,7 +2,6 @@
 inbox, or asks a question that is answered between two turns."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -55,7 +54,7 @@ class Loop:
         self._listeners: list[Callable[[float], Iterable[Fact]]] = []
         self._clock = clock
         self._inbox: SimpleQueue[Fact | _Question | None] = SimpleQueue()
-        self._stopping = threading.Event()
+        self._stopping = False
         self._turns = 0
 
     def listen(self, listener: Callable[[float], Iterable[Fact]]) -> None:
@@ -73,14 +72,15 @@ class Loop:
         return answer.result(timeout_s)
 
     def stop(self) -> None:
-        self._stopping.set()
+        """From any thread, and from a signal handler: no lock is taken."""
+        self._stopping = True
         self._inbox.put(None)
 
     def run(self, effects: Effects, intents: Intents) -> None:
         """Until stop(). An exception is a fault of this program and ends it: nothing is stored
         that a restart would not learn again."""
         decided = False
-        while not self._stopping.is_set():
+        while not self._stopping:
             facts, questions = self._drain()
             began = time.perf_counter()
             now = self._clock()
