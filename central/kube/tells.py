@@ -29,6 +29,8 @@ Json = dict[str, Any]
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
+RUNNING_S = 1.0  # the counts of a gang that runs, likewise
+SETTLE_S = 0.3  # a gang's pods are created one by one: its first words wait for the others
 FAILED_S = 5.0
 EVENT_AGAIN_S = 600.0
 _REMEMBERED = 100_000
@@ -41,10 +43,12 @@ class Tells:
         waiting_per_s: float = 50.0,
         failed_s: float = FAILED_S,
         same_phase_s: float = SAME_PHASE_S,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self._client = client
         self._failed_s = failed_s
         self._same_phase_s = same_phase_s
+        self._settle_s = settle_s
         self._lock = threading.Lock()
         self._next: dict[Key, Tell] = {}
         self._queued: set[Key] = set()
@@ -63,7 +67,8 @@ class Tells:
             again = key in self._queued and not _is_good(tell)
             self._queued.add(key)
         if not again:
-            self._lane(tell)[0].put(partial(self._work, key))
+            delay_s = 0.0 if _is_good(tell) else self._settle_s
+            self._lane(tell)[0].put_later(partial(self._work, key), delay_s)
 
     def evicting(self, evict: Evict) -> None:
         involved = {
@@ -96,7 +101,8 @@ class Tells:
             if last == tell:
                 del self._next[key]
                 return
-            rest_s = when + self._same_phase_s - time.monotonic()
+            apart_s = min(RUNNING_S, self._same_phase_s) if _is_good(tell) else self._same_phase_s
+            rest_s = when + apart_s - time.monotonic()
             if key in self._busy:
                 self._again(lane, key, 0.05)
                 return
