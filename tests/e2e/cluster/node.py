@@ -21,6 +21,7 @@ from tests.e2e.cluster.settings import (
     PODS,
     STATE,
     known_flags,
+    lacks_beta,
     program,
     wait,
 )
@@ -145,6 +146,11 @@ class Node(Machine):
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
+            **(
+                {"featureGates": {"EndpointSliceProxying": False}}
+                if lacks_beta("kube-proxy")
+                else {}
+            ),
             "clientConnection": {"kubeconfig": pki.directory / "kube-proxy.kubeconfig"},
             "clusterCIDR": PODS,
             "hostnameOverride": self.name,

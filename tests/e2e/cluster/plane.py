@@ -13,6 +13,7 @@ from tests.e2e.cluster.settings import (
     PODS,
     SERVICES,
     known_flags,
+    lacks_beta,
     program,
 )
 
@@ -35,6 +36,7 @@ def control_plane(pki: Pki, flags: dict[str, list[str]]) -> Machine:
             *_as(pki, "scheduler"),
             *known_flags("kube-scheduler", "--port=0"),
             *("--bind-address=127.0.0.1", "--leader-elect=false"),
+            *_without("PodDisruptionBudget", "kube-scheduler"),
         ],
         "dns": [
             *(sys.executable, "-S", "-E", str(HERE / "dns.py"), CONTROL_PLANE_IP),
@@ -68,6 +70,11 @@ def _identities(pki: Pki) -> None:
     pki.issue("dns", "system:serviceaccount:kube-system:kube-dns")
     for name in ("admin", "controller-manager", "scheduler", "kube-proxy", "dns"):
         pki.kubeconfig(name)
+
+
+def _without(feature: str, name: str) -> list[str]:
+    """Else it waits for ever for what a newer API server does not have."""
+    return [f"--feature-gates={feature}=false"] if lacks_beta(name) else []
 
 
 def _as(pki: Pki, user: str) -> list[str]:

@@ -53,6 +53,17 @@ def known_flags(name: str, *flags: str) -> list[str]:
     return [flag for flag in flags if f"{flag.split('=')[0]} " in listing]
 
 
+def minor(name: str) -> int:
+    """20, of a program of Kubernetes 1.20.2."""
+    told = subprocess.run([program(name), "--version"], capture_output=True, text=True).stdout
+    return int(told.split(".")[1]) if "." in told else 0
+
+
+def lacks_beta(name: str) -> bool:
+    """Whether the API server no longer has the beta groups of 1.20 that this program speaks."""
+    return minor("kube-apiserver") >= 25 > minor(name)
+
+
 def say(text: str) -> None:
     print(f"[{time.monotonic() - START:5.1f}s] {text}", file=sys.stderr, flush=True)
 
