@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from central.core import phases, predicates
-from central.core.cluster import Cluster, Node
+from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.gangs import Gang
+from central.core.nodes import Node
 from central.desk import Explanation, Holder, NodeView, PodView
 from protos.names import GPU
 

@@ -22,24 +22,10 @@ from central.core.facts import (
     PodSeen,
 )
 from central.core.gangs import Gang, Key, Pod
+from central.core.nodes import Node
 from central.core.snapshot import Snapshot
-from protos.closest import closest
 from protos.names import GPU
-from protos.topology import Grant, Shape, indices_of, mask_of
-
-
-class Node:
-    """What is known of a node beside its row in the snapshot."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.seen: NodeSeen | None = None
-        self.report: NodeReported | None = None
-        self.silent = False
-        self.shape: Shape | None = None
-        self.truth: dict[tuple[str, str], int] = {}  # GPUs by namespace and pod, as reported
-        self.pods: dict[str, Pod] = {}  # that are there, alive or not
-        self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
+from protos.topology import Grant
 
 
 class Cluster:
@@ -143,21 +129,15 @@ class Cluster:
         for pod in node.pods.values():
             self._release(pod)
         node.seen = None
-        node.report = None
-        node.shape, node.truth, node.foreign = None, {}, 0
+        node.forget()
         self.snapshot.drop_node(name)
         self._forget_if_empty(name)
 
     def _node_reported(self, fact: NodeReported) -> None:
         node = self._node(fact.node)
         node.silent = False
-        known = node.report
-        if known is not None and known.boot == fact.boot and known.generation >= fact.generation:
-            return
-        node.report = fact
-        node.shape = fact.topology.shape()
-        node.truth = _truth(fact)
-        self._settle_gpus(node)
+        if node.learn(fact):
+            self._settle_gpus(node)
 
     def _gang_gone(self, key: Key) -> None:
         gang = self.gangs.get(key)
@@ -233,83 +213,27 @@ class Cluster:
             self._remask(self.nodes[pod.node])
 
     def _remask(self, node: Node) -> None:
-        """The GPUs that are healthy and nobody's, recounted from those who hold any."""
         row = self.snapshot.row.get(node.name)
         if row is not None:
-            taken = node.foreign
-            for pod in node.pods.values():
-                taken |= pod.gpus
-            self.snapshot.put_gpus(row, node.shape, self._healthy(node) & ~taken)
+            self.snapshot.put_gpus(row, node.shape, node.free())
 
     def _settle_gpus(self, node: Node) -> None:
-        """Brings plans in line with the truth, and the snapshot in line with both."""
-        taken = 0
-        node.foreign = 0
-        for name, mask in sorted(node.truth.items()):
-            pod = self.pods.get(self.uids.get(name, ""))
-            here = pod is not None and pod.node == node.name
-            if here and pod is not None and not pod.alive:
-                continue  # it has ended: the kubelet takes its devices back at the next admission
-            mine = mask & ~taken  # a list that gives a GPU twice is not believed the second time
-            taken |= mine
-            if here and pod is not None:
-                pod.gpus, pod.confirmed = mine, True
-            else:
-                node.foreign |= mine
-        named = {self.uids.get(name, "") for name in node.truth}
-        for uid, pod in sorted(node.pods.items()):
-            if uid in named or not pod.alive:
-                continue
-            if pod.confirmed and pod.gpus & taken:
-                pod.gpus, pod.confirmed = 0, False
-            if not pod.confirmed:
-                self._plan(node, pod, taken)
-            taken |= pod.gpus
+        """Brings the node's plans in line with the truth, and the snapshot in line with both."""
+        node.settle(self._named)
         self.replanned.add(node.name)
         self._remask(node)
 
-    def _plan(self, node: Node, pod: Pod, taken: int) -> None:
-        """A plan holds while its GPUs are healthy and free; else the next best one is made."""
-        wanted = pod.seen.spec.request(GPU) if pod.seen.ours else 0
-        free = self._healthy(node) & ~taken
-        if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
-            return
-        others = 0
-        for other in node.pods.values():
-            if other is not pod and other.alive:
-                others |= other.gpus
-        shape = node.shape
-        pod.gpus = 0
-        if shape is not None and wanted:
-            pod.gpus = closest(shape, free & ~others, wanted) or closest(shape, free, wanted)
+    def _named(self, name: tuple[str, str]) -> Pod | None:
+        return self.pods.get(self.uids.get(name, ""))
 
     def _replan(self, pod: Pod) -> None:
         if pod.seen.spec.request(GPU):
             self.replanned.add(pod.node)
 
-    @staticmethod
-    def _healthy(node: Node) -> int:
-        return node.report.topology.healthy_mask() if node.report else 0
-
     def intents(self, name: str) -> tuple[Grant, ...]:
-        """What the pods of the node should be given, container by container, where it is not yet
-        known what they were."""
+        """What the pods of the node should be given where it is not yet known what they were."""
         node = self.nodes.get(name)
-        if node is None or node.report is None or node.shape is None:
-            return ()
-        uuids = [gpu.uuid for gpu in node.report.topology.gpus]
-        grants: list[Grant] = []
-        for pod in node.pods.values():
-            if pod.confirmed or not pod.gpus or not pod.alive:
-                continue
-            left = pod.gpus
-            for container, count in pod.seen.spec.gpu_containers:
-                share = closest(node.shape, left, count)
-                left &= ~share
-                ids = tuple(uuids[index] for index in indices_of(share))
-                if ids:
-                    grants.append(Grant(pod.seen.namespace, pod.seen.name, container, GPU, ids))
-        return tuple(sorted(grants))
+        return node.intents() if node is not None else ()
 
     # --- gangs -----------------------------------------------------------------
 
@@ -367,15 +291,3 @@ class Cluster:
         node = self.nodes.get(name)
         if node is not None and node.seen is None and not node.pods and node.report is None:
             del self.nodes[name]
-
-
-def _truth(report: NodeReported) -> dict[tuple[str, str], int]:
-    """The GPUs that each pod holds, as masks; what names no GPU of the node is left out."""
-    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
-    masks: dict[tuple[str, str], int] = {}
-    for grant in report.grants:
-        if grant.resource == GPU:
-            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
-            name = (grant.namespace, grant.pod)
-            masks[name] = masks.get(name, 0) | mask
-    return masks

@@ -9,7 +9,8 @@ import numpy as np
 from protos.names import GPU
 
 if TYPE_CHECKING:
-    from central.core.cluster import Cluster, Node
+    from central.core.cluster import Cluster
+    from central.core.nodes import Node
 
 
 def check(cluster: "Cluster") -> None:
