@@ -49,7 +49,7 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
     holders = [
         Holder(pod.seen.namespace, pod.seen.name, pod.gpus, pod.confirmed)
         for pod in node.pods.values()
-        if pod.alive and pod.seen.spec.request(GPU)
+        if pod.alive and pod.spec.request(GPU)
     ]
     allocatable = int(snapshot.allocatable[row, 0])
     return NodeView(

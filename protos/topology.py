@@ -61,11 +61,12 @@ class NodeTopology:
     def shape(self) -> "Shape":
         count = len(self.gpus)
         numa = tuple(gpu.numa for gpu in self.gpus)
-        return Shape(
+        shape = Shape(
             links=tuple(row[:count] for row in self.links[:count]),
             islands=tuple(mask_of(island) for island in self.islands),
             numa=numa if len(set(numa)) > 1 else (),
         )
+        return _KNOWN.setdefault(shape, shape)
 
     def healthy_mask(self) -> int:
         return mask_of(gpu.index for gpu in self.gpus if gpu.healthy)
@@ -90,10 +91,22 @@ class Shape:
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[int, ...] = field(default=())  # masks
     numa: tuple[int, ...] = ()  # by GPU; empty: all on one, or not known
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # closest() is cached by it: hashed once, not at every question.
+        object.__setattr__(self, "_hash", hash((self.links, self.islands, self.numa)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def count(self) -> int:
         return len(self.links)
+
+
+# Equal machines share one shape: whatever is cached by it is found by identity.
+_KNOWN: dict[Shape, Shape] = {}
 
 
 def mask_of(indices: Iterable[int]) -> int:

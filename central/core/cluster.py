@@ -5,6 +5,8 @@ A pod's GPUs are a plan until its node's agent reports them from pod-resources; 
 truth, and every plan in their way is made anew.
 """
 
+from collections.abc import Sequence
+
 from central.core import gangs, promises
 from central.core.decisions import Bind
 from central.core.facts import (
@@ -20,6 +22,7 @@ from central.core.facts import (
     NodeSilent,
     PodGone,
     PodSeen,
+    PodSpec,
 )
 from central.core.gangs import Gang, Key, Pod
 from central.core.nodes import Node
@@ -35,6 +38,7 @@ class Cluster:
         self.pods: dict[str, Pod] = {}
         self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
         self.gangs: dict[Key, Gang] = {}
+        self._kinds: dict[PodSpec, PodSpec] = {}
         self.changed: dict[Key, Gang] = {}  # since they were last looked at
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
         self.partial: dict[Key, Gang] = {}  # bound in part, never whole
@@ -73,6 +77,18 @@ class Cluster:
         pod.assumed = True
         self._settle_pod(pod, bind.node, gpus=bind.gpus)
 
+    def seat(self, gang: Gang, pods: Sequence[Pod], places: Sequence[tuple[str, int]]) -> None:
+        """assume() for many pods of a gang whose room is already taken: (node, GPUs) by pod."""
+        for pod, (name, gpus) in zip(pods, places, strict=True):
+            node = self.nodes[name]
+            node.pods[pod.seen.uid] = pod
+            pod.node, pod.gpus, pod.held = name, gpus, pod.spec
+            pod.assumed, pod.confirmed = True, False
+            if gpus:
+                self.replanned.add(name)
+        gang.tally.seat(pods)
+        self.changed[gang.key] = gang
+
     def _pod_seen(self, fact: PodSeen) -> None:
         name = (fact.namespace, fact.name)
         other = self.uids.get(name)
@@ -81,7 +97,7 @@ class Cluster:
         self.uids[name] = fact.uid
         pod = self.pods.get(fact.uid)
         if pod is None:
-            pod = self.pods[fact.uid] = Pod(fact)
+            pod = self.pods[fact.uid] = Pod(fact, self._kind(fact))
             self._join(pod, first_sight=True)
         elif pod.seen == fact:
             return  # its status moved in ways that don't matter here
@@ -89,7 +105,7 @@ class Cluster:
             rejoin = gangs.key_of(fact) != gangs.key_of(pod.seen)
             if rejoin:
                 self._leave(pod)
-            pod.seen = fact
+            pod.seen, pod.spec = fact, self._kind(fact)
             if rejoin:
                 self._join(pod, first_sight=False)
         if fact.node:
@@ -97,6 +113,9 @@ class Cluster:
             pod.blocked = ""
         # A pod is never unbound: what comes without a node was said before it was bound.
         self._settle_pod(pod, fact.node or pod.node, pod.gpus)
+
+    def _kind(self, fact: PodSeen) -> PodSpec:
+        return self._kinds.setdefault(fact.spec, fact.spec)
 
     def _pod_gone(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
@@ -179,7 +198,7 @@ class Cluster:
         """Puts the pod on the node (none: nowhere), with these GPUs planned. Does nothing where
         nothing changed: most of what is seen of a pod is its status."""
         moved = pod.node != where
-        if moved or not pod.alive or pod.held != pod.seen.spec or pod.gpus != gpus:
+        if moved or not pod.alive or pod.held != pod.spec or pod.gpus != gpus:
             self._release(pod)
         if moved:
             if pod.node:
@@ -200,8 +219,8 @@ class Cluster:
         row = self.snapshot.row.get(pod.node)
         if row is None or pod.held is not None or not pod.alive:
             return
-        self.snapshot.take(row, pod.seen.spec, 1, pod.gpus)
-        pod.held = pod.seen.spec
+        self.snapshot.take(row, pod.spec, 1, pod.gpus)
+        pod.held = pod.spec
 
     def _release(self, pod: Pod) -> None:
         if pod.held is None:
@@ -227,7 +246,7 @@ class Cluster:
         return self.pods.get(self.uids.get(name, ""))
 
     def _replan(self, pod: Pod) -> None:
-        if pod.seen.spec.request(GPU):
+        if pod.spec.request(GPU):
             self.replanned.add(pod.node)
 
     def intents(self, name: str) -> tuple[Grant, ...]:
@@ -253,6 +272,7 @@ class Cluster:
         if key is not None:
             gang = self._gang(key)
             gang.members[pod.seen.uid] = pod
+            gang.touch()
             if first_sight and pod.seen.phase == "Running":
                 gang.started = True  # it ran before we came
 
@@ -260,12 +280,14 @@ class Cluster:
         gang = self.gang_of(pod)
         if gang is not None:
             gang.members.pop(pod.seen.uid, None)
+            gang.touch()
             self.changed[gang.key] = gang
             self._drop_if_empty(gang)
 
     def _touch(self, pod: Pod) -> None:
         gang = self.gang_of(pod)
         if gang is not None:
+            gang.touch()
             self.changed[gang.key] = gang
 
     def _drop_if_empty(self, gang: Gang) -> None:

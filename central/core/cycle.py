@@ -5,7 +5,8 @@ and replay are three callers of it.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, islice
+from operator import attrgetter
 
 from central.core import order, phases, placement
 from central.core.cluster import Cluster
@@ -14,8 +15,8 @@ from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import Fact, PodSpec
 from central.core.gangs import Gang, Pod
 from central.core.placement import Want
+from central.core.snapshot import Snapshot
 from protos.closest import closest
-from protos.names import GPU
 
 UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
 RETRY_MAX_S = 30.0
@@ -46,14 +47,14 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
 
 def _file(cluster: Cluster, gang: Gang) -> None:
     """Files the gang under what it needs next: a place, a cure, or nothing."""
-    placed = gang.placed()
-    if sum(not pod.assumed for pod in placed) >= gang.minimum:
+    tally = gang.tally
+    if len(tally.placed) - tally.assumed >= gang.minimum:
         gang.started = True
-    some = any(pod.alive for pod in placed)
-    partial = some and len(placed) < gang.minimum and not gang.started
+    half = 0 < len(tally.placed) < gang.minimum and not gang.started
+    partial = half and any(pod.alive for pod in tally.placed)
     if not partial:
         gang.broken_since = None
-    cluster.file(gang, waiting=any(pod.waiting for pod in gang.members.values()), partial=partial)
+    cluster.file(gang, waiting=tally.wants > 0, partial=partial)
 
 
 def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
@@ -66,12 +67,12 @@ def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
     return gang.key in cluster.changed or gang.no_at != cluster.snapshot.gains
 
 
-def _place(cluster: Cluster, gang: Gang, refused: dict[tuple[Want, ...], str]) -> list[Decision]:
+def _place(cluster: Cluster, gang: Gang, refused: dict[tuple[Want, ...], str]) -> list[Bind]:
     """Binds as many of the gang's waiting pods as its minimum and the room allow: all, else the
     minimum, else none. Once the minimum is placed, the others come one by one."""
-    pods = [pod for pod in gang.waiting() if not pod.blocked]
+    pods = gang.waiting()
     missing = gang.minimum - len(gang.placed())
-    gang.reason = _not_ready(gang, pods, missing)
+    gang.reason = _not_ready(gang, missing)
     if gang.reason:
         return []
     anchors, anchor_gpus = _anchors(cluster, gang)
@@ -85,44 +86,32 @@ def _place(cluster: Cluster, gang: Gang, refused: dict[tuple[Want, ...], str]) -
     draft = Draft(cluster.snapshot)
     for attempt, want in zip(attempts, wants, strict=True):
         try:
-            seats = placement.fit(draft, want)
+            placement.fit(draft, want)
         except DoesNotFit as no:
             gang.reason = no.why
             continue
-        draft.undo()  # the pods take their places one by one, as they will be bound
-        binds = list(_binds(cluster, attempt, seats))
-        for bind in binds:
-            cluster.assume(bind)
-        gang.reason = ""
-        gang.no_at = -1
-        return list(binds)
+        gang.reason, gang.no_at = "", -1
+        return _seat(cluster, gang, attempt, draft.keep())
     gang.no_at = cluster.snapshot.gains
     refused[wants] = gang.reason
     return []
 
 
-def _not_ready(gang: Gang, pods: Sequence[Pod], missing: int) -> str:
+def _not_ready(gang: Gang, missing: int) -> str:
+    tally = gang.tally
     if gang.object is not None and gang.object.error:
         return gang.object.error
-    if (
-        gang.key[2]
-        and gang.object is None
-        and not any(p.seen.gang_min for p in gang.members.values())
-    ):
+    if gang.key[2] and gang.object is None and not tally.label_min:
         return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
-    gated = sum(pod.seen.gated for pod in pods)
-    if gated:
-        return f"{gated} of {len(gang.members)} pods are held by scheduling gates"
-    blocked = next((pod.blocked for pod in gang.members.values() if pod.blocked), "")
-    if len(pods) < missing:
-        if blocked:
-            return blocked
-        return (
-            f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
-            if len(gang.members) < gang.minimum
-            else f"needs {missing} more pods, {len(pods)} wait"
-        )
-    return blocked if not pods else ""
+    if tally.gated:
+        return f"{tally.gated} of {len(gang.members)} pods are held by scheduling gates"
+    if len(tally.waiting) < missing:
+        if tally.blocked:
+            return tally.blocked
+        if len(gang.members) < gang.minimum:
+            return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+        return f"needs {missing} more pods, {len(tally.waiting)} wait"
+    return tally.blocked if not tally.waiting else ""
 
 
 def _anchors(cluster: Cluster, gang: Gang) -> tuple[tuple[int, ...], int]:
@@ -139,28 +128,49 @@ def _anchors(cluster: Cluster, gang: Gang) -> tuple[tuple[int, ...], int]:
 def _groups(pods: Sequence[Pod]) -> tuple[tuple[PodSpec, int], ...]:
     """Kinds of pods with their numbers, by the first in rank order."""
     counts: dict[PodSpec, int] = {}
-    for pod in pods:
-        counts[pod.seen.spec] = counts.get(pod.seen.spec, 0) + 1
+    for spec, together in groupby(pods, key=_spec):
+        counts[spec] = counts.get(spec, 0) + sum(1 for _ in together)
     return tuple(counts.items())
 
 
-def _binds(cluster: Cluster, pods: Sequence[Pod], seats: Sequence[Seat]) -> Iterable[Bind]:
+_spec = attrgetter("spec")
+
+
+def _seat(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Seat]) -> list[Bind]:
     """Ranks in order take seats in order, so that neighbours in the ring sit beside each other."""
-    snapshot = cluster.snapshot
-    queues: dict[PodSpec, list[Pod]] = {}
-    for pod in reversed(pods):
-        queues.setdefault(pod.seen.spec, []).append(pod)
-    for (row, spec), together in groupby(seats, key=lambda seat: (seat.row, seat.spec)):
-        shape = snapshot.shape[row]
-        gpus = spec.request(GPU)
-        for seat in together:
-            left = seat.gpus
-            for _ in range(seat.count):
-                pod = queues[spec].pop()
-                share = closest(shape, left, gpus) if shape is not None and gpus else 0
-                left &= ~share
-                seen = pod.seen
-                yield Bind(seen.uid, seen.namespace, seen.name, snapshot.names[row], share)
+    kinds: dict[PodSpec, list[Pod]] = {}
+    for spec, together in groupby(pods, key=_spec):
+        kinds.setdefault(spec, []).extend(together)
+    ranks = {spec: iter(kind) for spec, kind in kinds.items()}
+    names = cluster.snapshot.names
+    seated: list[Pod] = []
+    places: list[tuple[str, int]] = []
+    for seat in seats:
+        row, spec, count, gpus = seat
+        if count == 1:
+            seated.append(next(ranks[spec]))
+            places.append((names[row], gpus))
+        else:
+            seated += islice(ranks[spec], count)
+            places += [(names[row], share) for share in _shares(cluster.snapshot, seat)]
+    cluster.seat(gang, seated, places)
+    return [
+        Bind(pod.seen.uid, pod.seen.namespace, pod.seen.name, name, gpus)
+        for pod, (name, gpus) in zip(seated, places, strict=True)
+    ]
+
+
+def _shares(snapshot: Snapshot, seat: Seat) -> list[int]:
+    """A seat's GPUs pod by pod, the closest together."""
+    shape = snapshot.shape[seat.row]
+    if shape is None or not seat.gpus:
+        return [0] * seat.pods
+    left, shares = seat.gpus, []
+    for _ in range(seat.pods):
+        share = closest(shape, left, seat.gpus.bit_count() // seat.pods)
+        left &= ~share
+        shares.append(share)
+    return shares
 
 
 def _heal(gang: Gang, now: float) -> list[Decision]:

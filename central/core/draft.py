@@ -3,8 +3,9 @@ all or nothing, so trying must be cheap to undo."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.snapshot import Snapshot
 from protos.closest import closest
@@ -18,13 +19,12 @@ class DoesNotFit(Exception):
         self.why = why
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """count pods of one kind on one node; gpus is the mask for all of them together."""
+class Seat(NamedTuple):
+    """Pods of one kind on one node; gpus is the mask for all of them together."""
 
     row: int
     spec: PodSpec
-    count: int
+    pods: int
     gpus: int
 
 
@@ -45,12 +45,34 @@ class Draft:
         self.seats.append(seat)
         return seat
 
+    def take_all(self, spec: PodSpec, rows: Ints, counts: Ints, within: int = -1) -> None:
+        """take() of many rows at once; no row twice."""
+        snapshot = self.snapshot
+        places = list(zip(rows.tolist(), counts.tolist(), strict=True))
+        masks = [0] * len(places)
+        if gpus := snapshot.view(spec).gpus:
+            shapes, free = snapshot.shape, snapshot.free_mask
+            for index, (row, count) in enumerate(places):
+                if (shape := shapes[row]) is not None:
+                    mask, wanted = free[row] & within, gpus * count
+                    whole = mask.bit_count() == wanted
+                    masks[index] = mask if whole else closest(shape, mask, wanted)
+        snapshot.take_many(rows, spec, counts, masks)
+        self.seats += [
+            Seat(row, spec, count, mask) for (row, count), mask in zip(places, masks, strict=True)
+        ]
+
+    def keep(self) -> list[Seat]:
+        """What was taken stays taken: the seats are the caller's now."""
+        seats, self.seats = self.seats, []
+        return seats
+
     def undo(self, mark: int = 0) -> None:
         """Gives back everything taken since the mark (a length of seats)."""
         gains = self.snapshot.gains
         while len(self.seats) > mark:
             seat = self.seats.pop()
-            self.snapshot.give(seat.row, seat.spec, seat.count, seat.gpus)
+            self.snapshot.give(seat.row, seat.spec, seat.pods, seat.gpus)
         self.snapshot.gains = gains  # nothing was gained: it was there before
 
     @contextmanager

@@ -6,7 +6,7 @@ storage in bytes, everything else in pieces.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from protos.topology import Grant, NodeTopology
 
@@ -53,6 +53,15 @@ class PodSpec:
         tuple[str, int], ...
     ] = ()  # containers in order with their nvidia.com/gpu
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A key of many dicts on the hot path: hashed once, not each time it is looked up.
+        told = tuple(getattr(self, part.name) for part in fields(self) if part.compare)
+        object.__setattr__(self, "_hash", hash(told))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def request(self, resource: str) -> int:
         return dict(self.requests).get(resource, 0)

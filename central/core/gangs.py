@@ -1,5 +1,8 @@
 """Pods and gangs as the cluster keeps them. A pod without a gang is a gang of one."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
 from central.core.facts import GangSeen, PodSeen, PodSpec
 
 Key = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
@@ -18,10 +21,12 @@ class Pod:
         "held",
         "node",
         "seen",
+        "spec",
     )
 
-    def __init__(self, seen: PodSeen) -> None:
+    def __init__(self, seen: PodSeen, spec: PodSpec) -> None:
         self.seen = seen
+        self.spec = spec  # the one object for all pods of the kind: compared by identity
         self.node = ""  # where it is bound, or is being bound
         self.assumed = False  # our binding is not in the watch yet
         self.confirmed_bound = False  # the API server has accepted our binding
@@ -46,8 +51,73 @@ class Pod:
         return bool(self.node) and not self.seen.deleting
 
 
+@dataclass(slots=True)
+class Tally:
+    """A gang's members in one pass; kept until one of them changes."""
+
+    waiting: list[Pod] = field(default_factory=list)  # that may be bound, in rank order
+    placed: list[Pod] = field(default_factory=list)
+    assumed: int = 0  # of those placed
+    wants: int = 0  # that have no place, those that may not be bound included
+    gated: int = 0
+    blocked: str = ""  # why one of them is not tried again
+    label_min: int = 0
+    priority: int = 0
+    created: float = 0.0
+    required: str = ""
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+    @classmethod
+    def of(cls, members: Iterable[Pod]) -> "Tally":
+        tally = cls()
+        priorities, created = [], []
+        for pod in members:
+            seen = pod.seen
+            priorities.append(seen.priority)
+            created.append(seen.created)
+            if seen.gang_min:
+                tally.label_min = max(tally.label_min, seen.gang_min)
+            if seen.topology_required:
+                tally.required = max(tally.required, seen.topology_required)
+            if pod.waiting:
+                tally.wants += 1
+                tally.gated += seen.gated
+                if pod.blocked:
+                    tally.blocked = pod.blocked
+                else:
+                    tally.waiting.append(pod)
+            elif pod.placed:
+                tally.placed.append(pod)
+                tally.assumed += pod.assumed
+            tally.running += seen.phase == "Running"
+            tally.succeeded += seen.phase == "Succeeded"
+            tally.failed += seen.phase == "Failed"
+        tally.waiting.sort(key=_rank)
+        tally.priority = max(priorities, default=0)
+        tally.created = min(created, default=0.0)
+        return tally
+
+    def seat(self, pods: Sequence[Pod]) -> None:
+        """These waiting pods have a place now, by our own assumption."""
+        if len(pods) == len(self.waiting):
+            self.waiting = []
+        else:
+            seated = set(map(id, pods))
+            self.waiting = [pod for pod in self.waiting if id(pod) not in seated]
+        self.placed = [*self.placed, *pods]
+        self.assumed += len(pods)
+        self.wants -= len(pods)
+
+
+def _rank(pod: Pod) -> tuple[int, str]:
+    return pod.seen.order
+
+
 class Gang:
     __slots__ = (
+        "_tally",
         "bind_failures",
         "broken_since",
         "failures_seen",
@@ -73,6 +143,17 @@ class Gang:
         self.bind_failures = 0
         self.failures_seen = 0
         self.retry_at = 0.0
+        self._tally: Tally | None = None
+
+    @property
+    def tally(self) -> Tally:
+        if self._tally is None:
+            self._tally = Tally.of(self.members.values())
+        return self._tally
+
+    def touch(self) -> None:
+        """A member changed: it is counted anew when somebody asks."""
+        self._tally = None
 
     @property
     def namespace(self) -> str:
@@ -86,34 +167,29 @@ class Gang:
     def minimum(self) -> int:
         if self.object is not None:
             return max(self.object.min_member, 1)
-        if not self.key[2]:
-            return 1
-        return max((pod.seen.gang_min or 0 for pod in self.members.values()), default=0) or 1
+        return (self.tally.label_min or 1) if self.key[2] else 1
 
     @property
     def priority(self) -> int:
         own = self.object.priority if self.object else 0
-        return max((pod.seen.priority for pod in self.members.values()), default=own) or own
+        return self.tally.priority or own
 
     @property
     def created(self) -> float:
-        if self.object is not None:
-            return self.object.created
-        return min((pod.seen.created for pod in self.members.values()), default=0.0)
+        return self.object.created if self.object is not None else self.tally.created
 
     @property
     def required(self) -> str:
         if self.object is not None and self.object.topology_required:
             return self.object.topology_required
-        return max((pod.seen.topology_required for pod in self.members.values()), default="")
+        return self.tally.required
 
     def waiting(self) -> list[Pod]:
-        """In rank order."""
-        pods = [pod for pod in self.members.values() if pod.waiting]
-        return sorted(pods, key=lambda pod: pod.seen.order)
+        """That may be bound, in rank order."""
+        return self.tally.waiting
 
     def placed(self) -> list[Pod]:
-        return [pod for pod in self.members.values() if pod.placed]
+        return self.tally.placed
 
 
 def key_of(seen: PodSeen) -> Key | None:

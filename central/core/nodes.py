@@ -74,7 +74,7 @@ class Node:
 
     def _plan(self, pod: Pod, taken: int) -> None:
         """A plan holds while its GPUs are healthy and free; else the next best one is made."""
-        wanted = pod.seen.spec.request(GPU) if pod.seen.ours else 0
+        wanted = pod.spec.request(GPU) if pod.seen.ours else 0
         free = self.healthy() & ~taken
         if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
             return
@@ -98,7 +98,7 @@ class Node:
             if pod.confirmed or not pod.gpus or not pod.alive:
                 continue
             left = pod.gpus
-            for container, count in pod.seen.spec.gpu_containers:
+            for container, count in pod.spec.gpu_containers:
                 share = closest(self.shape, left, count)
                 left &= ~share
                 ids = tuple(uuids[index] for index in indices_of(share))

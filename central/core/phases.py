@@ -10,7 +10,7 @@ PENDING, RUNNING, COMPLETED = "Pending", "Running", "Completed"
 
 def phase(gang: Gang) -> str:
     """As the PodGroup API names it: Running once the minimum is placed."""
-    succeeded = sum(pod.seen.phase == "Succeeded" for pod in gang.members.values())
+    succeeded = gang.tally.succeeded
     if succeeded >= gang.minimum and succeeded == len(gang.members):
         return COMPLETED
     return RUNNING if len(gang.placed()) >= gang.minimum else PENDING
@@ -25,24 +25,26 @@ def sentence(cluster: Cluster, gang: Gang) -> str:
         waits = gang.reason or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         return f"{placed} of {gang.minimum} pods are bound; {waits}" if placed else waits
     text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(cluster, gang)}"
-    return f"{text}; the others: {gang.reason}" if gang.waiting() and gang.reason else text
+    return f"{text}; the others: {gang.reason}" if gang.tally.wants and gang.reason else text
 
 
 def closeness(cluster: Cluster, gang: Gang) -> str:
     """The closest domain that holds every placed pod, in words."""
     alive = [pod for pod in gang.placed() if pod.alive]
-    nodes = sorted({pod.node for pod in alive})
+    nodes = {pod.node for pod in alive}
     if not nodes:
         return "earlier"
     if len(nodes) == 1:
-        return _on_one_node(cluster, nodes[0], [pod.gpus for pod in alive])
+        return _on_one_node(cluster, nodes.pop(), [pod.gpus for pod in alive])
     rows = [cluster.snapshot.row[name] for name in nodes if name in cluster.snapshot.row]
     domains = cluster.snapshot.domains
-    for level in reversed(range(len(domains.levels))):
-        inside = {int(domains.of[level, row]) for row in rows}
-        if len(inside) == 1 and -1 not in inside and len(rows) == len(nodes):
-            kind = domains.levels[level].rpartition("/")[2]
-            return f"on {len(nodes)} nodes of {kind} {domains.names[level][inside.pop()]}"
+    if len(rows) == len(nodes):
+        of = domains.of[:, rows]
+        for level in reversed(range(len(domains.levels))):
+            inside = of[level, 0]
+            if inside >= 0 and (of[level] == inside).all():
+                kind = domains.levels[level].rpartition("/")[2]
+                return f"on {len(nodes)} nodes of {kind} {domains.names[level][inside]}"
     return f"on {len(nodes)} nodes"
 
 
@@ -60,13 +62,10 @@ def tell(cluster: Cluster) -> list[Decision]:
     """One Tell for each gang whose state is not what was last told."""
     tells: list[Decision] = []
     for gang in cluster.changed.values():
-        members = gang.members.values()
         if not gang.members:
             continue
-        counts = tuple(
-            sum(pod.seen.phase == name for pod in members)
-            for name in ("Running", "Succeeded", "Failed")
-        )
+        tally = gang.tally
+        counts = (tally.running, tally.succeeded, tally.failed)
         reason = sentence(cluster, gang)
         state = (phase(gang), reason, counts)
         if state == gang.told:
@@ -79,7 +78,7 @@ def tell(cluster: Cluster) -> list[Decision]:
                 phase(gang),
                 reason,
                 gang.object is not None,
-                tuple(pod.seen.name for pod in gang.waiting()),
+                tuple(pod.seen.name for pod in tally.waiting),
                 *counts,
             )
         )

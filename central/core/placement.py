@@ -155,15 +155,35 @@ def _parts_needed(snapshot: Snapshot, view: ClassView, count: int, level: int) -
         parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
     else:
         room, parent = view.cap, domains.of[level]
+    enough = view.sums[level] >= count
+    needed = _fewest(room, parent, domains.count(level), count)
+    return np.where(enough, needed, len(room) + 1)
+
+
+SMALL_ROOM = 64  # parts with room for at most so many are counted, not sorted
+
+
+def _fewest(room: Ints, parent: Ints, parents: int, count: int) -> Ints:
+    """For each parent: how many of its parts, the roomiest first, together hold count. Parents
+    that can't hold it get a number that means nothing."""
     rows = np.flatnonzero((room > 0) & (parent >= 0))
+    most = int(min(room[rows].max(initial=0), count))
+    if most <= SMALL_ROOM:
+        # Parts of equal room are alike: how many there are of each, and whole steps over rooms.
+        key = parent[rows] * (most + 1) + np.minimum(room[rows], most)
+        alike = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)
+        left = np.full(parents, count, dtype=np.int64)
+        needed = np.zeros(parents, dtype=np.int64)
+        for size in range(most, 0, -1):
+            taken = np.minimum(alike[:, size], -(-left // size))
+            needed += taken
+            left = np.maximum(left - taken * size, 0)
+        return needed
     order = rows[np.lexsort((-room[rows], parent[rows]))]
-    parents = parent[order]
     filled = np.cumsum(room[order])
-    first = np.searchsorted(parents, np.arange(domains.count(level)))
+    first = np.searchsorted(parent[order], np.arange(parents))
     before = np.concatenate(([0], filled))[first]
-    needed = np.searchsorted(filled, before + count) - first + 1
-    needed[view.sums[level] < count] = len(room) + 1
-    return needed
+    return np.searchsorted(filled, before + count) - first + 1
 
 
 def _seat(draft: Draft, want: Want, level: str, rows: Ints) -> None:
@@ -181,10 +201,10 @@ def _seat(draft: Draft, want: Want, level: str, rows: Ints) -> None:
         spec, count = want.groups[index]
         view = snapshot.view(spec).refresh()
         start = _level_index(snapshot, level)
-        for row, seats in spread(snapshot, view, rows, count, start):
-            draft.take(row, spec, seats, within)
-    rank = {spec: index for index, (spec, _) in enumerate(want.groups)}
-    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
+        draft.take_all(spec, *spread(snapshot, view, rows, count, start), within)
+    if len(want.groups) > 1:
+        rank = {spec: index for index, (spec, _) in enumerate(want.groups)}
+        draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
 
 
 def _level_index(snapshot: Snapshot, level: str) -> int:
@@ -211,15 +231,16 @@ def _island(snapshot: Snapshot, want: Want, row: int) -> int:
 
 def spread(
     snapshot: Snapshot, view: ClassView, rows: Ints, count: int, level: int
-) -> list[tuple[int, int]]:
-    """Seats for count equal pods among the rows as (row, pods), parts of one domain together: the
-    roomiest parts are filled, the rest goes to the part with the least room that takes it.
+) -> tuple[Ints, Ints]:
+    """Seats for count equal pods among the rows, as rows and pods for each: the parts of one domain
+    together, the roomiest parts filled, the rest in the part with the least room that takes it.
 
     level: the index of the level that the rows are divided by first; past the last one: by node.
     """
     rows = rows[view.cap[rows] > 0]
     if level >= len(snapshot.domains.levels):
-        return _fill(snapshot, view, rows, count)
+        chosen, shares = _shares(view.cap[rows], snapshot.name_rank()[rows], count)
+        return rows[chosen], shares
     of = snapshot.domains.of[level, rows]
     ids, part = np.unique(of, return_inverse=True)
     if len(ids) == 1:
@@ -227,27 +248,27 @@ def spread(
     room = np.bincount(part, weights=view.cap[rows]).astype(np.int64)
     names = snapshot.domains.names[level]
     rank = np.argsort(np.argsort([names[i] if i >= 0 else "" for i in ids], kind="stable"))
-    seats: list[tuple[int, int]] = []
-    for index, share in _shares(room, rank, count):
-        seats += spread(snapshot, view, rows[part == index], share, level + 1)
-    return seats
+    chosen, shares = _shares(room, rank, count)
+    inside = [
+        spread(snapshot, view, rows[part == index], int(share), level + 1)
+        for index, share in zip(chosen, shares, strict=True)
+    ]
+    return np.concatenate([r for r, _ in inside]), np.concatenate([c for _, c in inside])
 
 
-def _fill(snapshot: Snapshot, view: ClassView, rows: Ints, count: int) -> list[tuple[int, int]]:
-    shares = _shares(view.cap[rows], snapshot.name_rank()[rows], count)
-    return [(int(rows[index]), share) for index, share in shares]
-
-
-def _shares(room: Ints, rank: Ints, count: int) -> list[tuple[int, int]]:
-    """Divides count over the parts: fewest parts, and the last one the tightest that takes the rest."""
+def _shares(room: Ints, rank: Ints, count: int) -> tuple[Ints, Ints]:
+    """Divides count over the parts, as indices and shares: the fewest parts, and of those that take
+    the rest the tightest."""
     order = np.lexsort((rank, -room))
     filled = np.cumsum(room[order])
-    needed = int(np.searchsorted(filled, count)) + 1
-    if needed > len(order):
+    whole = int(np.searchsorted(filled, count))
+    if whole >= len(order):
         raise DoesNotFit("not enough room")
-    whole = order[: needed - 1]
-    rest = count - (int(filled[needed - 2]) if needed > 1 else 0)
-    others = order[needed - 1 :]
-    others = others[room[others] >= rest]
-    last = others[np.lexsort((rank[others], room[others]))[0]]
-    return [(int(index), int(room[index])) for index in whole] + [(int(last), rest)]
+    rest = count - (int(filled[whole - 1]) if whole else 0)
+    # Sorted by room: those with enough for the rest are in front, the tightest are the last of them.
+    enough = int(np.searchsorted(-room[order], -rest, side="right"))
+    tightest = int(np.searchsorted(-room[order], -room[order[enough - 1]], side="left"))
+    last = order[max(whole, tightest)]
+    shares = room[order[: whole + 1]].copy()
+    shares[whole] = rest
+    return np.append(order[:whole], last), shares

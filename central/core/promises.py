@@ -34,7 +34,7 @@ def _room(cluster: "Cluster", node: "Node") -> None:
         assert pod.node == node.name, f"{pod.seen.name} is filed under {node.name}, not {pod.node}"
         assert (pod.held is not None) == pod.alive, f"{pod.seen.name}: held and alive disagree"
         if pod.held is not None:
-            assert pod.held == pod.seen.spec, f"{pod.seen.name} holds what it no longer asks for"
+            assert pod.held == pod.spec, f"{pod.seen.name} holds what it no longer asks for"
             taken.update(dict(pod.held.requests))
     for resource, column in snapshot.column.items():
         expected = node.seen.allocatable.get(resource, 0) - taken[resource]
@@ -49,7 +49,7 @@ def _gpus(cluster: "Cluster", node: "Node") -> None:
     taken = node.foreign
     for pod in node.pods.values():
         assert pod.alive or not pod.gpus, f"{pod.seen.name} has ended and holds GPUs"
-        assert pod.gpus.bit_count() <= pod.seen.spec.request(GPU) or pod.confirmed, (
+        assert pod.gpus.bit_count() <= pod.spec.request(GPU) or pod.confirmed, (
             f"{pod.seen.name} is planned more GPUs than it asks for"
         )
         taken |= pod.gpus

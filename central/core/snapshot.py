@@ -8,6 +8,7 @@ be given is the smaller of the two.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from protos.names import GPU
 from protos.topology import Shape
 
 Bools = npt.NDArray[np.bool_]
-UNLIMITED = np.int64(2**40)
+UNLIMITED = 2**40
 LOG_KEPT = 100_000
 VIEWS_KEPT = 2_000
 
@@ -106,6 +107,15 @@ class Snapshot:
         self.gains += 1
         self._recount(row)
 
+    def take_many(self, rows: Ints, spec: PodSpec, counts: Ints, gpus: Sequence[int]) -> None:
+        """take() of many different rows at once."""
+        view = self.view(spec)
+        self.free[np.ix_(rows, view.columns)] -= counts[:, None] * view.amounts
+        for row, mask in zip(rows.tolist(), gpus, strict=True):
+            if mask:
+                self.free_mask[row] &= ~mask
+        self._recount_many(rows)
+
     def view(self, spec: PodSpec) -> "ClassView":
         view = self._views.get(spec)
         if view is None:
@@ -142,18 +152,34 @@ class Snapshot:
     # --- inside ----------------------------------------------------------------
 
     def _recount(self, row: int) -> None:
-        count = int(self.free[row, 0])
-        shape, mask = self.shape[row], self.free_mask[row]
+        count = max(int(self.free[row, 0]), 0)
+        shape = self.shape[row]
         if shape is None:
-            self.gpus[row] = max(count, 0)
-            self.island[row] = 0
+            self.gpus[row], self.island[row] = count, 0
         else:
-            self.gpus[row] = max(min(count, mask.bit_count()), 0)
-            self.island[row] = min(
-                max(((mask & island).bit_count() for island in shape.islands), default=0),
-                int(self.gpus[row]),
-            )
-        self._log.append(row)
+            healthy, together = _free_in(shape, self.free_mask[row])
+            self.gpus[row] = min(count, healthy)
+            self.island[row] = min(count, together)
+        self._note([row])
+
+    def _recount_many(self, rows: Ints) -> None:
+        counts = np.maximum(self.free[rows, 0], 0)
+        masks, shapes = self.free_mask, self.shape
+        found = [
+            (UNLIMITED, 0)
+            if (shape := shapes[row]) is None
+            else _free_in(shape, masks[row])
+            if masks[row]
+            else (0, 0)
+            for row in rows.tolist()
+        ]
+        room = np.array(found, dtype=np.int64).reshape(-1, 2)
+        self.gpus[rows] = np.minimum(counts, room[:, 0])
+        self.island[rows] = np.minimum(counts, room[:, 1])
+        self._note(rows.tolist())
+
+    def _note(self, rows: list[int]) -> None:
+        self._log += rows
         if len(self._log) > 2 * LOG_KEPT:
             del self._log[:LOG_KEPT]
             self._log_from += LOG_KEPT
@@ -194,6 +220,14 @@ class Snapshot:
         return self.column[resource]
 
 
+@lru_cache(maxsize=1 << 16)
+def _free_in(shape: Shape, mask: int) -> tuple[int, int]:
+    """How many GPUs of the mask there are in all, and in the island with the most of them."""
+    return mask.bit_count(), max(
+        ((mask & island).bit_count() for island in shape.islands), default=0
+    )
+
+
 class ClassView:
     """The room for one kind of pod: cap[row] is how many more fit there, sums[level][domain] how many
     in a whole domain. Call refresh() before reading."""
@@ -218,7 +252,7 @@ class ClassView:
     def refresh(self) -> "ClassView":
         snapshot = self._snapshot
         self._mark, touched = snapshot.touched_since(self._mark)
-        if touched is None or self._relabelled != snapshot.relabelled or len(touched) > 500:
+        if touched is None or self._relabelled != snapshot.relabelled or len(touched) > 1000:
             self._relabelled = snapshot.relabelled
             self.cap = self._count(np.arange(len(snapshot.names)))
             domains = snapshot.domains
@@ -227,7 +261,7 @@ class ClassView:
                 for level in range(len(domains.levels))
             ]
         elif touched:
-            rows = np.array(sorted(set(touched)), dtype=np.int64)
+            rows = np.unique(np.array(touched, dtype=np.int64))
             fresh = self._count(rows)
             change = fresh - self.cap[rows]
             self.cap[rows] = fresh

@@ -90,7 +90,7 @@ def test_the_lowest_level_the_fewest_nodes_and_a_true_no(base: int) -> None:
         masks = 0
         for seat in seats:
             masks |= seat.gpus
-        assert sum(seat.count for seat in seats) == count
+        assert sum(seat.pods for seat in seats) == count
         assert level_of(snapshot, rows, masks) == expected, f"seed {seed}"
         if expected == RACK:
             fewest = fewest_nodes(snapshot, room, count, level=1)
