@@ -53,6 +53,7 @@ class Loop:
         self._ready = ready
         self._listeners: list[Callable[[float], Iterable[Fact]]] = []
         self._clock = clock
+        self._epoch = time.time() - clock()  # what the clock's zero is since the epoch
         self._inbox: SimpleQueue[Fact | _Question | None] = SimpleQueue()
         self._stopping = False
         self._turns = 0
@@ -87,6 +88,7 @@ class Loop:
             for listener in self._listeners:
                 facts += listener(now)
             if not decided:
+                self._cluster.now = self._epoch + now
                 for fact in facts:
                     self._cluster.apply(fact)
                 facts = []
@@ -94,7 +96,7 @@ class Loop:
                 if decided:
                     log.info("all is listed: %d nodes, %d pods", *self._sizes())
             if decided:
-                decisions = cycle.turn(self._cluster, facts, now)
+                decisions = cycle.turn(self._cluster, facts, self._epoch + now)
                 self._act(decisions, effects, intents)
                 self._speak(len(facts), decisions, time.perf_counter() - began)
             for question in questions:

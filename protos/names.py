@@ -5,6 +5,7 @@ GPU = "nvidia.com/gpu"
 DOMAIN = "lockstep.dev"
 GANG_LABEL = f"{DOMAIN}/gang"
 GANG_MIN = f"{DOMAIN}/gang-min"
+RUNS_FOR = f"{DOMAIN}/runs-for"  # how long a pod's work takes: 90s, 1h30m; none: for ever
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
 TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
 # Pods join a PodGroup by either annotation: the second is what Volcano's operators write.

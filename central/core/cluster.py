@@ -42,6 +42,7 @@ class Cluster:
         self.changed: dict[Key, Gang] = {}  # since they were last looked at
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
         self.partial: dict[Key, Gang] = {}  # bound in part, never whole
+        self.now = 0.0  # of the turn, by a clock that never goes back
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
 
     # --- facts ---------------------------------------------------------------
@@ -108,6 +109,8 @@ class Cluster:
             pod.seen, pod.spec = fact, self._kind(fact)
             if rejoin:
                 self._join(pod, first_sight=False)
+        if fact.phase == "Running" and pod.since is None:
+            pod.since = self.now
         if fact.node:
             pod.assumed = False
             pod.blocked = ""

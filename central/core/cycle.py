@@ -23,7 +23,8 @@ RETRY_MAX_S = 30.0
 
 
 def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
-    """now: seconds, of any clock that never goes back."""
+    """now: seconds since the epoch (where pods say when they began), of a clock that never goes back."""
+    cluster.now = now
     for fact in facts:
         cluster.apply(fact)
     return decide(cluster, now)

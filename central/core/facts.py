@@ -100,6 +100,9 @@ class PodSeen:
     order: tuple[int, str] = (0, "")  # rank in the gang: (index, name)
     topology_required: str = ""  # annotation: a label key, "node" or "island"
     topology_preferred: str = ""
+    runs_for_s: float | None = None  # how long it says that it runs; None: nobody knows
+    started: float | None = None  # seconds since the epoch, as its kubelet says
+    preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class Pod:
         "held",
         "node",
         "seen",
+        "since",
         "spec",
     )
 
@@ -35,6 +36,7 @@ class Pod:
         self.held: PodSpec | None = None  # the room it takes in the snapshot
         self.blocked = ""  # why binding it is not tried again
         self.evicting = False
+        self.since: float | None = None  # first seen running; what its kubelet says counts more
 
     @property
     def alive(self) -> bool:

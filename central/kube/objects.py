@@ -18,6 +18,7 @@ import orjson
 from central.core.facts import GangSeen, NodeSeen, PodSeen, PodSpec, Taint
 from central.kube import podspec
 from central.kube.podspec import Unreadable
+from central.kube.quantities import NotAQuantity, seconds
 from protos import names
 
 Json = dict[str, Any]
@@ -81,6 +82,8 @@ class Reader:
         if ours and annotations:
             required, preferred, unknown = self._wishes(annotations)
             wrong = wrong or unknown
+        runs_for_s, unread = _runs_for(annotations)
+        wrong = wrong or (unread if ours else "")
         read = self._spec(spec, ours)
         if wrong:
             read = self._alike_of(replace(read, unsupported=wrong))
@@ -101,6 +104,9 @@ class Reader:
             order=(_rank(name, labels, annotations), name),
             topology_required=required,
             topology_preferred=preferred,
+            runs_for_s=runs_for_s,
+            started=_seconds(status.get("startTime")) or None,
+            preempts=spec.get("preemptionPolicy") != "Never",
         )
 
     def _spec(self, spec: Json, ours: bool) -> PodSpec:
@@ -223,6 +229,16 @@ def _gang_of(labels: Json, annotations: Json) -> tuple[str, int | None, str]:
     if told.isascii() and told.isdigit() and int(told[:10]) > 0 and len(told) <= 10:
         return gang, int(told), ""
     return gang, None, f'annotation {names.GANG_MIN}: "{told}" is not a positive whole number'
+
+
+def _runs_for(annotations: Json) -> tuple[float | None, str]:
+    """How long the pod says that it runs, and what is wrong with that."""
+    if not (told := annotations.get(names.RUNS_FOR)):
+        return None, ""
+    try:
+        return seconds(str(told)), ""
+    except NotAQuantity as error:
+        return None, f"annotation {names.RUNS_FOR}: {error}"
 
 
 def _rank(name: str, labels: Json, annotations: Json) -> int:

@@ -1,4 +1,5 @@
-"""Kubernetes quantities ("100m", "1Gi", "2", "1e3") -> whole numbers, exactly. Pure."""
+"""Kubernetes quantities ("100m", "1Gi", "2", "1e3") -> whole numbers, exactly; durations ("1h30m") ->
+seconds. Pure."""
 
 import re
 from fractions import Fraction
@@ -15,6 +16,8 @@ _DECIMAL = {
     "m": Fraction(1, 1000),
     **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", 1)},
 }
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _MOST = 2**63 - 1  # the API server caps there too
 
 
@@ -49,3 +52,11 @@ def _whole(millis: bool, quantity: str) -> int:
     if millis:
         value *= 1000
     return min(_MOST, -(-value.numerator // value.denominator))
+
+
+def seconds(text: str) -> float:
+    """1h30m, 10s, 250ms."""
+    parts = _PART.findall(text)
+    if not parts or "".join(amount + unit for amount, unit in parts) != text:
+        raise NotAQuantity(f"{text!r} is not a duration like 90s or 1h30m")
+    return sum(float(amount) * _UNITS_S[unit] for amount, unit in parts)

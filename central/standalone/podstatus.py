@@ -1,29 +1,16 @@
 """What a kubelet says of a pod, as the status of the Pod object. Pure."""
 
-import re
 from typing import Any
 
+from central.kube.quantities import seconds
 from central.standalone.errors import Json
-from protos.names import DOMAIN
-
-RUNS_FOR = f"{DOMAIN}/runs-for"
-
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+from protos.names import RUNS_FOR
 
 
 def runs_for_s(pod: Json) -> float | None:
     """How long the pod's work takes; None: for ever. ValueError where the annotation is unreadable."""
     text = (pod["metadata"].get("annotations") or {}).get(RUNS_FOR)
     return None if text is None else seconds(text)
-
-
-def seconds(text: str) -> float:
-    """1h30m, 10s, 250ms."""
-    parts = _PART.findall(text)
-    if not parts or "".join(amount + unit for amount, unit in parts) != text:
-        raise ValueError(f"{text!r} is not a duration like 90s or 1h30m")
-    return sum(float(amount) * _UNITS_S[unit] for amount, unit in parts)
 
 
 def running(pod: Json, address: str, host: str, now: str) -> Json:

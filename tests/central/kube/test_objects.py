@@ -42,6 +42,21 @@ def requests(raw: Json) -> dict[str, int]:
     return dict(reader().pod(raw).spec.requests)
 
 
+def test_how_long_a_pod_says_that_it_runs() -> None:
+    raw = pod(metadata={"annotations": {names.RUNS_FOR: "1h30m"}}, preemptionPolicy="Never")
+    raw["status"]["startTime"] = "1970-01-01T00:01:00Z"
+    seen = reader().pod(raw)
+    assert (seen.runs_for_s, seen.started, seen.preempts) == (5400.0, 60.0, False)
+    plain = reader().pod(pod())
+    assert (plain.runs_for_s, plain.started, plain.preempts) == (None, None, True)
+    odd = pod(metadata={"annotations": {names.RUNS_FOR: "soon"}})
+    assert reader().pod(odd).spec.unsupported == (
+        "annotation lockstep.dev/runs-for: 'soon' is not a duration like 90s or 1h30m"
+    )
+    odd["spec"]["schedulerName"] = "other"
+    assert not reader().pod(odd).spec.unsupported
+
+
 def test_a_pod_as_the_api_server_sends_it() -> None:
     raw = pod(
         "train-3",

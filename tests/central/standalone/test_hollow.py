@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
+from central.kube import quantities
 from central.kube.client import Client, connect
-from central.standalone import podstatus
 from central.standalone.apiserver import StandaloneApi
 from central.standalone.box import CAPTURES
 from central.standalone.hollow import HollowNodes
@@ -129,10 +129,10 @@ def test_what_happened_while_nobody_watched(client: Client, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("text", "wanted"), [("10s", 10), ("1h30m", 5400), ("250ms", 0.25)])
 def test_durations(text: str, wanted: float) -> None:
-    assert podstatus.seconds(text) == wanted
+    assert quantities.seconds(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "10", "ten seconds", "5s!", "-1s"])
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
-        podstatus.seconds(text)
+        quantities.seconds(text)
