@@ -1,6 +1,7 @@
 """The one owner of the cluster: inbox -> turn -> effects. Everything else only drops facts into the
 inbox, or asks a question that is answered between two turns."""
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -94,6 +95,7 @@ class Loop:
                 facts = []
                 decided = self._ready()
                 if decided:
+                    _tame_garbage_collection()
                     log.info("all is listed: %d nodes, %d pods", *self._sizes())
             if decided:
                 decisions = cycle.turn(self._cluster, facts, self._epoch + now)
@@ -148,6 +150,14 @@ class Loop:
 
     def _sizes(self) -> tuple[int, int]:
         return len(self._cluster.snapshot.row), len(self._cluster.pods)
+
+
+def _tame_garbage_collection() -> None:
+    """The listing made a million objects that stay: walking them again and again would cost a turn
+    its milliseconds. What is made from here on is freed by counting, but for few cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 20)
 
 
 def _answer(question: _Question, cluster: Cluster) -> None:

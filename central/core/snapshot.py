@@ -11,15 +11,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from central.core import predicates
 from central.core.domains import Domains, Ints
 from central.core.facts import NodeSeen, PodSpec
+from central.core.judgement import Constraint, Judgement, constraint
 from protos.names import GPU
 from protos.topology import Shape
 
-Bools = npt.NDArray[np.bool_]
 UNLIMITED = 2**40
 LOG_KEPT = 100_000
 VIEWS_KEPT = 2_000
@@ -46,6 +44,7 @@ class Snapshot:
         self._unused: list[int] = []
         self._name_rank: Ints | None = None
         self._views: dict[PodSpec, ClassView] = {}
+        self._judgements: dict[Constraint, Judgement] = {}
 
     # --- nodes ---------------------------------------------------------------
 
@@ -121,8 +120,15 @@ class Snapshot:
         if view is None:
             if len(self._views) >= VIEWS_KEPT:
                 self._views.clear()
+                self._judgements.clear()
             view = self._views[spec] = ClassView(self, spec)
         return view
+
+    def judgement(self, spec: PodSpec) -> Judgement:
+        key = constraint(spec)
+        if key not in self._judgements:
+            self._judgements[key] = Judgement(spec)
+        return self._judgements[key]
 
     def views(self) -> list["ClassView"]:
         return list(self._views.values())
@@ -241,13 +247,12 @@ class ClassView:
         self._relabelled = -1
         self.cap: Ints = np.zeros(0, dtype=np.int64)
         self.sums: list[Ints] = []
-        self._judged: Ints = np.zeros(0, dtype=np.int64)  # the node's version when it was judged
-        self._fit: Bools = np.zeros(0, dtype=np.bool_)
+        self._judgement = snapshot.judgement(spec)
 
     def forget(self) -> None:
         """The next refresh counts everything anew."""
         self._mark = -1
-        self._judged[:] = -1
+        self._judgement.forget()
 
     def refresh(self) -> "ClassView":
         snapshot = self._snapshot
@@ -273,10 +278,10 @@ class ClassView:
 
     def fit_rows(self) -> Ints:
         """The nodes that may take such a pod when there is room."""
-        return np.flatnonzero(self._fit)
+        return np.flatnonzero(self._judgement.fit)
 
     def unfit_rows(self) -> Ints:
-        return np.flatnonzero(~self._fit)
+        return np.flatnonzero(~self._judgement.fit)
 
     def _sum(self, of: Ints, count: int) -> Ints:
         inside = of >= 0
@@ -288,18 +293,6 @@ class ClassView:
         for column, amount in zip(self.columns, self.amounts, strict=True):
             free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
             np.minimum(room, free // amount, out=room)
-        self._judge(rows)
-        room[(room < 0) | ~self._fit[rows]] = 0
+        self._judgement.refresh(rows, snapshot.nodes, snapshot.version)
+        room[(room < 0) | ~self._judgement.fit[rows]] = 0
         return room
-
-    def _judge(self, rows: Ints) -> None:
-        """Asks the predicates about the nodes that changed since they were last asked."""
-        snapshot = self._snapshot
-        if len(self._judged) != len(snapshot.names):
-            more = len(snapshot.names) - len(self._judged)
-            self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
-            self._fit = np.append(self._fit, np.zeros(more, dtype=np.bool_))
-        for row in rows[self._judged[rows] != snapshot.version[rows]]:
-            node = snapshot.nodes[row]
-            self._fit[row] = node is not None and not predicates.refusal(self.spec, node)
-            self._judged[row] = snapshot.version[row]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from central.core import predicates
+from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.snapshot import ClassView, Snapshot
 from protos.names import GPU, ISLAND, NODE
@@ -17,18 +18,24 @@ def sentence(snapshot: Snapshot, groups: Groups, required: str, anchors: Sequenc
     """Why such a gang does not fit now. Says what is wanted, the room there is, what is short."""
     spec, count = max(groups, key=lambda group: _shortfall(snapshot, *group))
     view = snapshot.view(spec).refresh()
-    if required in (ISLAND, NODE):
-        room, place = _best_node(snapshot, view, island=required == ISLAND)
-    elif required:
-        room, place = _best_domain(snapshot, view, required, anchors)
-    else:
-        room, place = int(view.cap.sum()), "the cluster"
+    room, place, rows = _closest(snapshot, view, required, anchors)
     if room >= count and len(groups) > 1:
         return f"{wanted(groups)}{_where(required)}; each kind fits alone, all together do not"
     text = f"{wanted(groups)}{_where(required)}; "
     text += f"{place} has room for {room} of {count}" if place else "no node qualifies"
-    details = [*_short_of(snapshot, view, room, count), *_refused(snapshot, view)]
+    details = [*_short_of(snapshot, view, rows, room, count), *_refused(snapshot, view)]
     return text + (f" ({'; '.join(details)})" if details else "")
+
+
+def _closest(
+    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
+) -> tuple[int, str, Ints]:
+    """Where it was closest: the room there, its name, its rows."""
+    if required in (ISLAND, NODE):
+        return _best_node(snapshot, view, island=required == ISLAND)
+    if required:
+        return _best_domain(snapshot, view, required, anchors)
+    return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.names))
 
 
 def wanted(groups: Groups) -> str:
@@ -50,37 +57,37 @@ def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
     return count / (1 + int(snapshot.view(spec).refresh().cap.sum()))
 
 
-def _best_node(snapshot: Snapshot, view: ClassView, *, island: bool) -> tuple[int, str]:
+def _best_node(snapshot: Snapshot, view: ClassView, *, island: bool) -> tuple[int, str, Ints]:
     room = view.cap
     if island and view.gpus:
         room = np.minimum(room, snapshot.island // view.gpus)
     if not len(room) or not room.any():
-        return 0, "the best node" if snapshot.row else ""
+        return 0, "the best node" if snapshot.row else "", np.arange(len(snapshot.names))
     best = np.lexsort((snapshot.name_rank(), -room))[0]
-    return int(room[best]), f"node {snapshot.names[best]}"
+    return int(room[best]), f"node {snapshot.names[best]}", np.array([best])
 
 
 def _best_domain(
     snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
-) -> tuple[int, str]:
+) -> tuple[int, str, Ints]:
     level = snapshot.domains.levels.index(required)
+    of = snapshot.domains.of[level]
     sums = view.sums[level]
     names = snapshot.domains.names[level]
     kind = required.rpartition("/")[2]
     if not len(sums):
-        return 0, f"no node has label {required}, so no {kind}"
-    if anchors:
-        at = int(snapshot.domains.of[level, anchors[0]])
-        if at >= 0:
-            return int(sums[at]), f"{kind} {names[at]}, where the rest of the gang is,"
+        return 0, f"no node has label {required}, so no {kind}", np.arange(len(snapshot.names))
+    if anchors and (at := int(of[anchors[0]])) >= 0:
+        place = f"{kind} {names[at]}, where the rest of the gang is,"
+        return int(sums[at]), place, np.flatnonzero(of == at)
     best = min(range(len(sums)), key=lambda domain: (-sums[domain], names[domain]))
-    return int(sums[best]), f"{kind} {names[best]}"
+    return int(sums[best]), f"{kind} {names[best]}", np.flatnonzero(of == best)
 
 
-def _short_of(snapshot: Snapshot, view: ClassView, room: int, count: int) -> list[str]:
-    """The free GPUs, and the resource that is scarcest where the node itself would do."""
+def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count: int) -> list[str]:
+    """The free GPUs there, and the resource that is scarcest where the nodes themselves would do."""
     details = []
-    fitting = view.fit_rows()
+    fitting = np.intersect1d(rows, view.fit_rows())
     if view.gpus:
         free = int(snapshot.gpus[fitting].sum())
         total = int(snapshot.allocatable[fitting, 0].sum())

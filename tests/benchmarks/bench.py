@@ -55,6 +55,8 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
         say(f"a backlog of {gangs} gangs of {pods}")
         rate = turns.backlog(5000, gangs, pods, level)
         rows.append((f"(c) backlog of {gangs} x {pods}, 5000 nodes", rate, "pods/s", ""))
+    say("10,000 single pods")
+    rows.append(("(c) 10,000 single pods, 5000 nodes", turns.singles(5000, 10_000), "pods/s", ""))
     rows.append(("    a fixed piece of Python", reference, "ms", ""))
     return rows
 
