@@ -75,27 +75,30 @@ class Tally:
     def of(cls, members: Iterable[Pod]) -> "Tally":
         tally = cls()
         priorities, created = [], []
-        for pod in members:
+        for pod in members:  # the properties of Pod are written out: this is hot
             seen = pod.seen
+            phase = seen.phase
             priorities.append(seen.priority)
             created.append(seen.created)
-            if seen.gang_min:
-                tally.label_min = max(tally.label_min, seen.gang_min)
-            if seen.topology_required:
-                tally.required = max(tally.required, seen.topology_required)
-            if pod.waiting:
+            if seen.gang_min and seen.gang_min > tally.label_min:
+                tally.label_min = seen.gang_min
+            tally.required = max(tally.required, seen.topology_required)
+            if seen.deleting:
+                pass
+            elif pod.node:
+                tally.placed.append(pod)
+                tally.assumed += pod.assumed
+            elif phase not in ENDED:
                 tally.wants += 1
                 tally.gated += seen.gated
                 if pod.blocked:
                     tally.blocked = pod.blocked
                 else:
                     tally.waiting.append(pod)
-            elif pod.placed:
-                tally.placed.append(pod)
-                tally.assumed += pod.assumed
-            tally.running += seen.phase == "Running"
-            tally.succeeded += seen.phase == "Succeeded"
-            tally.failed += seen.phase == "Failed"
+            if phase != "Pending":
+                tally.running += phase == "Running"
+                tally.succeeded += phase == "Succeeded"
+                tally.failed += phase == "Failed"
         tally.waiting.sort(key=_rank)
         tally.priority = max(priorities, default=0)
         tally.created = min(created, default=0.0)

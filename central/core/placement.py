@@ -138,10 +138,14 @@ def _domains(
     parts = _parts_needed(snapshot, views[main], counts[main], level)[found]
     left = views[main].sums[level][found]
     names = snapshot.domains.names[level]
-    shortlist = np.lexsort((left, parts))
-    best = shortlist[: TRIED_DOMAINS * 4]
-    ranked = sorted(best, key=lambda i: (parts[i], left[i], names[found[i]]))
-    return [int(found[i]) for i in ranked[: 1 if len(views) == 1 else TRIED_DOMAINS]]
+    if len(views) == 1:  # for equal pods the best is certain: it takes them
+        best = found[parts == parts.min()]
+        left = views[0].sums[level][best]
+        best = best[left == left.min()].tolist()
+        return [min(best, key=names.__getitem__)]
+    shortlist = np.lexsort((left, parts))[: TRIED_DOMAINS * 4].tolist()
+    ranked = sorted(shortlist, key=lambda i: (parts[i], left[i], names[found[i]]))
+    return [int(found[i]) for i in ranked[:TRIED_DOMAINS]]
 
 
 def _parts_needed(snapshot: Snapshot, view: ClassView, count: int, level: int) -> Ints:
@@ -249,11 +253,29 @@ def spread(
     names = snapshot.domains.names[level]
     rank = np.argsort(np.argsort([names[i] if i >= 0 else "" for i in ids], kind="stable"))
     chosen, shares = _shares(room, rank, count)
-    inside = [
-        spread(snapshot, view, rows[part == index], int(share), level + 1)
-        for index, share in zip(chosen, shares, strict=True)
-    ]
-    return np.concatenate([r for r, _ in inside]), np.concatenate([c for _, c in inside])
+    if shares[-1] == room[chosen[-1]]:
+        return _whole(snapshot, view, (rows, part), chosen, level)
+    last = spread(snapshot, view, rows[part == chosen[-1]], int(shares[-1]), level + 1)
+    if len(chosen) == 1:
+        return last
+    whole = _whole(snapshot, view, (rows, part), chosen[:-1], level)
+    return np.concatenate([whole[0], last[0]]), np.concatenate([whole[1], last[1]])
+
+
+def _whole(
+    snapshot: Snapshot, view: ClassView, divided: tuple[Ints, Ints], parts: Ints, level: int
+) -> tuple[Ints, Ints]:
+    """All the room of these parts, part by part, and inside them domain by domain.
+
+    divided: rows, and the part that each is in."""
+    rows, part = divided
+    place = np.full(int(part.max()) + 1, -1, dtype=np.int64)
+    place[parts] = np.arange(len(parts))
+    inside = place[part] >= 0
+    rows, turn = rows[inside], place[part[inside]]
+    inner = snapshot.domains.of[level + 1 :, rows]
+    rows = rows[np.lexsort((snapshot.name_rank()[rows], *inner[::-1], turn))]
+    return rows, view.cap[rows]
 
 
 def _shares(room: Ints, rank: Ints, count: int) -> tuple[Ints, Ints]:
