@@ -42,6 +42,22 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--port", type=int, default=0, help="of the API (default: any free one)")
     demo.set_defaults(run=_demo)
 
+    simulate = commands.add_parser(
+        "simulate", help="what would become of manifests: the same decisions, on virtual time"
+    )
+    simulate.add_argument(
+        "paths", nargs="+", metavar="PATH", help="files or folders of manifests; - is standard input"
+    )
+    settings.add_scheduling_flags(simulate)
+    simulate.add_argument(
+        "--seed", type=int, default=0, help="the order in which news of one moment come in (0: as asked)"
+    )
+    simulate.add_argument(
+        "--until", type=settings.span, metavar="SPAN", help="stop at this virtual time (90, 10s, 1h30m)"
+    )
+    simulate.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    simulate.set_defaults(run=_simulate)
+
     topology = commands.add_parser("topology", help="what the nodes look like, and who holds what")
     topology.add_argument("node", nargs="?", default="", metavar="NODE", help="only this one")
     topology.set_defaults(run=_topology)
@@ -77,6 +93,12 @@ def _demo(args: argparse.Namespace) -> int:
     from central.standalone import demo
 
     return demo.run(keep=args.keep, port=args.port)
+
+
+def _simulate(args: argparse.Namespace) -> int:
+    from central.simulator import command
+
+    return command.run(args)
 
 
 def _topology(args: argparse.Namespace) -> int:

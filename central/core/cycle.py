@@ -46,6 +46,17 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     return decisions
 
 
+def due(cluster: Cluster, now: float) -> float | None:
+    """When to look again though nothing happens: the live loop ticks, virtual time jumps there."""
+    times = [
+        gang.broken_since + UNDO_AFTER_S
+        for gang in cluster.partial.values()
+        if gang.broken_since is not None
+    ]
+    times += [gang.retry_at for gang in cluster.waiting.values() if gang.retry_at > now]
+    return min(times, default=None)
+
+
 def _file(cluster: Cluster, gang: Gang) -> None:
     """Files the gang under what it needs next: a place, a cure, or nothing."""
     tally = gang.tally

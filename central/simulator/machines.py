@@ -1,0 +1,54 @@
+"""Named machines, as `lockstep-agent topology -o json` shows captures of them, and machines of equal
+GPUs where nothing is known but a number."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from protos.topology import Gpu, Hca, NodeTopology
+
+FOLDER = Path(__file__).parent / "machines"
+MOST_EQUAL = 64  # beyond so many, which GPUs sit closest is not asked
+
+
+class Unknown(ValueError):
+    """One sentence: what is not a machine, and which there are."""
+
+
+def known() -> list[str]:
+    return sorted(file.stem for file in FOLDER.glob("*.json"))
+
+
+@lru_cache(maxsize=256)
+def named(name: str) -> tuple[NodeTopology, Mapping[str, int]]:
+    """The topology, and what the machine has of cpu (in thousandths) and memory, where it is told."""
+    if name not in known():
+        raise Unknown(f'"{name}" is not one of {", ".join(known())}')
+    raw = orjson.loads((FOLDER / f"{name}.json").read_bytes())
+    host = raw["host"]
+    has = {"cpu": host["cpus"] * 1000, "memory": host["memory_bytes"]}
+    return _topology(raw), {resource: amount for resource, amount in has.items() if amount}
+
+
+def _topology(raw: dict[str, Any]) -> NodeTopology:
+    return NodeTopology(
+        gpus=tuple(Gpu(**gpu) for gpu in raw["gpus"]),
+        hcas=tuple(Hca(**hca) for hca in raw["hcas"]),
+        links=tuple(tuple(row) for row in raw["links"]),
+        islands=tuple(tuple(island) for island in raw["islands"]),
+    )
+
+
+@lru_cache(maxsize=MOST_EQUAL)
+def equal(gpus: int) -> NodeTopology:
+    """One island of equal GPUs."""
+    return NodeTopology(
+        gpus=tuple(Gpu(index, f"GPU-{index}", "", 0, "") for index in range(gpus)),
+        links=tuple(
+            tuple("X" if a == b else "NV1" for b in range(gpus)) for a in range(gpus)
+        ),
+        islands=(tuple(range(gpus)),),
+    )

@@ -1,0 +1,274 @@
+"""Documents -> what happens when: facts with their times, as the centre would read them, and what the
+simulated world must know beside them. Raises BadInput."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from central.core.facts import Fact, GangSeen, NodeSeen, PodSeen
+from central.kube import podspec, watch
+from central.kube.objects import Malformed, Reader
+from central import durations
+from central.simulator import kinds, machines
+from central.simulator.budgets import Budget
+from central.simulator.documents import BadInput, Json, Place
+from central.simulator.priorities import Priorities
+from protos.names import DOMAIN, GPU, GROUP_NAMES
+from protos.topology import NodeTopology
+
+ARRIVES = f"{DOMAIN}/arrives-at"
+RUNS = f"{DOMAIN}/runs-for"
+LEAVES = f"{DOMAIN}/leaves-at"
+RECREATE = f"{DOMAIN}/recreate"
+CAPTURE = f"{DOMAIN}/capture"
+
+PODS_PER_NODE = 110  # the kubelet's own default
+STEP_S = 1e-6  # between two objects of one moment: the order in the file is the order of creation
+_READY = [{"type": "Ready", "status": "True"}]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What the world knows of a pod beside what the scheduler is told."""
+
+    runs_s: float | None  # None: for ever
+    again: bool  # a controller makes it again when it is evicted or lost
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Scenario:
+    arrivals: list[tuple[float, Fact]] = field(default_factory=list)
+    departures: list[tuple[float, Fact]] = field(default_factory=list)
+    lives: dict[str, Life] = field(default_factory=dict)  # by uid
+    machines: dict[str, NodeTopology] = field(default_factory=dict)  # by node
+    budgets: list[Budget] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def read(
+    documents: Iterable[tuple[Place, Json]], scheduler_names: Sequence[str], levels: Sequence[str]
+) -> Scenario:
+    objects = [_Object(place, raw) for place, raw in documents]
+    if not objects:
+        raise BadInput("no objects: the files are empty")
+    return _Reading(objects, Reader(scheduler_names, levels)).read()
+
+
+class _Object:
+    """A document that has proved to be an object: what it is called, and its annotations."""
+
+    __slots__ = ("annotations", "kind", "labels", "meta", "name", "namespace", "place", "raw")
+
+    def __init__(self, place: Place, raw: Json) -> None:
+        self.place, self.raw = place, raw
+        version, kind = raw.get("apiVersion"), raw.get("kind")
+        for key, value in (("apiVersion", version), ("kind", kind)):
+            if not isinstance(value, str) or not value:
+                raise place.wrong(f"{key}: {_missing(value)}")
+        self.kind: kinds.Name = (kinds.group_of(str(version)), str(kind))
+        if self.kind not in kinds.PLURALS:
+            raise place.wrong(f"kind: {kind} of {version} is not known here")
+        meta = raw.get("metadata")
+        if not isinstance(meta, dict):
+            raise place.wrong(f"metadata: {_missing(meta)}")
+        self.meta = meta
+        self.name = self._text("name")
+        unscoped = kinds.PLURALS[self.kind] in kinds.UNSCOPED
+        self.namespace = "" if unscoped else self._text("namespace", "default")
+        self.labels = self._texts("labels")
+        self.annotations = self._texts("annotations")
+
+    def _text(self, key: str, default: str = "") -> str:
+        value = self.meta.get(key) or default
+        if not isinstance(value, str) or not value:
+            raise self.place.wrong(f"metadata.{key}: {_missing(value or None)}")
+        return value
+
+    def _texts(self, key: str) -> dict[str, str]:
+        found = self.meta.get(key) or {}
+        if not isinstance(found, dict):
+            raise self.place.wrong(f"metadata.{key}: it is not a mapping")
+        for name, value in found.items():
+            if not isinstance(value, str):
+                raise self.place.wrong(
+                    f"metadata.{key}.{name}: {value!r} is not a text; put it in quotes"
+                )
+        return found
+
+    def seconds(self, annotation: str) -> float | None:
+        told = self.annotations.get(annotation)
+        if told is None:
+            return None
+        try:
+            return durations.seconds(told)
+        except durations.NotADuration as error:
+            raise self.wrong(f"metadata.annotations.{annotation}: {error}") from error
+
+    def part(self, key: str) -> Json:
+        found = self.raw.get(key)
+        if found is None:
+            found = self.raw[key] = {}
+        if not isinstance(found, dict):
+            raise self.wrong(f"{key}: it is not an object")
+        return found
+
+    def wrong(self, what: str) -> BadInput:
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return self.place.wrong(f"{self.kind[1]} {name}: {what}")
+
+
+def _missing(value: Any) -> str:
+    return "it is missing" if value is None or value == "" else f"{value!r} is not a text"
+
+
+class _Reading:
+    def __init__(self, objects: Sequence[_Object], reader: Reader) -> None:
+        self._objects = objects
+        self._reader = reader
+        self._watched = kinds.watched(watch.kinds(reader))
+        self._priorities = Priorities()
+        self._groups: dict[tuple[str, str], _Object] = {}
+        self._seen: dict[tuple[kinds.Name, str, str, float], Place] = {}
+        self._unread: Counter[kinds.Name] = Counter()
+        self._strangers = 0
+        self._found = Scenario()
+
+    def read(self) -> Scenario:
+        for found in self._objects:
+            plural = kinds.PLURALS[found.kind]
+            if plural == "podgroups":
+                self._groups[found.namespace, found.name] = found
+            elif plural == "priorityclasses":
+                self._priorities.add(found.name, found.raw, found.wrong)
+        for order, found in enumerate(self._objects):
+            self._add(order, found)
+        self._warn()
+        return self._found
+
+    def _add(self, order: int, found: _Object) -> None:
+        plural = kinds.PLURALS[found.kind]
+        at = self._inherited(found, ARRIVES)
+        arrives = at or 0.0
+        self._once(found, plural, arrives)
+        if plural == "poddisruptionbudgets":
+            self._found.budgets.append(Budget.read(found.namespace, found.name, found.raw, found.wrong))
+        kind = self._watched.get(found.kind)
+        if kind is None:
+            if plural not in kinds.OF_THE_WORLD | kinds.OF_NO_MATTER:
+                self._unread[found.kind] += 1
+            return
+        meta = found.meta
+        meta["uid"] = f"{found.kind[1]}/{found.namespace}/{found.name}"
+        meta.pop("creationTimestamp", None)
+        meta.pop("deletionTimestamp", None)
+        if found.namespace:
+            meta["namespace"] = found.namespace
+        if plural == "nodes":
+            self._furnish_node(found)
+        elif plural == "pods":
+            self._furnish_pod(found)
+        try:
+            fact = kind.seen(found.raw)
+        except Malformed as error:
+            raise found.place.wrong(str(error)) from error
+        if hasattr(fact, "created"):
+            fact = replace(fact, created=arrives + order * STEP_S)  # type: ignore[call-arg]
+        self._check(found, fact)
+        self._found.arrivals.append((arrives, fact))
+        leaves = found.seconds(LEAVES)
+        if leaves is not None:
+            self._found.departures.append((leaves, kind.gone(found.raw)))
+
+    def _once(self, found: _Object, plural: str, arrives: float) -> None:
+        """An object may come again later, changed; a pod may not."""
+        moment = 0.0 if plural == "pods" else arrives
+        key = (found.kind, found.namespace, found.name, moment)
+        if key in self._seen:
+            raise found.wrong(f"metadata.name: it stands already in {self._seen[key]}")
+        self._seen[key] = found.place
+
+    def _inherited(self, found: _Object, annotation: str) -> float | None:
+        """A pod that does not say follows its PodGroup."""
+        value = found.seconds(annotation)
+        if value is None and found.kind == ("", "Pod"):
+            for key in GROUP_NAMES:
+                group = self._groups.get((found.namespace, found.annotations.get(key, "")))
+                if group is not None:
+                    return group.seconds(annotation)
+        return value
+
+    def _furnish_node(self, found: _Object) -> None:
+        """What a kubelet and the machine's agent would tell, where the manifest does not."""
+        status = found.part("status")
+        status.setdefault("conditions", _READY)
+        if "allocatable" not in status:
+            status["allocatable"] = dict(status.get("capacity") or {})
+        allocatable = status["allocatable"]
+        if not isinstance(allocatable, dict):
+            raise found.wrong("status.allocatable: it is not a mapping")
+        allocatable.setdefault("pods", PODS_PER_NODE)
+        capture = found.annotations.get(CAPTURE)
+        if capture is None:
+            return
+        try:
+            topology, has = machines.named(capture)
+        except machines.Unknown as error:
+            raise found.wrong(f"metadata.annotations.{CAPTURE}: {error}") from error
+        self._found.machines[found.name] = topology
+        allocatable.setdefault(GPU, topology.healthy_mask().bit_count())
+        if "cpu" in has:
+            allocatable.setdefault("cpu", f"{has['cpu']}m")
+        if "memory" in has:
+            allocatable.setdefault("memory", has["memory"])
+
+    def _furnish_pod(self, found: _Object) -> None:
+        """What admission and the kubelet would add."""
+        spec = found.part("spec")
+        if not isinstance(spec.get("containers"), list) or not spec["containers"]:
+            raise found.wrong(f"spec.containers: {_missing(spec.get('containers'))}")
+        self._priorities.apply(spec, found.wrong)
+        status = found.part("status")
+        if spec.get("nodeName"):
+            status.setdefault("phase", "Running")
+        owned = any(
+            isinstance(owner, dict) and owner.get("controller")
+            for owner in found.meta.get("ownerReferences") or ()
+        )
+        self._found.lives[found.meta["uid"]] = Life(
+            self._inherited(found, RUNS),
+            owned or found.annotations.get(RECREATE) == "true",
+            tuple(found.labels.items()),
+        )
+
+    def _check(self, found: _Object, fact: Fact) -> None:
+        """What an API server would not have accepted is an error here; what this version can't do
+        is the gang's reason to wait."""
+        if isinstance(fact, PodSeen):
+            self._strangers += not fact.ours and not fact.node
+            if fact.spec.unsupported:
+                try:
+                    podspec.read(found.raw["spec"], fact.ours)
+                except podspec.Unreadable as error:
+                    raise found.wrong(str(error)) from error
+                except (AttributeError, TypeError, KeyError, ValueError) as error:
+                    raise found.wrong(fact.spec.unsupported) from error
+        elif isinstance(fact, GangSeen):
+            if fact.error.startswith("spec.") and "not supported" not in fact.error:
+                raise found.wrong(fact.error)
+        elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:
+            gpus = fact.allocatable.get(GPU, 0)
+            if 0 < gpus <= machines.MOST_EQUAL:
+                self._found.machines[fact.name] = machines.equal(gpus)
+
+    def _warn(self) -> None:
+        for kind, count in sorted(self._unread.items()):
+            objects = f"{count} {kind[1]} object{'s' if count != 1 else ''}"
+            what = "its controller is not simulated" if kind in kinds.MAKES_PODS else "not looked at"
+            self._found.warnings.append(f"{objects} of {kind[0] or 'the core API'}: {what} yet")
+        if self._strangers:
+            self._found.warnings.append(
+                f"{self._strangers} pods have another scheduler's schedulerName: nobody places them "
+                "here (--scheduler-names)"
+            )

@@ -1,0 +1,70 @@
+"""What happened in a simulation: events with their times, and what becomes of them in numbers."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    at_s: float
+    namespace: str
+    pod: str
+    node: str
+    gpus: tuple[int, ...]
+    gang: str
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    at_s: float
+    namespace: str
+    pod: str
+    node: str
+    reason: str
+    lost_s: float  # that it had run
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    at_s: float
+    namespace: str
+    name: str
+    kind: str  # Pod, or PodGroup where all of a gang has
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    namespace: str
+    name: str
+    reason: str
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How it stood from this moment on."""
+
+    at_s: float
+    gpus: int  # in use
+    pods_waiting: int
+    gangs_waiting: int
+
+
+@dataclass(slots=True)
+class Story:
+    placed: list[Placed] = field(default_factory=list)
+    evicted: list[Evicted] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)  # at the end
+    loads: list[Load] = field(default_factory=list)
+    held: list[tuple[float, str, int]] = field(default_factory=list)  # time, gang, more GPUs or less
+    turn_s: list[float] = field(default_factory=list)
+    decide_s: float = 0.0
+    gpus: int = 0  # of the cluster, at most
+    gpu_seconds_there: float = 0.0
+    gpu_seconds_used: float = 0.0
+    gpu_seconds_lost: float = 0.0  # of pods that were evicted
+    end_s: float = 0.0
+    makespan_s: float = 0.0
+    stopped: str = ""  # why the simulation did not come to its own end

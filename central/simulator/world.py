@@ -1,0 +1,290 @@
+"""The world around the scheduler, on virtual time: API server, controllers and kubelets. What is asked
+for comes to pass at once, and comes back as facts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from central.core.decisions import Bind, Decision, Evict
+from central.core.facts import (
+    BindDone,
+    BindFailed,
+    EvictDone,
+    Fact,
+    NodeGone,
+    NodeReported,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+)
+from central.simulator.budgets import Budget
+from central.simulator.scenario import STEP_S, Life, Scenario
+from central.simulator.story import Ended, Evicted, Placed, Story
+from protos.closest import closest
+from protos.names import GPU
+from protos.topology import Grant, Shape, indices_of
+
+RUNS = ("Pending", "Running")
+
+
+@dataclass(slots=True)
+class Live:
+    """A pod of the world."""
+
+    seen: PodSeen
+    life: Life
+    since: float  # when it came
+    budgets: tuple[Budget, ...]
+    gpus: int = 0  # mask
+    started: float = 0.0
+
+
+class World:
+    def __init__(self, scenario: Scenario, story: Story) -> None:
+        self.pods: dict[str, Live] = {}  # by uid
+        self.endings: list[tuple[float, str]] = []  # times and uids, for the agenda to take
+        self._scenario = scenario
+        self._story = story
+        self._nodes: dict[str, NodeSeen] = {}
+        self._on: dict[str, dict[str, Live]] = {}  # by node and uid: those that run
+        self._taken: dict[str, int] = {}  # GPUs in use, by node
+        self._shapes: dict[str, Shape] = {}
+        self._changed: dict[str, None] = {}  # nodes whose agents have something to tell
+        self._generation = 0
+        self._births = 0
+        self.gpus_there = 0
+        self.gpus_used = 0
+        self.pods_waiting = 0
+
+    # --- what comes from outside ----------------------------------------------
+
+    def arrive(self, fact: Fact, now: float) -> Iterator[Fact]:
+        match fact:
+            case PodSeen():
+                yield from self._born(fact, now)
+            case NodeSeen():
+                self._forget_node(fact.name)
+                self._nodes[fact.name] = fact
+                self.gpus_there += fact.allocatable.get(GPU, 0)
+                self._changed[fact.name] = None
+                yield fact
+            case _:
+                yield fact
+
+    def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
+        if isinstance(gone, PodGone):
+            live = self.pods.get(gone.uid)
+            if live is not None:
+                yield from self._lose(live, now, again=False)
+            return
+        yield gone
+        if isinstance(gone, NodeGone):
+            self._forget_node(gone.name)
+            for live in list(self._on.get(gone.name, {}).values()):
+                self._evicted(live, f"node {gone.name} is gone", now)
+                yield from self._lose(live, now, again=True)
+
+    def end(self, uid: str, now: float) -> Iterator[Fact]:
+        """The pod has done its work, unless it was taken away before."""
+        live = self.pods.get(uid)
+        if live is None or live.seen.phase != "Running":
+            return
+        self._stop(live, now)
+        live.seen = replace(live.seen, phase="Succeeded")
+        seen = live.seen
+        self._story.ended.append(Ended(now, seen.namespace, seen.name, "Pod", "Succeeded"))
+        yield seen
+
+    # --- what the scheduler asks for ------------------------------------------
+
+    def obey(self, decision: Decision, now: float) -> Iterator[Fact]:
+        match decision:
+            case Bind():
+                yield from self._bind(decision, now)
+            case Evict():
+                yield from self._evict(decision, now)
+            case _:
+                return
+
+    def _bind(self, bind: Bind, now: float) -> Iterator[Fact]:
+        live = self.pods.get(bind.pod)
+        if live is None:
+            yield BindFailed(bind.pod, bind.node, "the pod is gone", final=True)
+            return
+        if bind.node not in self._nodes:
+            yield BindFailed(bind.pod, bind.node, f"node {bind.node} is gone")
+            return
+        self.pods_waiting -= _waits(live.seen)
+        live.seen = replace(live.seen, node=bind.node, phase="Running")
+        self._start(live, now, planned=bind.gpus)
+        seen = live.seen
+        self._story.placed.append(
+            Placed(
+                now,
+                seen.namespace,
+                seen.name,
+                bind.node,
+                tuple(indices_of(live.gpus)),
+                seen.gang,
+                now - live.since,
+            )
+        )
+        yield BindDone(bind.pod, bind.node)
+        yield seen
+
+    def _evict(self, evict: Evict, now: float) -> Iterator[Fact]:
+        live = self.pods.get(evict.pod)
+        if live is None:
+            yield EvictDone(evict.pod)
+            return
+        for budget in live.budgets:
+            if not budget.allows() and evict.pod in budget.running:
+                why = f"the disruption budget {budget.name} does not allow it now"
+                yield EvictDone(evict.pod, why)
+                return
+        self._evicted(live, evict.why, now)
+        yield EvictDone(evict.pod)
+        yield from self._lose(live, now, again=True)
+
+    # --- pods -----------------------------------------------------------------
+
+    def _born(self, seen: PodSeen, now: float) -> Iterator[Fact]:
+        life = self._scenario.lives[_first_uid(seen.uid)]
+        labels = dict(life.labels)
+        live = Live(
+            seen,
+            life,
+            now,
+            tuple(b for b in self._scenario.budgets if b.covers(seen.namespace, labels)),
+        )
+        self.pods[seen.uid] = live
+        for budget in live.budgets:
+            budget.pods.add(seen.uid)
+        yield seen
+        self.pods_waiting += _waits(seen)
+        if seen.node and seen.phase in RUNS:
+            self._start(live, now)
+            if seen.spec.request(GPU):
+                self._changed[seen.node] = None
+
+    def _start(self, live: Live, now: float, planned: int = 0) -> None:
+        seen = live.seen
+        wanted = seen.spec.request(GPU)
+        live.started = now
+        live.gpus = self._give(seen.node, wanted, planned) if wanted else 0
+        self._on.setdefault(seen.node, {})[seen.uid] = live
+        for budget in live.budgets:
+            budget.running.add(seen.uid)
+        if wanted:
+            self.gpus_used += wanted
+            self._story.held.append((now, job_of(seen), wanted))
+        if live.life.runs_s is not None:
+            self.endings.append((now + live.life.runs_s, seen.uid))
+
+    def _stop(self, live: Live, now: float) -> None:
+        seen = live.seen
+        self._on.get(seen.node, {}).pop(seen.uid, None)
+        self._taken[seen.node] = self._taken.get(seen.node, 0) & ~live.gpus
+        for budget in live.budgets:
+            budget.running.discard(seen.uid)
+            budget.pods.discard(seen.uid)
+        wanted = seen.spec.request(GPU)
+        if wanted:
+            self._story.gpu_seconds_used += wanted * (now - live.started)
+            self.gpus_used -= wanted
+            self._story.held.append((now, job_of(seen), -wanted))
+
+    def _evicted(self, live: Live, why: str, now: float) -> None:
+        seen = live.seen
+        lost = now - live.started
+        self._story.gpu_seconds_lost += lost * seen.spec.request(GPU)
+        self._story.evicted.append(
+            Evicted(now, seen.namespace, seen.name, seen.node, why, lost)
+        )
+
+    def _lose(self, live: Live, now: float, *, again: bool) -> Iterator[Fact]:
+        """The pod is deleted; its controller, if it has one, makes it again."""
+        seen = live.seen
+        if seen.uid in self._on.get(seen.node, {}):
+            self._stop(live, now)
+        for budget in live.budgets:
+            budget.pods.discard(seen.uid)
+        self.pods_waiting -= _waits(seen)
+        del self.pods[seen.uid]
+        yield PodGone(seen.uid)
+        if again and live.life.again:
+            self._births += 1
+            uid = f"{_first_uid(seen.uid)}#{self._births}"
+            created = now + self._births * STEP_S
+            yield from self._born(
+                replace(seen, uid=uid, node="", phase="Pending", created=created), now
+            )
+
+    # --- kubelets and agents ----------------------------------------------------
+
+    def _give(self, node: str, wanted: int, planned: int) -> int:
+        """The GPUs that the kubelet hands out: the planned ones, else the closest that are free."""
+        taken = self._taken.get(node, 0)
+        if planned & taken:
+            raise AssertionError(f"{node}: GPUs {list(indices_of(planned & taken))} given twice")
+        given = planned
+        if not given:
+            given = self._pick(node, wanted, taken)
+        self._taken[node] = taken | given
+        return given
+
+    def _pick(self, node: str, wanted: int, taken: int) -> int:
+        topology = self._scenario.machines.get(node)
+        if topology is not None:
+            shape = self._shapes.setdefault(node, topology.shape())
+            return closest(shape, topology.healthy_mask() & ~taken, wanted)
+        seen = self._nodes.get(node)
+        there = seen.allocatable.get(GPU, 0) if seen else 0
+        free = [index for index in range(there) if not taken >> index & 1][:wanted]
+        return sum(1 << index for index in free) if len(free) == wanted else 0
+
+    def reports(self) -> Iterator[Fact]:
+        """What the agents tell: the hardware, and who holds what, of the nodes that came or where
+        others than the scheduler put pods."""
+        for node in self._changed:
+            topology = self._scenario.machines.get(node)
+            if topology is None or node not in self._nodes:
+                continue
+            self._generation += 1
+            grants = tuple(
+                Grant(
+                    live.seen.namespace,
+                    live.seen.name,
+                    live.seen.spec.gpu_containers[0][0],
+                    GPU,
+                    tuple(topology.gpus[index].uuid for index in indices_of(live.gpus)),
+                )
+                for live in self._on.get(node, {}).values()
+                if live.gpus and live.seen.spec.gpu_containers
+            )
+            yield NodeReported(node, "boot", self._generation, topology, grants)
+        self._changed.clear()
+
+    def _forget_node(self, name: str) -> None:
+        seen = self._nodes.pop(name, None)
+        if seen is not None:
+            self.gpus_there -= seen.allocatable.get(GPU, 0)
+
+    def close(self, now: float) -> None:
+        """Counts what still runs when the simulation ends."""
+        for on in self._on.values():
+            for live in on.values():
+                wanted = live.seen.spec.request(GPU)
+                self._story.gpu_seconds_used += wanted * (now - live.started)
+
+
+def _first_uid(uid: str) -> str:
+    """Of the pod that the manifest made."""
+    return uid.partition("#")[0]
+
+
+def _waits(seen: PodSeen) -> bool:
+    return seen.ours and not seen.node and seen.phase == "Pending"
+
+
+def job_of(seen: PodSeen) -> str:
+    return f"{seen.namespace}/{seen.gang or seen.name}"

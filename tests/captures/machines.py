@@ -1,0 +1,44 @@
+"""The simulator's machines, from the captures: python -m tests.captures.machines
+
+What the agent would report of each, as package data: the simulator must not need the agent."""
+
+import json
+from pathlib import Path
+
+from agent import capture
+from agent.survey import survey
+from protos.matrix import to_json
+
+HERE = Path(__file__).parent
+MACHINES = HERE.parents[1] / "central" / "simulator" / "machines"
+
+
+def made() -> dict[str, str]:
+    """File name -> content."""
+    return {file.name: _machine(file) for file in sorted(HERE.glob("*.json"))}
+
+
+def _machine(file: Path) -> str:
+    machine = capture.load(file)
+    shown = to_json(file.stem, survey(machine))
+    del shown["rdma_cgroup"]
+    shown["host"] = {"cpus": machine.host.cpus, "memory_bytes": machine.host.memory_bytes}
+    rows = {name: value for name, value in shown.items() if isinstance(value, list)}
+    plain = [f"  {json.dumps(name)}: {json.dumps(shown[name])}" for name in shown if name not in rows]
+    lists = [
+        f"  {json.dumps(name)}: [\n"
+        + ",\n".join(f"    {json.dumps(item)}" for item in items)
+        + "\n  ]"
+        for name, items in rows.items()
+    ]
+    return "{\n" + ",\n".join([*plain, *lists]) + "\n}\n"
+
+
+def main() -> None:
+    MACHINES.mkdir(exist_ok=True)
+    for name, content in made().items():
+        (MACHINES / name).write_text(content)
+
+
+if __name__ == "__main__":
+    main()
