@@ -46,14 +46,20 @@ def _parser() -> argparse.ArgumentParser:
         "simulate", help="what would become of manifests: the same decisions, on virtual time"
     )
     simulate.add_argument(
-        "paths", nargs="+", metavar="PATH", help="files or folders of manifests; - is standard input"
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="files or folders of manifests; - is standard input",
     )
     settings.add_scheduling_flags(simulate)
     simulate.add_argument(
-        "--seed", type=int, default=0, help="the order in which news of one moment come in (0: as asked)"
+        "--seed",
+        type=int,
+        default=0,
+        help="the order in which news of one moment come in (0: as asked)",
     )
     simulate.add_argument(
-        "--until", type=settings.span, metavar="SPAN", help="stop at this virtual time (90, 10s, 1h30m)"
+        "--until", metavar="SPAN", help="stop at this virtual time: 90 (seconds), 1h30m"
     )
     simulate.add_argument("-o", "--output", choices=("table", "json"), default="table")
     simulate.set_defaults(run=_simulate)

@@ -5,7 +5,6 @@ import argparse
 import os
 from dataclasses import dataclass
 
-from central import durations
 from protos.names import BLOCK, NAMESPACE, RACK, SCHEDULER, ZONE
 
 LEVELS = (ZONE, BLOCK, RACK)
@@ -124,10 +123,3 @@ def seconds(text: str) -> float:
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return value
-
-
-def span(text: str) -> float:
-    try:
-        return durations.seconds(text)
-    except durations.NotADuration as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

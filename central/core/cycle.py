@@ -24,10 +24,14 @@ RETRY_MAX_S = 30.0
 
 def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
     """now: seconds since the epoch (where pods say when they began), of a clock that never goes back."""
+    learn(cluster, facts, now)
+    return decide(cluster, now)
+
+
+def learn(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
     cluster.now = now
     for fact in facts:
         cluster.apply(fact)
-    return decide(cluster, now)
 
 
 def decide(cluster: Cluster, now: float) -> list[Decision]:

@@ -10,33 +10,36 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from central.core.cluster import Cluster
+from central.kube.quantities import NotAQuantity, seconds
 from central.simulator import documents, report, scenario
-from central.durations import words
 from central.simulator.run import Simulation
+from central.simulator.wording import words
 
 
 def run(args: argparse.Namespace) -> int:
     try:
-        read = scenario.read(
-            documents.read(args.paths), args.scheduler_names, args.topology_levels
-        )
+        until_s = None if args.until is None else _span("--until", args.until)
+        read = scenario.read(documents.read(args.paths), args.scheduler_names, args.topology_levels)
     except documents.BadInput as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return 2
     for warning in read.warnings:
         print(f"lockstep: warning: {warning}", file=sys.stderr)
-    simulation = Simulation(
-        read, Cluster(args.topology_levels), seed=args.seed, until_s=args.until
-    )
+    simulation = Simulation(read, Cluster(args.topology_levels), seed=args.seed, until_s=until_s)
     with _progress(len(read.lives)) as progress:
         story = simulation.run(progress)
     if args.output == "json":
-        sys.stdout.buffer.write(
-            orjson.dumps(report.to_json(story), option=orjson.OPT_INDENT_2) + b"\n"
-        )
+        print(orjson.dumps(report.to_json(story), option=orjson.OPT_INDENT_2).decode())
     else:
         report.table(story, Console(width=None if sys.stdout.isatty() else 120))
     return 0
+
+
+def _span(flag: str, text: str) -> float:
+    try:
+        return seconds(f"{text}s" if text.isdigit() else text)
+    except NotAQuantity as error:
+        raise documents.BadInput(f"{flag}: {error}") from error
 
 
 @contextmanager
@@ -57,7 +60,9 @@ def _progress(pods: int) -> Iterator[Callable[[Simulation], None]]:
         def show(simulation: Simulation) -> None:
             story = simulation.story
             load = story.loads[-1]
-            text = f"{words(simulation.now)}: {load.gpus} GPUs in use, {load.pods_waiting} pods wait"
+            text = (
+                f"{words(simulation.now)}: {load.gpus} GPUs in use, {load.pods_waiting} pods wait"
+            )
             bar.update(task, completed=len(story.placed) + len(story.ended), description=text)
 
         yield show

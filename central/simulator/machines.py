@@ -47,8 +47,6 @@ def equal(gpus: int) -> NodeTopology:
     """One island of equal GPUs."""
     return NodeTopology(
         gpus=tuple(Gpu(index, f"GPU-{index}", "", 0, "") for index in range(gpus)),
-        links=tuple(
-            tuple("X" if a == b else "NV1" for b in range(gpus)) for a in range(gpus)
-        ),
+        links=tuple(tuple("X" if a == b else "NV1" for b in range(gpus)) for a in range(gpus)),
         islands=(tuple(range(gpus)),),
     )

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from central.durations import words
 from central.simulator.story import Placed, Story
+from central.simulator.wording import words
 
 LONGEST_TABLE = 40
 

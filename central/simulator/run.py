@@ -121,8 +121,7 @@ class Simulation:
         if self._dice is not None:
             facts = _interleaved(facts, self._dice)
         began = time.perf_counter()
-        for fact in facts:
-            self.cluster.apply(fact)
+        cycle.learn(self.cluster, facts, self.now)
         applied = time.perf_counter()
         decisions = cycle.decide(self.cluster, self.now)
         ended = time.perf_counter()
@@ -178,7 +177,9 @@ class Simulation:
         for pod in self.cluster.pods.values():
             seen = pod.seen
             if not seen.ours and not seen.node and pod.alive:
-                reason = "another scheduler's pod: its schedulerName is not one of --scheduler-names"
+                reason = (
+                    "another scheduler's pod: its schedulerName is not one of --scheduler-names"
+                )
                 story.waiting.append(Waiting(seen.namespace, seen.name, reason, 1))
         story.waiting.sort(key=lambda waits: (waits.namespace, waits.name))
 

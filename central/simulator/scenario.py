@@ -9,16 +9,15 @@ from typing import Any
 from central.core.facts import Fact, GangSeen, NodeSeen, PodSeen
 from central.kube import podspec, watch
 from central.kube.objects import Malformed, Reader
-from central import durations
+from central.kube.quantities import NotAQuantity, seconds
 from central.simulator import kinds, machines
 from central.simulator.budgets import Budget
 from central.simulator.documents import BadInput, Json, Place
 from central.simulator.priorities import Priorities
-from protos.names import DOMAIN, GPU, GROUP_NAMES
+from protos.names import DOMAIN, GPU, GROUP_NAMES, RUNS_FOR
 from protos.topology import NodeTopology
 
 ARRIVES = f"{DOMAIN}/arrives-at"
-RUNS = f"{DOMAIN}/runs-for"
 LEAVES = f"{DOMAIN}/leaves-at"
 RECREATE = f"{DOMAIN}/recreate"
 CAPTURE = f"{DOMAIN}/capture"
@@ -102,8 +101,8 @@ class _Object:
         if told is None:
             return None
         try:
-            return durations.seconds(told)
-        except durations.NotADuration as error:
+            return seconds(told)
+        except NotAQuantity as error:
             raise self.wrong(f"metadata.annotations.{annotation}: {error}") from error
 
     def part(self, key: str) -> Json:
@@ -153,7 +152,9 @@ class _Reading:
         arrives = at or 0.0
         self._once(found, plural, arrives)
         if plural == "poddisruptionbudgets":
-            self._found.budgets.append(Budget.read(found.namespace, found.name, found.raw, found.wrong))
+            self._found.budgets.append(
+                Budget.read(found.namespace, found.name, found.raw, found.wrong)
+            )
         kind = self._watched.get(found.kind)
         if kind is None:
             if plural not in kinds.OF_THE_WORLD | kinds.OF_NO_MATTER:
@@ -236,8 +237,11 @@ class _Reading:
             isinstance(owner, dict) and owner.get("controller")
             for owner in found.meta.get("ownerReferences") or ()
         )
+        runs_s = self._inherited(found, RUNS_FOR)
+        if runs_s is not None and RUNS_FOR not in found.annotations:
+            found.meta["annotations"] = {**found.annotations, RUNS_FOR: f"{runs_s:.6f}s"}
         self._found.lives[found.meta["uid"]] = Life(
-            self._inherited(found, RUNS),
+            runs_s,
             owned or found.annotations.get(RECREATE) == "true",
             tuple(found.labels.items()),
         )
@@ -265,7 +269,9 @@ class _Reading:
     def _warn(self) -> None:
         for kind, count in sorted(self._unread.items()):
             objects = f"{count} {kind[1]} object{'s' if count != 1 else ''}"
-            what = "its controller is not simulated" if kind in kinds.MAKES_PODS else "not looked at"
+            what = (
+                "its controller is not simulated" if kind in kinds.MAKES_PODS else "not looked at"
+            )
             self._found.warnings.append(f"{objects} of {kind[0] or 'the core API'}: {what} yet")
         if self._strangers:
             self._found.warnings.append(

@@ -58,7 +58,9 @@ class Story:
     ended: list[Ended] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)  # at the end
     loads: list[Load] = field(default_factory=list)
-    held: list[tuple[float, str, int]] = field(default_factory=list)  # time, gang, more GPUs or less
+    held: list[tuple[float, str, int]] = field(
+        default_factory=list
+    )  # time, gang, more GPUs or less
     turn_s: list[float] = field(default_factory=list)
     decide_s: float = 0.0
     gpus: int = 0  # of the cluster, at most

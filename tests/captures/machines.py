@@ -24,7 +24,9 @@ def _machine(file: Path) -> str:
     del shown["rdma_cgroup"]
     shown["host"] = {"cpus": machine.host.cpus, "memory_bytes": machine.host.memory_bytes}
     rows = {name: value for name, value in shown.items() if isinstance(value, list)}
-    plain = [f"  {json.dumps(name)}: {json.dumps(shown[name])}" for name in shown if name not in rows]
+    plain = [
+        f"  {json.dumps(name)}: {json.dumps(shown[name])}" for name in shown if name not in rows
+    ]
     lists = [
         f"  {json.dumps(name)}: [\n"
         + ",\n".join(f"    {json.dumps(item)}" for item in items)

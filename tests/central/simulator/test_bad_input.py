@@ -1,0 +1,71 @@
+"""Bad input is one sentence on stderr that names file, document and field, and exit code 2."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.central.simulator.manifests import Simulate, group, node, pod
+
+POD = pod("p", 1)
+
+
+def changed(**parts: Any) -> str:
+    return json.dumps({**POD, **parts})
+
+
+CASES = {
+    "kind: Pod": "document 1: apiVersion: it is missing",
+    "apiVersion: v1": "document 1: kind: it is missing",
+    "apiVersion: v1\nkind: Pud\nmetadata: {name: x}": "document 1: kind: Pud of v1 is not known",
+    "apiVersion: v1\nkind: Pod": "document 1: metadata: it is missing",
+    "apiVersion: v1\nkind: Node\nmetadata: {}": "document 1: metadata.name: it is missing",
+    "apiVersion: v1\nkind: Node\nmetadata: {name: 7}": "document 1: metadata.name: 7 is not a text",
+    "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {rack: 1}}": "metadata.labels.rack: 1 is not a text; put it in quotes",
+    "a: b: c": "document 1: line 1: not YAML",
+    "{}\n---\n- 1": "document 1: apiVersion",
+    f"{changed()}\n---\n- 1": "document 2: it is not an object",
+    f"# nothing\n---\n{changed()}\n---\nx: [": "document 2: line 6: not YAML",
+    '{"apiVersion": "v1", ': "document 1: not JSON",
+    changed() + changed(): "document 2: Pod default/p: metadata.name: it stands already in",
+    changed(spec={}): "Pod default/p: spec.containers: it is missing",
+    changed(spec=[]): "Pod default/p: spec: it is not an object",
+    changed(
+        spec={
+            "schedulerName": "lockstep",
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "1x"}}}],
+        }
+    ): 'spec.containers[0].resources.limits.cpu: "1x" is not a quantity',
+    changed(spec={**POD["spec"], "priorityClassName": "no"}): "no PriorityClass no in the input",
+    json.dumps(
+        pod("p", runs="soon")
+    ): "metadata.annotations.lockstep.dev/runs-for: 'soon' is not a duration",
+    json.dumps(pod("p", at="-1s")): "metadata.annotations.lockstep.dev/arrives-at",
+    json.dumps(node("a", capture="cray")): 'lockstep.dev/capture: "cray" is not one of',
+    json.dumps(group("g", "x")): "PodGroup default/g: spec.minMember",  # type: ignore[arg-type]  # that is the point
+    json.dumps({**node("a"), "status": {"allocatable": {"cpu": "many"}}}): "status.allocatable.cpu",
+    '{"kind": "List", "apiVersion": "v1", "items": [1]}': "document 1, item 1: it is not an object",
+    "": "no objects",
+}
+
+
+@pytest.mark.parametrize("text", CASES, ids=lambda text: CASES[text][:60])
+def test_bad_input(simulate: Simulate, text: str) -> None:
+    assert simulate.text(text, code=2) == {}
+    assert CASES[text] in simulate.errors
+    assert simulate.errors.count("\n") == 1
+    assert "Traceback" not in simulate.errors
+    if text:
+        assert "scenario.yaml" in simulate.errors
+
+
+def test_files_that_are_not_there(simulate: Simulate) -> None:
+    assert simulate.paths("/no/such/file.yaml", code=2) == {}
+    assert "/no/such/file.yaml: No such file" in simulate.errors
+    assert simulate.paths(str(simulate.folder), code=2) == {}
+    assert "no file in it ends in" in simulate.errors
+
+
+def test_a_span_that_is_none(simulate: Simulate) -> None:
+    simulate.text(json.dumps(node("a")), flags=("--until", "soon"), code=2)
+    assert "--until: 'soon' is not a duration" in simulate.errors
