@@ -168,8 +168,10 @@ class Simulation:
         story = self.story
         story.end_s = self.now
         self._world.close(self.now)
-        last = [event.at_s for event in (*story.placed, *story.ended, *story.evicted)]
-        story.makespan_s = max(last, default=0.0)
+        times = [placed.at_s for placed in story.placed]
+        times += [ended.at_s for ended in story.ended]
+        times += [evicted.at_s for evicted in story.evicted]
+        story.makespan_s = max(times, default=0.0)
         for gang in self.cluster.waiting.values():
             pods = sum(pod.waiting for pod in gang.members.values())
             reason = phases.sentence(self.cluster, gang)

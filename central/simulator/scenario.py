@@ -174,8 +174,8 @@ class _Reading:
             fact = kind.seen(found.raw)
         except Malformed as error:
             raise found.place.wrong(str(error)) from error
-        if hasattr(fact, "created"):
-            fact = replace(fact, created=arrives + order * STEP_S)  # type: ignore[call-arg]
+        if isinstance(fact, PodSeen | GangSeen):
+            fact = replace(fact, created=arrives + order * STEP_S)
         self._check(found, fact)
         self._found.arrivals.append((arrives, fact))
         leaves = found.seconds(LEAVES)
