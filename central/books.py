@@ -22,13 +22,13 @@ class Asked(Protocol):
 class ClusterBooks:
     """central.desk.Books over a loop."""
 
-    def __init__(self, loop: Asked, levels: Sequence[str]) -> None:
+    def __init__(self, loop: Asked) -> None:
         self._loop = loop
-        self._levels = tuple(levels)
 
     @property
     def levels(self) -> tuple[str, ...]:
-        return self._levels
+        """Of labels, or of HyperNodes where there are any."""
+        return self._loop.ask(lambda cluster: cluster.snapshot.domains.levels)
 
     def node_views(self, node: str) -> Sequence[NodeView]:
         return self._loop.ask(lambda cluster: node_views(cluster, node))

@@ -50,7 +50,7 @@ def run(settings: Settings) -> int:
         intents = Intents()
         intake = Intake(loop.put, reviewer.agent, intents, settings.silent_after_s)
         loop.listen(intake.silent)
-        desk = Desk(ClusterBooks(loop, settings.topology_levels), reviewer.user)
+        desk = Desk(ClusterBooks(loop), reviewer.user)
         server = serving.serve(
             settings.listen,
             credentials,

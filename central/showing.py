@@ -57,7 +57,9 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
 
 def _nodes(reply: pb.TopologyReply) -> Table:
     levels = [level.rpartition("/")[2].upper() for level in reply.levels]
-    used = [i for i in range(len(levels)) if any(node.domains[i] for node in reply.nodes)]
+    used = [
+        i for i in range(len(levels)) if any(any(node.domains[i : i + 1]) for node in reply.nodes)
+    ]
     table = _table("NODE", *(levels[i] for i in used), "GPUS", "USED", "MODEL", "TROUBLE")
     for node in reply.nodes:
         models = sorted({gpu.model for gpu in node.topology.gpus})
@@ -78,7 +80,8 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         shown = {"node": node.name}
     return {
         **shown,
-        "domains": dict(zip(levels, node.domains, strict=True)),
+        # Not strict: the tree may have changed between the two answers.
+        "domains": dict(zip(levels, node.domains, strict=False)),
         "gpus_allocatable": node.gpus_allocatable,
         "gpus_used": node.gpus_used,
         "holders": [

@@ -7,7 +7,7 @@ truth, and every plan in their way is made anew.
 
 from collections.abc import Sequence
 
-from central.core import gangs, promises
+from central.core import gangs, hypernodes, promises
 from central.core.decisions import Bind
 from central.core.facts import (
     BindDone,
@@ -16,6 +16,8 @@ from central.core.facts import (
     Fact,
     GangGone,
     GangSeen,
+    HyperNodeGone,
+    HyperNodeSeen,
     NodeGone,
     NodeReported,
     NodeSeen,
@@ -43,11 +45,15 @@ class Cluster:
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
         self.partial: dict[Key, Gang] = {}  # bound in part, never whole
         self.now = 0.0  # of the turn, by a clock that never goes back
+        self.hypernodes: dict[str, HyperNodeSeen] = {}
+        self.tree = hypernodes.Tree()
+        self._levels = levels  # of labels: the tree where there are no HyperNodes
+        self._tree_is_old = False
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
 
     # --- facts ---------------------------------------------------------------
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: Fact) -> None:  # noqa: PLR0912  a case for each kind of fact
         match fact:
             case PodSeen():
                 self._pod_seen(fact)
@@ -65,12 +71,30 @@ class Cluster:
                 self._gang((fact.namespace, fact.name, True)).object = fact
             case GangGone():
                 self._gang_gone((fact.namespace, fact.name, True))
+            case HyperNodeSeen():
+                self._tree_is_old |= self.hypernodes.get(fact.name) != fact
+                self.hypernodes[fact.name] = fact
+            case HyperNodeGone():
+                self._tree_is_old |= self.hypernodes.pop(fact.name, None) is not None
             case BindDone():
                 self._bind_done(fact)
             case BindFailed():
                 self._bind_failed(fact)
             case EvictDone():
                 self._evict_done(fact)
+
+    def settle_tree(self) -> None:
+        """Builds the network tree anew where HyperNodes, or nodes that they may hold, changed."""
+        if not self._tree_is_old:
+            return
+        self._tree_is_old = False
+        seen = [node.seen for node in self.nodes.values() if node.seen is not None]
+        self.tree = hypernodes.build(self.hypernodes, seen)
+        if self.hypernodes:
+            domains = self.tree.domains
+            self.snapshot.relevel(self.tree.levels, lambda node: domains.get(node.name, {}))
+        else:
+            self.snapshot.relevel(self._levels, lambda node: node.labels)
 
     def assume(self, bind: Bind) -> None:
         """Believes a binding before the world confirms it. Its room must not be taken yet."""
@@ -137,6 +161,8 @@ class Cluster:
         if node.seen == fact:
             return
         new = node.seen is None
+        if self.hypernodes and (new or node.seen is None or node.seen.labels != fact.labels):
+            self._tree_is_old = True
         node.seen = fact
         self.snapshot.put_node(fact)
         if new:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
 
-from central.core import order, phases, placement
+from central.core import hypernodes, order, phases, placement
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.draft import DoesNotFit, Draft, Seat
@@ -17,6 +17,7 @@ from central.core.gangs import Gang, Pod
 from central.core.placement import Want
 from central.core.snapshot import Snapshot
 from protos.closest import closest
+from protos.names import NODE
 
 UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
 RETRY_MAX_S = 30.0
@@ -36,6 +37,7 @@ def learn(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
 
 def decide(cluster: Cluster, now: float) -> list[Decision]:
     decisions: list[Decision] = []
+    cluster.settle_tree()
     refused: dict[tuple[Want, ...], str] = {}  # what did not fit stays out while only less is free
     for gang in cluster.changed.values():
         _file(cluster, gang)
@@ -92,10 +94,9 @@ def _place(cluster: Cluster, gang: Gang, refused: dict[tuple[Want, ...], str]) -
     if gang.reason:
         return []
     anchors, anchor_gpus = _anchors(cluster, gang)
+    required = _required(cluster, gang)
     attempts = [pods] if missing == len(pods) else [pods, pods[: max(missing, 1)]]
-    wants = tuple(
-        Want(_groups(attempt), gang.required, anchors, anchor_gpus) for attempt in attempts
-    )
+    wants = tuple(Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in attempts)
     if wants in refused:
         gang.reason, gang.no_at = refused[wants], cluster.snapshot.gains
         return []
@@ -128,6 +129,19 @@ def _not_ready(gang: Gang, missing: int) -> str:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         return f"needs {missing} more pods, {len(tally.waiting)} wait"
     return tally.blocked if not tally.waiting else ""
+
+
+def _required(cluster: Cluster, gang: Gang) -> str:
+    """The widest level that the gang may cross; a tier counts from the narrowest level."""
+    tier = gang.object.required_tier if gang.object is not None else None
+    if gang.required or tier is None:
+        return gang.required
+    if tier == 0:
+        return NODE
+    levels = cluster.snapshot.domains.levels
+    if cluster.hypernodes:
+        return hypernodes.widest_within(levels, tier) or NODE
+    return levels[-tier] if tier <= len(levels) else ""
 
 
 def _anchors(cluster: Cluster, gang: Gang) -> tuple[tuple[int, ...], int]:

@@ -122,6 +122,7 @@ class GangSeen:
     priority: int = 0
     topology_required: str = ""  # a label key, "node" or "island"
     topology_preferred: str = ""
+    required_tier: int | None = None  # the same by number: 0 a node, 1 the narrowest level
     created: float = 0.0
     error: str = ""  # why the object can't be used, naming the field; the gang waits with it
     phase: str = ""  # of its status, as it is in the API
@@ -131,6 +132,31 @@ class GangSeen:
 @dataclass(frozen=True, slots=True)
 class GangGone:
     namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Of a HyperNode: nodes or other HyperNodes, by one of three selectors."""
+
+    kind: str  # Node or HyperNode
+    exact: str = ""
+    pattern: str = ""  # matches whole names
+    labels: tuple[tuple[str, str], ...] = ()  # of nodes only
+
+
+@dataclass(frozen=True, slots=True)
+class HyperNodeSeen:
+    """A domain of the network; the lower the tier, the closer its nodes."""
+
+    name: str
+    tier: int
+    members: tuple[Member, ...] = ()
+    error: str = ""  # why the object can't be used, naming the field
+
+
+@dataclass(frozen=True, slots=True)
+class HyperNodeGone:
     name: str
 
 
@@ -179,6 +205,8 @@ Fact = (
     | PodGone
     | GangSeen
     | GangGone
+    | HyperNodeSeen
+    | HyperNodeGone
     | NodeReported
     | NodeSilent
     | BindDone

@@ -7,7 +7,7 @@ by the API server's allocatable and, where an agent has reported, also one by on
 be given is the smaller of the two.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +26,7 @@ VIEWS_KEPT = 2_000
 class Snapshot:
     def __init__(self, levels: Sequence[str] = ()) -> None:
         self.domains = Domains(levels)
+        self._labels: Callable[[NodeSeen], Mapping[str, str]] = _own_labels
         self.names: list[str] = []  # by row; empty: the row is free
         self.row: dict[str, int] = {}
         self.nodes: list[NodeSeen | None] = []
@@ -62,11 +63,24 @@ class Snapshot:
         self.allocatable[row] = fresh
         self.nodes[row] = node
         self.version[row] += 1
-        if self.domains.put(row, node.labels):
+        if self.domains.put(row, self._labels(node)):
             self.relabelled += 1
         self.gains += 1
         self._recount(row)
         return row
+
+    def relevel(
+        self, levels: Sequence[str], labels: Callable[[NodeSeen], Mapping[str, str]]
+    ) -> None:
+        """Another network tree: its levels, widest first, and each node's domain at them."""
+        self.domains = Domains(levels)
+        self.domains.grow(len(self.names))
+        self._labels = labels
+        for node in self.nodes:
+            if node is not None:
+                self.domains.put(self.row[node.name], labels(node))
+        self.relabelled += 1
+        self.gains += 1
 
     def drop_node(self, name: str) -> None:
         row = self.row.pop(name)
@@ -224,6 +238,10 @@ class Snapshot:
             self.allocatable = np.hstack([self.allocatable, blank])
             self.free = np.hstack([self.free, blank])
         return self.column[resource]
+
+
+def _own_labels(node: NodeSeen) -> Mapping[str, str]:
+    return node.labels
 
 
 @lru_cache(maxsize=1 << 16)

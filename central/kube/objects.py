@@ -15,7 +15,15 @@ from typing import Any
 
 import orjson
 
-from central.core.facts import GangSeen, NodeSeen, PodSeen, PodSpec, Taint
+from central.core.facts import (
+    GangSeen,
+    HyperNodeSeen,
+    Member,
+    NodeSeen,
+    PodSeen,
+    PodSpec,
+    Taint,
+)
 from central.kube import podspec
 from central.kube.podspec import Unreadable
 from central.kube.quantities import NotAQuantity, seconds
@@ -153,44 +161,73 @@ class Reader:
         for field in ("minTaskMember", "subGroupPolicy"):
             if spec.get(field):
                 error = error or f"spec.{field} is not supported yet"
-        hard, soft, wrong = self._network_topology(spec.get("networkTopology") or {})
+        level, tier, wrong = self._network_topology(spec.get("networkTopology") or {})
         required, preferred, unknown = self._wishes(meta.get("annotations") or {})
         conditions = status.get("conditions") or ()
         return replace(
             seen,
             min_member=max(1, least),
             queue=_text(spec, "queue") or "default",
-            topology_required=required or hard,
-            topology_preferred=preferred or soft,
+            topology_required=required or level,
+            topology_preferred=preferred,
+            required_tier=tier,
             created=_seconds(meta.get("creationTimestamp")),
             error=error or wrong or unknown,
             phase=_text(status, "phase"),
             reason=_text(conditions[-1], "message") if conditions else "",
         )
 
-    def _network_topology(self, wish: Json) -> tuple[str, str, str]:
-        """The level that must hold the gang, the level that should, and what is wrong."""
-        if not wish:
-            return "", "", ""
+    def _network_topology(self, wish: Json) -> tuple[str, int | None, str]:
+        """The level that must hold the gang, by name or by tier, and what is wrong. Mode soft asks for
+        nothing more than what is done anyway: the closest domain there is."""
         mode = wish.get("mode") or "hard"
+        tier, name = wish.get("highestTierAllowed"), wish.get("highestTierName") or ""
+        field = "spec.networkTopology"
         if mode not in {"hard", "soft"}:
-            return "", "", f'spec.networkTopology.mode: "{mode}" is neither hard nor soft'
-        level = ""
-        tier, tier_name = wish.get("highestTierAllowed"), wish.get("highestTierName") or ""
-        if tier is not None:
-            if isinstance(tier, bool) or not isinstance(tier, int) or tier < 0:
-                field = "spec.networkTopology.highestTierAllowed"
-                return "", "", f"{field}: {tier!r} is not a whole number"
-            if tier == 0:
-                level = names.NODE
-            elif tier <= len(self._levels):
-                level = self._levels[-tier]
-        elif tier_name:
-            if tier_name not in self._closeness:
-                field = "spec.networkTopology.highestTierName"
-                return "", "", f'{field}: "{tier_name}" is not one of {self._choices()}'
-            level = tier_name
-        return (level, "", "") if mode == "hard" else ("", level, "")
+            return "", None, f'{field}.mode: "{mode}" is neither hard nor soft'
+        if tier is not None and (isinstance(tier, bool) or not isinstance(tier, int) or tier < 0):
+            return "", None, f"{field}.highestTierAllowed: {tier!r} is not a whole number"
+        if tier is None and name and name not in self._closeness:
+            return "", None, f'{field}.highestTierName: "{name}" is not one of {self._choices()}'
+        if mode == "soft":
+            return "", None, ""
+        return (name if tier is None else ""), tier, ""
+
+    def hypernode(self, raw: Json) -> HyperNodeSeen:
+        try:
+            name = raw["metadata"]["name"]
+        except _BROKEN as error:
+            raise Malformed(f"HyperNode {_who(raw)}: {_what(error)}") from error
+        try:
+            return _hypernode(name, raw["spec"])
+        except _BROKEN as error:
+            return HyperNodeSeen(name, 0, error=_what(error))
+
+
+def _hypernode(name: str, spec: Json) -> HyperNodeSeen:
+    tier = spec.get("tier")
+    if isinstance(tier, bool) or not isinstance(tier, int) or tier < 0:
+        return HyperNodeSeen(name, 0, error=f"spec.tier: {tier!r} is not a whole number")
+    members = []
+    for place, raw in enumerate(spec.get("members") or ()):
+        field = f"spec.members[{place}]"
+        kind, selector = raw.get("type"), raw.get("selector") or {}
+        if kind not in {"Node", "HyperNode"}:
+            return HyperNodeSeen(
+                name, tier, error=f'{field}.type: "{kind}" is no Node or HyperNode'
+            )
+        exact = _text(selector.get("exactMatch") or {}, "name")
+        pattern = _text(selector.get("regexMatch") or {}, "pattern")
+        wanted = selector.get("labelMatch") or {}
+        labels = tuple(sorted((wanted.get("matchLabels") or {}).items()))
+        if wanted.get("matchExpressions") or (labels and kind != "Node"):
+            why = f"{field}.selector.labelMatch: only matchLabels, and only of nodes"
+            return HyperNodeSeen(name, tier, error=why)
+        if sum(map(bool, (exact, pattern, labels))) != 1:
+            why = f"{field}.selector: needs one of exactMatch, regexMatch, labelMatch"
+            return HyperNodeSeen(name, tier, error=why)
+        members.append(Member(kind, exact, pattern, labels))
+    return HyperNodeSeen(name, tier, tuple(members))
 
 
 def _what_matters(spec: Json, ours: bool) -> list[Any]:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import orjson
 
-from central.core.facts import Fact, GangGone, NodeGone, PodGone
+from central.core.facts import Fact, GangGone, HyperNodeGone, NodeGone, PodGone
 from central.kube.client import Client, Refused, Stream, Unreachable
 from central.kube.objects import Malformed, Reader
 
@@ -67,7 +67,7 @@ class Watches:
 
 
 def kinds(reader: Reader) -> tuple[Kind, ...]:
-    """Nodes, PodGroups, pods."""
+    """Nodes, PodGroups, HyperNodes, pods."""
     return (
         Kind("nodes", "/api/v1/nodes", reader.node, lambda raw: NodeGone(raw["metadata"]["name"])),
         Kind(
@@ -75,6 +75,13 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
             "/apis/scheduling.volcano.sh/v1beta1/podgroups",
             reader.gang,
             lambda raw: GangGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "hypernodes",
+            "/apis/topology.volcano.sh/v1alpha1/hypernodes",
+            reader.hypernode,
+            lambda raw: HyperNodeGone(raw["metadata"]["name"]),
             optional=True,
         ),
         Kind("pods", "/api/v1/pods", reader.pod, lambda raw: PodGone(raw["metadata"]["uid"])),

@@ -133,6 +133,7 @@ def test_the_centre_is_granted_what_it_calls() -> None:
     needed = {
         *(("", kind, verb) for kind in ("nodes", "pods") for verb in ("list", "watch")),
         *((volcano, "podgroups", verb) for verb in ("list", "watch")),
+        *(("topology.volcano.sh", "hypernodes", verb) for verb in ("list", "watch")),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),
         ("", "pods/status", "patch"),

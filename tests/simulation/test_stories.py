@@ -13,6 +13,9 @@ from central.core.facts import (
     EvictDone,
     Fact,
     GangGone,
+    HyperNodeGone,
+    HyperNodeSeen,
+    Member,
     NodeGone,
     NodeSilent,
     PodGone,
@@ -69,6 +72,15 @@ FACTS = st.one_of(
         GRANTS,
     ),
     st.builds(NodeGone, NODES),
+    st.builds(
+        lambda name, tier, members: HyperNodeSeen(
+            name, tier, tuple(Member("HyperNode" if m > "d" else "Node", m) for m in members)
+        ),
+        st.sampled_from(["s0", "s1"]),
+        st.integers(0, 2),
+        st.lists(st.sampled_from(["a", "b", "c", "s0", "s1"])),
+    ),
+    st.builds(HyperNodeGone, st.sampled_from(["s0", "s1"])),
     st.builds(NodeSilent, NODES),
     st.builds(PodGone, PODS.map("uid-{}".format)),
     st.builds(GangGone, st.just("ns"), st.sampled_from(["g", "h"])),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.core.facts import NodeSeen, Requirement, Taint, Toleration
+from central.core.facts import HyperNodeSeen, Member, NodeSeen, Requirement, Taint, Toleration
 from central.kube.objects import Malformed, Reader
 from protos import names
 
@@ -319,22 +319,66 @@ def gang(spec: Json, annotations: Json | None = None, status: Json | None = None
 
 
 @pytest.mark.parametrize(
-    ("wish", "required", "preferred"),
+    ("wish", "required", "tier"),
     [
-        (None, "", ""),
-        ({"mode": "hard", "highestTierAllowed": 1}, names.RACK, ""),
-        ({"highestTierAllowed": 2}, names.BLOCK, ""),
-        ({"mode": "soft", "highestTierAllowed": 3}, "", names.ZONE),
-        ({"mode": "hard", "highestTierAllowed": 0}, names.NODE, ""),
-        ({"mode": "hard", "highestTierAllowed": 9}, "", ""),
-        ({"mode": "hard"}, "", ""),
-        ({"mode": "hard", "highestTierName": names.BLOCK}, names.BLOCK, ""),
+        (None, "", None),
+        ({"mode": "hard", "highestTierAllowed": 1}, "", 1),
+        ({"highestTierAllowed": 2}, "", 2),
+        ({"mode": "soft", "highestTierAllowed": 3}, "", None),
+        ({"mode": "hard", "highestTierAllowed": 0}, "", 0),
+        ({"mode": "hard"}, "", None),
+        ({"mode": "hard", "highestTierName": names.BLOCK}, names.BLOCK, None),
     ],
 )
-def test_network_topology(wish: Json | None, required: str, preferred: str) -> None:
+def test_network_topology(wish: Json | None, required: str, tier: int | None) -> None:
     seen = reader().gang(gang({"minMember": 2, "networkTopology": wish}))
-    assert (seen.topology_required, seen.topology_preferred) == (required, preferred)
+    assert (seen.topology_required, seen.required_tier) == (required, tier)
     assert (seen.error, seen.min_member, seen.queue) == ("", 2, "default")
+
+
+def hypernode(spec: Json) -> HyperNodeSeen:
+    return reader().hypernode({"metadata": {"name": "s"}, "spec": spec})
+
+
+def test_hypernodes() -> None:
+    members = [
+        {"type": "Node", "selector": {"exactMatch": {"name": "n1"}}},
+        {"type": "Node", "selector": {"regexMatch": {"pattern": "n.*"}}},
+        {"type": "Node", "selector": {"labelMatch": {"matchLabels": {"row": "7"}}}},
+        {"type": "HyperNode", "selector": {"exactMatch": {"name": "s0"}}},
+    ]
+    assert hypernode({"tier": 2, "members": members}) == HyperNodeSeen(
+        "s",
+        2,
+        (
+            Member("Node", exact="n1"),
+            Member("Node", pattern="n.*"),
+            Member("Node", labels=(("row", "7"),)),
+            Member("HyperNode", exact="s0"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"tier": "1"}, "spec.tier: '1' is not a whole number"),
+        ({"tier": 1, "members": [{"type": "Rack"}]}, 'spec.members[0].type: "Rack"'),
+        ({"tier": 1, "members": [{"type": "Node", "selector": {}}]}, "spec.members[0].selector"),
+        ({"tier": 1, "members": 5}, "a field is not of the kind"),
+        (
+            {
+                "tier": 1,
+                "members": [
+                    {"type": "HyperNode", "selector": {"labelMatch": {"matchLabels": {"a": "b"}}}}
+                ],
+            },
+            "spec.members[0].selector.labelMatch",
+        ),
+    ],
+)
+def test_broken_hypernodes_say_what_is_wrong(spec: Json, error: str) -> None:
+    assert hypernode(spec).error.startswith(error)
 
 
 def test_annotations_of_closeness_may_stand_together() -> None:
