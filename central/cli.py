@@ -61,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--until", metavar="SPAN", help="stop at this virtual time: 90 (seconds), 1h30m"
     )
+    simulate.add_argument(
+        "--figure", metavar="FILE", help="also draw it: GPUs over time by job, and who waits (SVG)"
+    )
     simulate.add_argument("-o", "--output", choices=("table", "json"), default="table")
     simulate.set_defaults(run=_simulate)
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import orjson
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from central.core.cluster import Cluster
 from central.kube.quantities import NotAQuantity, seconds
-from central.simulator import documents, report, scenario
+from central.simulator import documents, figure, report, scenario
 from central.simulator.run import Simulation
 from central.simulator.wording import words
 
@@ -28,6 +29,12 @@ def run(args: argparse.Namespace) -> int:
     simulation = Simulation(read, Cluster(args.topology_levels), seed=args.seed, until_s=until_s)
     with _progress(len(read.lives)) as progress:
         story = simulation.run(progress)
+    if args.figure is not None:
+        try:
+            Path(args.figure).write_text(figure.svg(story), encoding="utf-8")
+        except OSError as error:
+            print(f"lockstep: --figure {args.figure}: {error.strerror}", file=sys.stderr)
+            return 2
     if args.output == "json":
         print(orjson.dumps(report.to_json(story), option=orjson.OPT_INDENT_2).decode())
     else:
