@@ -6,6 +6,7 @@ truth, and every plan in their way is made anew.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from central.core import gangs, hypernodes, promises
 from central.core.decisions import Bind
@@ -32,9 +33,15 @@ from central.core.snapshot import Snapshot
 from protos.names import GPU
 from protos.topology import Grant
 
+if TYPE_CHECKING:
+    from central.core.reservation import Reservation
+
+PATIENCE_S = 600.0  # once a gang has headed the line for so long, nobody like it delays it
+
 
 class Cluster:
-    def __init__(self, levels: tuple[str, ...] = ()) -> None:
+    def __init__(self, levels: tuple[str, ...] = (), patience_s: float = PATIENCE_S) -> None:
+        self.patience_s = patience_s
         self.snapshot = Snapshot(levels)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
@@ -49,6 +56,7 @@ class Cluster:
         self.tree = hypernodes.Tree()
         self._levels = levels  # of labels: the tree where there are no HyperNodes
         self._tree_is_old = False
+        self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
 
     # --- facts ---------------------------------------------------------------
@@ -108,7 +116,7 @@ class Cluster:
             node = self.nodes[name]
             node.pods[pod.seen.uid] = pod
             pod.node, pod.gpus, pod.held = name, gpus, pod.spec
-            pod.assumed, pod.confirmed = True, False
+            pod.assumed, pod.confirmed, pod.since = True, False, self.now
             if gpus:
                 self.replanned.add(name)
         gang.tally.seat(pods)

@@ -14,10 +14,15 @@ from central.core.decisions import Bind, Decision, Evict
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import Fact, PodSpec
 from central.core.gangs import Gang, Pod
+from central.core.holds import Holds
 from central.core.placement import Want
+from central.core.reservation import Reservation
 from central.core.snapshot import Snapshot
 from protos.closest import closest
 from protos.names import NODE
+
+# What did not fit stays out while only less is free; by whose room is kept.
+Memo = dict[frozenset[Reservation], dict[tuple[Want, ...], str]]
 
 UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
 RETRY_MAX_S = 30.0
@@ -38,14 +43,19 @@ def learn(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
 def decide(cluster: Cluster, now: float) -> list[Decision]:
     decisions: list[Decision] = []
     cluster.settle_tree()
-    refused: dict[tuple[Want, ...], str] = {}  # what did not fit stays out while only less is free
     for gang in cluster.changed.values():
         _file(cluster, gang)
-    asked = [gang for gang in cluster.waiting.values() if _is_asked(cluster, gang, now)]
-    for gang in order.queue(asked):
-        decisions += _place(cluster, gang, refused)
-        _file(cluster, gang)
-        cluster.changed[gang.key] = gang
+    holds = Holds(cluster, now)
+    asked = {key for key, gang in cluster.waiting.items() if _is_asked(cluster, gang, now)}
+    line = [cluster.waiting[key] for key in cluster.waiting if key in asked or key in cluster.reserved]
+    memo: Memo = {}
+    for gang in order.queue(line):
+        if gang.key in asked or holds.stale(gang):
+            decisions += _serve(cluster, gang, holds, memo)
+            _file(cluster, gang)
+            cluster.changed[gang.key] = gang
+        holds.passed(gang)
+    holds.close()
     for gang in list(cluster.partial.values()):
         decisions += _heal(gang, now)
     decisions += phases.tell(cluster)
@@ -85,18 +95,46 @@ def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
     return gang.key in cluster.changed or gang.no_at != cluster.snapshot.gains
 
 
-def _place(cluster: Cluster, gang: Gang, refused: dict[tuple[Want, ...], str]) -> list[Bind]:
-    """Binds as many of the gang's waiting pods as its minimum and the room allow: all, else the
-    minimum, else none. Once the minimum is placed, the others come one by one."""
-    pods = gang.waiting()
+def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decision]:
     missing = gang.minimum - len(gang.placed())
     gang.reason = _not_ready(gang, missing)
     if gang.reason:
+        if gang.key in cluster.reserved:
+            holds.drop(gang.key)
         return []
+    attempts, wants = _attempts(cluster, gang, missing)
+    for state in holds.ways(gang):
+        binds = _place(cluster, gang, attempts, wants, memo.setdefault(state, {}))
+        if binds:
+            holds.took(gang)
+            return list(binds)
+    if missing > 0:
+        holds.refused(gang, wants[-1])
+    holds.note(gang)
+    return []
+
+
+def _attempts(
+    cluster: Cluster, gang: Gang, missing: int
+) -> tuple[list[list[Pod]], tuple[Want, ...]]:
+    """All that wait, else the minimum. Once that is placed, the others come one by one."""
+    pods = gang.waiting()
     anchors, anchor_gpus = _anchors(cluster, gang)
     required = _required(cluster, gang)
     attempts = [pods] if missing == len(pods) else [pods, pods[: max(missing, 1)]]
-    wants = tuple(Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in attempts)
+    return attempts, tuple(
+        Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in attempts
+    )
+
+
+def _place(
+    cluster: Cluster,
+    gang: Gang,
+    attempts: Sequence[list[Pod]],
+    wants: tuple[Want, ...],
+    refused: dict[tuple[Want, ...], str],
+) -> list[Bind]:
+    """Binds the first attempt that fits."""
     if wants in refused:
         gang.reason, gang.no_at = refused[wants], cluster.snapshot.gains
         return []

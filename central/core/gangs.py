@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from central.core.facts import GangSeen, PodSeen, PodSpec
 
@@ -36,11 +37,28 @@ class Pod:
         self.held: PodSpec | None = None  # the room it takes in the snapshot
         self.blocked = ""  # why binding it is not tried again
         self.evicting = False
-        self.since: float | None = None  # first seen running; what its kubelet says counts more
+        self.since: float | None = (
+            None  # bound or first seen running; what its kubelet says counts more
+        )
 
     @property
     def alive(self) -> bool:
         return self.seen.phase not in ENDED
+
+    def ends(self, now: float) -> float:
+        """When its room is expected to be free; inf: nobody knows. Who is late is expected to be
+        late by a minute, then by two, four, and so on."""
+        seen = self.seen
+        if seen.deleting or self.evicting:
+            return now
+        if seen.runs_for_s is None:
+            return inf
+        began = seen.started if seen.started is not None else self.since
+        end = (now if began is None else began) + seen.runs_for_s
+        late_min = 1
+        while end + 60 * late_min < now:
+            late_min *= 2
+        return end if end >= now else end + 60 * late_min
 
     @property
     def waiting(self) -> bool:
@@ -126,6 +144,7 @@ class Gang:
         "bind_failures",
         "broken_since",
         "failures_seen",
+        "headed",
         "key",
         "members",
         "no_at",
@@ -142,6 +161,7 @@ class Gang:
         self.members: dict[str, Pod] = {}
         self.started = False  # its minimum was placed once
         self.broken_since: float | None = None  # partly placed, never started
+        self.headed: float | None = None  # since when it heads the line
         self.no_at = -1  # the snapshot's gains when it did not fit
         self.reason = ""
         self.told: tuple[object, ...] = ()

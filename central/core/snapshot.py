@@ -129,6 +129,18 @@ class Snapshot:
                 self.free_mask[row] &= ~mask
         self._recount_many(rows)
 
+    def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:
+        """Frees or takes amounts (by row and column) and GPUs of different rows, tentatively:
+        nothing was gained by it."""
+        width = amounts.shape[1]
+        self.free[rows, :width] += amounts if free else -amounts
+        for row, mask in zip(rows.tolist(), masks, strict=True):
+            if mask:
+                self.free_mask[row] = (
+                    self.free_mask[row] | mask if free else self.free_mask[row] & ~mask
+                )
+        self._recount_many(rows)
+
     def view(self, spec: PodSpec) -> "ClassView":
         view = self._views.get(spec)
         if view is None:

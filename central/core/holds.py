@@ -1,0 +1,156 @@
+"""Who may take which room, while the line is walked: reserved room is taken out of the snapshot for
+those who must leave it alone, and put back for those who need not."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from central.core import reservation
+from central.core.cluster import Cluster
+from central.core.domains import Ints
+from central.core.gangs import Gang, Key
+from central.core.placement import Want
+from central.core.reservation import Reservation
+
+REPLAN_S = 10.0  # a better place for the head is looked for this often
+MAX_HEADS = 8  # queues whose heads have a reservation
+
+
+class Holds:
+    """For one walk along the line; close() at its end."""
+
+    def __init__(self, cluster: Cluster, now: float) -> None:
+        self._cluster = cluster
+        self._now = now
+        self._passed: set[Key] = set()
+        self._held: dict[Key, tuple[Reservation, list[int]]] = {}
+        self._broken: set[Key] = set()
+        for key, kept in list(cluster.reserved.items()):
+            if cluster.waiting.get(key) is not kept.gang:
+                self.drop(key)
+                continue
+            kept.firm = kept.made or now - kept.since >= cluster.patience_s
+            if not kept.refresh(cluster, now):
+                self._broken.add(key)
+
+    def ways(self, gang: Gang) -> Iterator[frozenset[Reservation]]:
+        """The snapshot as the gang may use it; then, for one that ends in time, as it may be used
+        until then. Ask for the next one only if the first did not do."""
+        binding = [kept for kept in self._cluster.reserved.values() if self._binds(kept, gang)]
+        self._switch(binding)
+        yield frozenset(binding)
+        lasts = _lasts(gang)
+        strict = [kept for kept in binding if kept.firm or self._now + lasts > kept.start]
+        if len(strict) < len(binding):
+            self._switch(strict)
+            yield frozenset(strict)
+
+    def took(self, gang: Gang) -> None:
+        """The gang took room: what is kept of it for others is less if they are allowed that."""
+        gang.headed = None
+        if gang.key in self._cluster.reserved:
+            self.drop(gang.key)
+        for kept in self._cluster.reserved.values():
+            if kept.gang.key not in self._held:
+                kept.refresh(self._cluster, self._now)
+
+    def refused(self, gang: Gang, want: Want) -> None:
+        """The gang's minimum waits for room. If it is the first of its queue that does, room is
+        kept for it."""
+        cluster, key = self._cluster, gang.key
+        mine = cluster.reserved.get(key)
+        if mine is None:
+            head = self._head(gang)
+            ahead = head is None or (
+                head.gang.key not in self._passed
+                and not (head.firm and head.gang.priority >= gang.priority)
+            )
+            if ahead and len(cluster.reserved) < MAX_HEADS:
+                self._reserve(gang, want, instead=head)
+        elif key in self._broken or mine.want != want:
+            self._reserve(gang, want, instead=mine)
+        elif not mine.firm and self._now - mine.planned_at >= REPLAN_S:
+            mine.planned_at = self._now
+            self._reserve(gang, want, instead=mine, before=mine.start)
+
+    def note(self, gang: Gang) -> None:
+        """Says what the room that is kept means for a gang that was refused."""
+        if mine := self._cluster.reserved.get(gang.key):
+            gang.reason += f"; {mine.sentence(self._now)}"
+        elif self._held:
+            names = sorted(name for _, name, _ in self._held)
+            gang.reason += f"; not counting the room that is kept for {', '.join(names)}"
+
+    def stale(self, gang: Gang) -> bool:
+        """Its reservation must be looked at though nothing was gained."""
+        return gang.key in self._broken
+
+    def passed(self, gang: Gang) -> None:
+        self._passed.add(gang.key)
+
+    def drop(self, key: Key) -> None:
+        self._cluster.reserved.pop(key)
+        self._cluster.snapshot.gains += 1  # others may have the room now
+
+    def close(self) -> None:
+        self._switch([])
+
+    def _binds(self, kept: Reservation, gang: Gang) -> bool:
+        if kept.gang is gang:
+            return False
+        if kept.firm and gang.priority <= kept.gang.priority:
+            return True
+        return kept.gang.key in self._passed and gang.priority <= kept.gang.priority
+
+    def _switch(self, binding: list[Reservation]) -> None:
+        """Each hold is put back before another is taken: they may overlap."""
+        snapshot = self._cluster.snapshot
+        if [kept for kept, _ in self._held.values()] == binding:
+            return
+        for kept, masks in reversed(self._held.values()):
+            kept.release(snapshot, masks)
+        self._held = {kept.gang.key: (kept, kept.hold(snapshot)) for kept in binding}
+
+    def _head(self, gang: Gang) -> Reservation | None:
+        mine = queue_of(gang)
+        return next(
+            (
+                kept
+                for kept in self._cluster.reserved.values()
+                if not kept.made and queue_of(kept.gang) == mine
+            ),
+            None,
+        )
+
+    def _reserve(
+        self, gang: Gang, want: Want, instead: Reservation | None, before: float | None = None
+    ) -> None:
+        cluster = self._cluster
+        if instead is not None:
+            self._switch([kept for kept, _ in self._held.values() if kept is not instead])
+        others = [kept.rows for kept in cluster.reserved.values() if kept is not instead]
+        apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        found = reservation.plan(cluster, gang, want, self._now, apart)
+        if before is not None and (found is None or found.start >= before):
+            return
+        if instead is not None:
+            self.drop(instead.gang.key)
+        self._broken.discard(gang.key)
+        if found is None:
+            return
+        if gang.headed is None:
+            gang.headed = self._now
+        found.since = gang.headed
+        found.firm = self._now - found.since >= cluster.patience_s
+        found.refresh(cluster, self._now)
+        cluster.reserved[gang.key] = found
+
+
+def queue_of(gang: Gang) -> str:
+    return gang.object.queue if gang.object is not None else "default"
+
+
+def _lasts(gang: Gang) -> float:
+    """How long the gang's waiting pods run; inf: nobody knows."""
+    told = [pod.seen.runs_for_s for pod in gang.waiting()]
+    return max((float("inf") if one is None else one for one in told), default=float("inf"))

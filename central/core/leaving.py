@@ -1,0 +1,64 @@
+"""What would be free if some of the pods that run were gone: their room as arrays, and the snapshot
+as it would be without them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from central.core.cluster import Cluster
+from central.core.domains import Ints
+from central.core.facts import PodSpec
+from central.core.gangs import Pod
+from central.core.snapshot import Snapshot
+
+
+class Leavers:
+    """Pods that hold room; rows, amounts (by column) and masks (of healthy GPUs) go by pod."""
+
+    def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
+        snapshot = cluster.snapshot
+        kinds: dict[PodSpec, int] = {}
+        kind = np.fromiter(
+            (kinds.setdefault(pod.spec, len(kinds)) for pod in pods), np.int64, len(pods)
+        )
+        views = [snapshot.view(spec) for spec in kinds]
+        vectors = np.zeros((max(len(kinds), 1), len(snapshot.column)), dtype=np.int64)
+        for vector, view in zip(vectors, views, strict=False):
+            vector[view.columns] = view.amounts
+        healthy: dict[str, int] = {}
+        for name in {pod.node for pod in pods if pod.gpus}:
+            healthy[name] = cluster.nodes[name].healthy()
+        self._snapshot = snapshot
+        self.pods = pods
+        self.rows = np.fromiter((snapshot.row[pod.node] for pod in pods), np.int64, len(pods))
+        self.amounts: Ints = vectors[kind] if len(pods) else vectors[:0]
+        self.masks = np.fromiter(
+            (pod.gpus & healthy[pod.node] if pod.gpus else 0 for pod in pods), np.int64, len(pods)
+        )
+
+    def freed(self, chosen: Ints) -> tuple[Ints, Ints, list[int]]:
+        """The rows that these (by index) are on, with what they would free there."""
+        rows, at = np.unique(self.rows[chosen], return_inverse=True)
+        amounts = np.zeros((len(rows), self.amounts.shape[1]), dtype=np.int64)
+        np.add.at(amounts, at, self.amounts[chosen])
+        masks = np.zeros(len(rows), dtype=np.int64)
+        np.bitwise_or.at(masks, at, self.masks[chosen])
+        return rows, amounts, masks.tolist()
+
+    @contextmanager
+    def gone(self, chosen: Ints) -> Iterator[Snapshot]:
+        """The snapshot without them, for as long as the block lasts."""
+        rows, amounts, masks = self.freed(chosen)
+        self._snapshot.shift(rows, amounts, masks, free=True)
+        try:
+            yield self._snapshot
+        finally:
+            self._snapshot.shift(rows, amounts, masks, free=False)
+
+
+def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
+    """What was taken since the snapshot had this free: rows, amounts, GPUs."""
+    taken = free - snapshot.free[:, : free.shape[1]]
+    rows = np.flatnonzero(taken.any(axis=1))
+    return rows, taken[rows], [masks[row] & ~snapshot.free_mask[row] for row in rows.tolist()]
