@@ -37,7 +37,7 @@ def run(settings: Settings) -> int:
     with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
-    cluster = Cluster(settings.topology_levels)
+    cluster = Cluster(settings.topology_levels, settings.patience_s)
     with ExitStack() as stack:
         stack.callback(client.close)
         ready = _Ready(cluster, settings.agents_wait_s)

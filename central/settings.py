@@ -5,6 +5,7 @@ import argparse
 import os
 from dataclasses import dataclass
 
+from central.core.cluster import PATIENCE_S
 from protos.names import BLOCK, NAMESPACE, RACK, SCHEDULER, ZONE
 
 LEVELS = (ZONE, BLOCK, RACK)
@@ -19,6 +20,7 @@ class Settings:
     ca_out: str | None = None
     topology_levels: tuple[str, ...] = LEVELS
     scheduler_names: tuple[str, ...] = (SCHEDULER, "volcano")
+    patience_s: float = PATIENCE_S
     workers: int = 32
     silent_after_s: float = 30.0
     agents_wait_s: float = 5.0
@@ -40,6 +42,13 @@ def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
         default=(SCHEDULER, "volcano"),
         metavar="NAME,...",
         help=f"pods with one of these schedulerNames are ours (default {SCHEDULER},volcano)",
+    )
+    parser.add_argument(
+        "--patience",
+        type=seconds,
+        default=PATIENCE_S,
+        metavar="S",
+        help="seconds at the head of the line after which nobody may delay a gang (default 600)",
     )
 
 
@@ -95,6 +104,7 @@ def settings(args: argparse.Namespace) -> Settings:
         ca_out=args.ca_out,
         topology_levels=args.topology_levels,
         scheduler_names=args.scheduler_names,
+        patience_s=args.patience,
         workers=args.workers,
         silent_after_s=args.silent_after,
         agents_wait_s=args.agents_wait,

@@ -47,7 +47,9 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         _file(cluster, gang)
     holds = Holds(cluster, now)
     asked = {key for key, gang in cluster.waiting.items() if _is_asked(cluster, gang, now)}
-    line = [cluster.waiting[key] for key in cluster.waiting if key in asked or key in cluster.reserved]
+    line = [
+        cluster.waiting[key] for key in cluster.waiting if key in asked or key in cluster.reserved
+    ]
     memo: Memo = {}
     for gang in order.queue(line):
         if gang.key in asked or holds.stale(gang):

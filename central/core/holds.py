@@ -2,6 +2,7 @@
 those who must leave it alone, and put back for those who need not."""
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 
@@ -39,8 +40,8 @@ class Holds:
         binding = [kept for kept in self._cluster.reserved.values() if self._binds(kept, gang)]
         self._switch(binding)
         yield frozenset(binding)
-        lasts = _lasts(gang)
-        strict = [kept for kept in binding if kept.firm or self._now + lasts > kept.start]
+        end = self._now + _lasts(gang)
+        strict = [kept for kept in binding if kept.firm or kept.start == inf or end > kept.start]
         if len(strict) < len(binding):
             self._switch(strict)
             yield frozenset(strict)
@@ -112,12 +113,12 @@ class Holds:
         self._held = {kept.gang.key: (kept, kept.hold(snapshot)) for kept in binding}
 
     def _head(self, gang: Gang) -> Reservation | None:
-        mine = queue_of(gang)
+        queue = reservation.queue_of(gang)
         return next(
             (
                 kept
                 for kept in self._cluster.reserved.values()
-                if not kept.made and queue_of(kept.gang) == mine
+                if not kept.made and kept.queue == queue
             ),
             None,
         )
@@ -146,11 +147,7 @@ class Holds:
         cluster.reserved[gang.key] = found
 
 
-def queue_of(gang: Gang) -> str:
-    return gang.object.queue if gang.object is not None else "default"
-
-
 def _lasts(gang: Gang) -> float:
     """How long the gang's waiting pods run; inf: nobody knows."""
     told = [pod.seen.runs_for_s for pod in gang.waiting()]
-    return max((float("inf") if one is None else one for one in told), default=float("inf"))
+    return max((inf if one is None else one for one in told), default=inf)

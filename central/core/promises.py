@@ -18,6 +18,7 @@ def check(cluster: "Cluster") -> None:
         _room(cluster, node)
         _gpus(cluster, node)
     _filing(cluster)
+    _reserved(cluster)
     _views(cluster)
 
 
@@ -77,6 +78,18 @@ def _filing(cluster: "Cluster") -> None:
             assert uid in cluster.pods, f"{gang.name} keeps a pod that is gone"
     for filed in (cluster.waiting, cluster.partial, cluster.changed):
         assert all(cluster.gangs.get(key) is gang for key, gang in filed.items())
+
+
+def _reserved(cluster: "Cluster") -> None:
+    """Room that is kept is still there after the turn, and for somebody who waits for it."""
+    snapshot = cluster.snapshot
+    heads: Counter[str] = Counter()
+    for key, kept in cluster.reserved.items():
+        assert cluster.waiting.get(key) is kept.gang, f"room is kept for {key}, who does not wait"
+        heads[kept.queue] += not kept.made
+        free = snapshot.free[kept.rows, : kept.kept.shape[1]]
+        assert (free >= kept.kept).all(), f"room of {kept.gang.name} was given to others"
+    assert all(count <= 1 for count in heads.values()), "a queue has two heads"
 
 
 def _views(cluster: "Cluster") -> None:

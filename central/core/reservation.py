@@ -16,7 +16,7 @@ from central.core.gangs import Gang, Pod
 from central.core.leaving import Leavers, seats
 from central.core.placement import Want
 from central.core.snapshot import ClassView, Snapshot
-from protos.names import GPU, ISLAND
+from protos.names import ISLAND
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,6 +37,10 @@ class Reservation:
     since: float = 0.0  # the gang heads the line
     kept: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @property
+    def queue(self) -> str:
+        return queue_of(self.gang)
 
     def refresh(self, cluster: Cluster, now: float) -> bool:
         """Counts anew what must be kept: what is needed less what others bring back in time. Says
@@ -80,6 +84,10 @@ class Reservation:
 
     def release(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
         snapshot.shift(self.rows, self.kept, masks, free=True)
+
+
+def queue_of(gang: Gang) -> str:
+    return gang.object.queue if gang.object is not None else "default"
 
 
 def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> Reservation | None:
@@ -130,7 +138,7 @@ def _fits_without(
 
 
 def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Leavers, Floats]:
-    """Those who will end, first who ends first. Where nobody knows: as if the domain with the least
+    """Those who will end (of others' pods, only those that say when), first who ends first. Where nobody knows: as if the domain with the least
     missing emptied first, node by node, those with the least to wait for before the others."""
     snapshot = cluster.snapshot
     views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
@@ -142,7 +150,7 @@ def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Le
         pod
         for row in np.flatnonzero(useful).tolist()
         for pod in cluster.nodes[snapshot.names[row]].pods.values()
-        if pod.held is not None and (pod.seen.ours or pod.spec.request(GPU) or pod.seen.runs_for_s)
+        if pod.held is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
     leavers = Leavers(cluster, pods)
     ends = np.fromiter((pod.ends(now) for pod in pods), np.float64, len(pods))

@@ -57,6 +57,7 @@ class Day:
         while True:
             decisions = turn(self.cluster, facts, float(now))
             self.cluster.check()
+            self.seen["reserved"] += len(self.cluster.reserved)
             self.trace += decisions
             facts = [fact for decision in decisions for fact in self._consequence(decision, faults)]
             self._exclusive()
@@ -83,10 +84,14 @@ class Day:
             name, size = f"g{self.gangs}", self.dice.choice((1, 2, 4, 6, 12))
             gpus = self.dice.choice((1, 2, 4, 8) if size < 6 else (1, 2, 4))
             level = self.dice.choice(("", "", RACK, "node", "island")) if size * gpus <= 4 else ""
+            urgent = self.dice.choice((0, 0, 0, 5))
+            says = self.dice.choice((None, 40.0, 80.0))  # some of it is a lie
             minimum = self.dice.choice((size, max(1, size // 2)))
             facts.append(build.gang(name, minimum, created=float(now), topology_required=level))
             for rank in range(size):
-                pod = build.pod(f"{name}-{rank}", gpus, name, created=float(now))
+                pod = build.pod(
+                    f"{name}-{rank}", gpus, name, created=float(now), priority=urgent, runs_for_s=says
+                )
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
@@ -221,7 +226,8 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
     waiting = [f"{gang.name}: {gang.reason}" for gang in day.cluster.waiting.values()]
     assert not waiting
     assert all(pod.phase == "Succeeded" for pod in day.pods.values())
-    assert {"bound", "bind failed", "other GPUs", "waits", "node lost"} <= set(day.seen), day.seen
+    exercised = {name for name, times in day.seen.items() if times}
+    assert {"bound", "bind failed", "other GPUs", "waits", "node lost", "reserved"} <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):
         day.cluster.apply(GangGone("ns", str(name)))
     day.cluster.check()

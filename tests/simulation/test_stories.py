@@ -38,7 +38,7 @@ FACTS = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        lambda name, gpus, node, phase, ours, deleting: build.pod(
+        lambda name, gpus, node, phase, ours, deleting, lasts, urgent: build.pod(
             name,
             gpus,
             gang=name.partition("-")[0],
@@ -46,6 +46,8 @@ FACTS = st.one_of(
             phase=phase,
             ours=ours,
             deleting=deleting,
+            runs_for_s=lasts,
+            priority=urgent,
         ),
         PODS,
         st.integers(0, 3),
@@ -53,6 +55,8 @@ FACTS = st.one_of(
         st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
         st.booleans(),
         st.booleans(),
+        st.sampled_from([None, None, 10.0, 50.0]),
+        st.sampled_from([0, 0, 0, 5]),
     ),
     st.builds(
         lambda name, minimum, level: build.gang(name, minimum, topology_required=level),

@@ -103,7 +103,7 @@ def test_pods_that_were_listed_before_their_node_take_their_room_when_it_comes()
     cluster = Cluster(build.LEVELS)
     turn(cluster, [build.pod("old", 6, node="a", phase="Running")], 0.0)
     turn(cluster, [build.report("a", grants=(build.grant("old", *range(6)),))], 0.0)
-    turn(cluster, [build.node("a"), build.pod("big", 4), build.pod("small", 2)], 0.0)
+    turn(cluster, [build.node("a"), build.pod("big", 4, created=1.0), build.pod("small", 2)], 0.0)
     cluster.check()
     assert cluster.pods["uid-small"].gpus == 0b11000000
     assert not cluster.pods["uid-big"].node
