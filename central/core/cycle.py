@@ -4,7 +4,7 @@ and replay are three callers of it.
     turn = apply facts -> heal broken gangs -> place waiting gangs in order -> tell what changed
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import groupby, islice
 from operator import attrgetter
 
@@ -13,7 +13,7 @@ from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import Fact, PodSpec
-from central.core.gangs import Gang, Pod
+from central.core.gangs import Gang, Key, Pod
 from central.core.holds import Holds
 from central.core.placement import Want
 from central.core.reservation import Reservation
@@ -47,10 +47,24 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         _file(cluster, gang)
     holds = Holds(cluster, now)
     asked = {key for key, gang in cluster.waiting.items() if _is_asked(cluster, gang, now)}
-    line = [
-        cluster.waiting[key] for key in cluster.waiting if key in asked or key in cluster.reserved
-    ]
+    decisions += _walk(cluster, holds, asked)
+    if holds.dropped:  # what was kept for one is there for all who were refused for it
+        gains = cluster.snapshot.gains
+        again = {key for key, gang in cluster.waiting.items() if 0 <= gang.no_at != gains}
+        decisions += _walk(cluster, Holds(cluster, now), again)
+    for gang in list(cluster.partial.values()):
+        decisions += _heal(gang, now)
+    decisions += phases.tell(cluster)
+    return decisions
+
+
+def _walk(cluster: Cluster, holds: Holds, asked: Set[Key]) -> list[Decision]:
+    """Along the line once."""
+    decisions: list[Decision] = []
     memo: Memo = {}
+    line = [
+        gang for key, gang in cluster.waiting.items() if key in asked or key in cluster.reserved
+    ]
     for gang in order.queue(line):
         if gang.key in asked or holds.stale(gang):
             decisions += _serve(cluster, gang, holds, memo)
@@ -58,9 +72,6 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
             cluster.changed[gang.key] = gang
         holds.passed(gang)
     holds.close()
-    for gang in list(cluster.partial.values()):
-        decisions += _heal(gang, now)
-    decisions += phases.tell(cluster)
     return decisions
 
 

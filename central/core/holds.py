@@ -23,6 +23,7 @@ class Holds:
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._cluster = cluster
         self._now = now
+        self.dropped = False  # room that was kept is not any more
         self._passed: set[Key] = set()
         self._held: dict[Key, tuple[Reservation, list[int]]] = {}
         self._broken: set[Key] = set()
@@ -91,6 +92,7 @@ class Holds:
 
     def drop(self, key: Key) -> None:
         self._cluster.reserved.pop(key)
+        self.dropped = True
         self._cluster.snapshot.gains += 1  # others may have the room now
 
     def close(self) -> None:

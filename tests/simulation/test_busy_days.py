@@ -90,7 +90,12 @@ class Day:
             facts.append(build.gang(name, minimum, created=float(now), topology_required=level))
             for rank in range(size):
                 pod = build.pod(
-                    f"{name}-{rank}", gpus, name, created=float(now), priority=urgent, runs_for_s=says
+                    f"{name}-{rank}",
+                    gpus,
+                    name,
+                    created=float(now),
+                    priority=urgent,
+                    runs_for_s=says,
                 )
                 self.pods[pod.uid] = pod
                 facts.append(pod)
