@@ -38,7 +38,7 @@ unit: install        ## unit, scenario and simulation tests
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)
 	tests/e2e/run
 bench: install       ## speed, as ratios in one run
-	python tests/benchmarks/bench.py
+	python -m tests.e2e.cluster build && python -m tests.benchmarks.bench
 stubs: install       ## the gRPC stubs, again
 	python -m grpc_tools.protoc -I protos/stubs=protos --python_out=. --grpc_python_out=. \
 	    --mypy_out=quiet:. --mypy_grpc_out=quiet:. protos/*.proto
