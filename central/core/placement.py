@@ -203,6 +203,11 @@ def _seat(draft: Draft, want: Want, level: str, rows: Ints) -> None:
     )
     for index in order:
         spec, count = want.groups[index]
+        if len(rows) == 1:
+            if len(order) > 1 and snapshot.view(spec).refresh().cap[rows[0]] < count:
+                raise DoesNotFit("not enough room")
+            draft.take(int(rows[0]), spec, count, within)
+            continue
         view = snapshot.view(spec).refresh()
         start = _level_index(snapshot, level)
         draft.take_all(spec, *spread(snapshot, view, rows, count, start), within)
