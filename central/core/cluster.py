@@ -19,6 +19,8 @@ from central.core.facts import (
     GangSeen,
     HyperNodeGone,
     HyperNodeSeen,
+    NamespaceGone,
+    NamespaceSeen,
     NodeGone,
     NodeReported,
     NodeSeen,
@@ -28,6 +30,7 @@ from central.core.facts import (
     PodSpec,
 )
 from central.core.gangs import Gang, Key, Pod
+from central.core.kinds import Kinds
 from central.core.nodes import Node
 from central.core.snapshot import Snapshot
 from protos.names import GPU
@@ -43,11 +46,11 @@ class Cluster:
     def __init__(self, levels: tuple[str, ...] = (), patience_s: float = PATIENCE_S) -> None:
         self.patience_s = patience_s
         self.snapshot = Snapshot(levels)
+        self.kinds = Kinds(self.snapshot.neighbours)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
         self.gangs: dict[Key, Gang] = {}
-        self._kinds: dict[PodSpec, PodSpec] = {}
         self.changed: dict[Key, Gang] = {}  # since they were last looked at
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
         self.partial: dict[Key, Gang] = {}  # bound in part, never whole
@@ -84,6 +87,8 @@ class Cluster:
                 self.hypernodes[fact.name] = fact
             case HyperNodeGone():
                 self._tree_is_old |= self.hypernodes.pop(fact.name, None) is not None
+            case NamespaceSeen() | NamespaceGone():
+                self._namespace(fact)
             case BindDone():
                 self._bind_done(fact)
             case BindFailed():
@@ -119,6 +124,8 @@ class Cluster:
             pod.assumed, pod.confirmed, pod.since = True, False, self.now
             if gpus:
                 self.replanned.add(name)
+        if any(pod.spec.matched for pod in pods):
+            self.snapshot.gains += 1  # whoever waits to be near them may go now
         gang.tally.seat(pods)
         self.changed[gang.key] = gang
 
@@ -129,8 +136,10 @@ class Cluster:
             self._pod_gone(other)  # deleted and made again under its name
         self.uids[name] = fact.uid
         pod = self.pods.get(fact.uid)
+        stale: PodSpec | None = None
         if pod is None:
-            pod = self.pods[fact.uid] = Pod(fact, self._kind(fact))
+            pod = self.pods[fact.uid] = Pod(fact, fact.spec)
+            self._learn(pod, None)
             self._join(pod, first_sight=True)
         elif pod.seen == fact:
             return  # its status moved in ways that don't matter here
@@ -138,7 +147,9 @@ class Cluster:
             rejoin = gangs.key_of(fact) != gangs.key_of(pod.seen)
             if rejoin:
                 self._leave(pod)
-            pod.seen, pod.spec = fact, self._kind(fact)
+            before, pod.seen = pod.seen, fact
+            stale = before.spec
+            self._learn(pod, before)
             if rejoin:
                 self._join(pod, first_sight=False)
         if fact.phase == "Running" and pod.since is None:
@@ -148,9 +159,8 @@ class Cluster:
             pod.blocked = ""
         # A pod is never unbound: what comes without a node was said before it was bound.
         self._settle_pod(pod, fact.node or pod.node, pod.gpus)
-
-    def _kind(self, fact: PodSeen) -> PodSpec:
-        return self._kinds.setdefault(fact.spec, fact.spec)
+        if stale is not None and stale != fact.spec:
+            self.kinds.unlearn(stale)
 
     def _pod_gone(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
@@ -160,6 +170,8 @@ class Cluster:
         if pod.node:
             self._node(pod.node).truth.pop(name, None)  # it does not speak for the next of its name
         self._settle_pod(pod, "")
+        self.kinds.unlearn(pod.seen.spec)
+        self.kinds.file(None, pod.seen)
         self._leave(pod)
         if self.uids.get(name) == uid:
             del self.uids[name]
@@ -258,6 +270,8 @@ class Cluster:
             return
         self.snapshot.take(row, pod.spec, 1, pod.gpus)
         pod.held = pod.spec
+        if pod.spec.matched:
+            self.snapshot.gains += 1  # whoever waits to be near it may go now
 
     def _release(self, pod: Pod) -> None:
         if pod.held is None:
@@ -290,6 +304,38 @@ class Cluster:
         """What the pods of the node should be given where it is not yet known what they were."""
         node = self.nodes.get(name)
         return node.intents() if node is not None else ()
+
+    # --- kinds -----------------------------------------------------------------
+
+    def _learn(self, pod: Pod, before: PodSeen | None) -> None:
+        """Gives the pod its kind, and those their new one of whom its rules speak."""
+        spec = pod.seen.spec
+        if before is None or before.spec != spec:
+            fresh = self.kinds.learn(spec)
+            for uid in self.kinds.spoken_of(fresh):
+                self._rekind(self.pods[uid])
+        pod.spec = self.kinds.of(pod.seen)
+        self.kinds.file(pod.seen, before)
+
+    def _rekind(self, pod: Pod) -> None:
+        """Where it is, it stays: only what is counted there changes."""
+        kind = self.kinds.of(pod.seen)
+        if kind == pod.spec:
+            return
+        pod.spec = kind
+        if pod.held is not None:
+            row = self.snapshot.row[pod.node]
+            self.snapshot.give(row, pod.held)
+            self.snapshot.take(row, kind)
+            pod.held = kind
+        self._touch(pod)
+
+    def _namespace(self, fact: NamespaceSeen | NamespaceGone) -> None:
+        labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
+        if self.kinds.put_namespace(fact.name, labels):
+            for pod in self.pods.values():
+                if pod.seen.namespace == fact.name:
+                    self._rekind(pod)
 
     # --- gangs -----------------------------------------------------------------
 

@@ -22,7 +22,8 @@ from protos.closest import closest
 from protos.names import NODE
 
 # What did not fit stays out while only less is free; by whose room is kept.
-Memo = dict[frozenset[Reservation], dict[tuple[Want, ...], str]]
+Refused = dict[tuple[int, tuple[Want, ...]], str]  # why, by the snapshot's gains and what was asked
+Memo = dict[frozenset[Reservation], Refused]
 
 UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
 RETRY_MAX_S = 30.0
@@ -145,11 +146,12 @@ def _place(
     gang: Gang,
     attempts: Sequence[list[Pod]],
     wants: tuple[Want, ...],
-    refused: dict[tuple[Want, ...], str],
+    refused: Refused,
 ) -> list[Bind]:
     """Binds the first attempt that fits."""
-    if wants in refused:
-        gang.reason, gang.no_at = refused[wants], cluster.snapshot.gains
+    asked = (cluster.snapshot.gains, wants)
+    if asked in refused:
+        gang.reason, gang.no_at = refused[asked], cluster.snapshot.gains
         return []
     draft = Draft(cluster.snapshot)
     for attempt, want in zip(attempts, wants, strict=True):
@@ -161,7 +163,7 @@ def _place(
         gang.reason, gang.no_at = "", -1
         return _seat(cluster, gang, attempt, draft.keep())
     gang.no_at = cluster.snapshot.gains
-    refused[wants] = gang.reason
+    refused[asked] = gang.reason
     return []
 
 

@@ -8,6 +8,7 @@ storage in bytes, everything else in pieces.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from central.core.rules import Labels, Rules
 from protos.topology import Grant, NodeTopology
 
 Resources = Mapping[str, int]
@@ -53,6 +54,8 @@ class PodSpec:
         tuple[str, int], ...
     ] = ()  # containers in order with their nvidia.com/gpu
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
+    rules: Rules | None = None  # what it asks of the pods beside it
+    matched: tuple[int, ...] = ()  # rules that speak of such pods: filled in by kinds.Kinds
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,6 +106,7 @@ class PodSeen:
     runs_for_s: float | None = None  # how long it says that it runs; None: nobody knows
     started: float | None = None  # seconds since the epoch, as its kubelet says
     preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
+    labels: Labels = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,17 @@ class HyperNodeGone:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceSeen:
+    name: str
+    labels: Labels = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReported:
     """An agent's report: the hardware, newest first by (boot, generation)."""
 
@@ -207,6 +222,8 @@ Fact = (
     | GangGone
     | HyperNodeSeen
     | HyperNodeGone
+    | NamespaceSeen
+    | NamespaceGone
     | NodeReported
     | NodeSilent
     | BindDone

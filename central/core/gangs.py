@@ -28,7 +28,7 @@ class Pod:
 
     def __init__(self, seen: PodSeen, spec: PodSpec) -> None:
         self.seen = seen
-        self.spec = spec  # the one object for all pods of the kind: compared by identity
+        self.spec = spec  # of its kind, one object for all: with the rules that speak of it
         self.node = ""  # where it is bound, or is being bound
         self.assumed = False  # our binding is not in the watch yet
         self.confirmed_bound = False  # the API server has accepted our binding

@@ -31,6 +31,8 @@ class Leavers:
             healthy[name] = cluster.nodes[name].healthy()
         self._snapshot = snapshot
         self.pods = pods
+        counted = (spec.rules is not None or bool(spec.matched) for spec in kinds)
+        self._counted = np.fromiter(counted, np.bool_, len(kinds))[kind]
         self.rows = np.fromiter((snapshot.row[pod.node] for pod in pods), np.int64, len(pods))
         self.amounts: Ints = vectors[kind] if len(pods) else vectors[:0]
         self.masks = np.fromiter(
@@ -51,10 +53,18 @@ class Leavers:
         """The snapshot without them, for as long as the block lasts."""
         rows, amounts, masks = self.freed(chosen)
         self._snapshot.shift(rows, amounts, masks, free=True)
+        self._count(chosen, -1)
         try:
             yield self._snapshot
         finally:
+            self._count(chosen, 1)
             self._snapshot.shift(rows, amounts, masks, free=False)
+
+    def _count(self, chosen: Ints, change: int) -> None:
+        """Their neighbours do without them."""
+        for index in chosen[self._counted[chosen]].tolist():
+            spec, row = self.pods[index].spec, int(self.rows[index])
+            self._snapshot.neighbours.count(row, spec, change)
 
 
 def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> tuple[Ints, Ints, list[int]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from central.core import why
+from central.core import onebyone, why
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import PodSpec
@@ -47,7 +47,10 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
         if spec.unsupported:
             raise DoesNotFit(spec.unsupported)
     mark = len(draft.seats)
-    for level in ladder(draft.snapshot, want.required):
+    levels = ladder(draft.snapshot, want.required)
+    if onebyone.entangled(draft.snapshot, want.groups):
+        return _one_by_one(draft, want, levels)
+    for level in levels:
         for rows in candidates(draft.snapshot, want, level):
             try:
                 with draft.all_or_nothing():
@@ -56,6 +59,14 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
                 continue
             return draft.seats[mark:]
     raise DoesNotFit(why.sentence(draft.snapshot, want.groups, want.required, want.anchors))
+
+
+def _one_by_one(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
+    try:
+        return onebyone.fit(draft, want.groups, levels, want.anchors, want.anchor_gpus)
+    except DoesNotFit as no:
+        text = why.sentence(draft.snapshot, want.groups, want.required, want.anchors, no.why)
+        raise DoesNotFit(text) from None
 
 
 def ladder(snapshot: Snapshot, required: str) -> list[str]:

@@ -14,9 +14,18 @@ def refusal(spec: PodSpec, node: NodeSeen) -> str:
         return "not ready"
     if node.unschedulable and not any(tolerates(t, CORDON) for t in spec.tolerations):
         return "cordoned"
+    return untolerated(spec, node) or unsuited(spec, node)
+
+
+def untolerated(spec: PodSpec, node: NodeSeen) -> str:
     for taint in node.taints:
         if taint.effect in BLOCKING and not any(tolerates(t, taint) for t in spec.tolerations):
             return f"taint {taint.key}"
+    return ""
+
+
+def unsuited(spec: PodSpec, node: NodeSeen) -> str:
+    """What the pod's own choice of nodes says."""
     if any(node.labels.get(key) != value for key, value in spec.node_selector):
         return "node selector"
     if spec.node_terms is not None and not any(

@@ -19,6 +19,7 @@ def check(cluster: "Cluster") -> None:
         _gpus(cluster, node)
     _filing(cluster)
     _reserved(cluster)
+    _kinds(cluster)
     _views(cluster)
 
 
@@ -90,6 +91,28 @@ def _reserved(cluster: "Cluster") -> None:
         free = snapshot.free[kept.rows, : kept.kept.shape[1]]
         assert (free >= kept.kept).all(), f"room of {kept.gang.name} was given to others"
     assert all(count <= 1 for count in heads.values()), "a queue has two heads"
+
+
+def _kinds(cluster: "Cluster") -> None:
+    """Pods are of the kind that the known rules make them, and counted where they are."""
+    neighbours = cluster.snapshot.neighbours
+    known = set(neighbours.ids.values())
+    used = {
+        peers
+        for pod in cluster.pods.values()
+        if pod.seen.spec.rules is not None
+        for peers in pod.seen.spec.rules.peers()
+    }
+    assert neighbours.ids.keys() == used, "the rules that are known are not those that pods have"
+    for pod in cluster.pods.values():
+        now = cluster.kinds.of(pod.seen)
+        name = pod.seen.name
+        assert known & set(pod.spec.matched) == set(now.matched), f"{name} is of another kind"
+    rows = cluster.snapshot.row
+    held = [(rows[pod.node], pod.held) for pod in cluster.pods.values() if pod.held is not None]
+    assert neighbours.tally() == neighbours.expected(held), (
+        "neighbours are not what a recount gives"
+    )
 
 
 def _views(cluster: "Cluster") -> None:

@@ -12,9 +12,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from central.core.company import Company
 from central.core.domains import Domains, Ints
 from central.core.facts import NodeSeen, PodSpec
 from central.core.judgement import Constraint, Judgement, constraint
+from central.core.neighbours import Neighbours
 from protos.names import GPU
 from protos.topology import Shape
 
@@ -38,6 +40,7 @@ class Snapshot:
         self.shape: list[Shape | None] = []  # None: no agent has reported
         self.free_mask: list[int] = []
         self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
+        self.neighbours = Neighbours()
         self.gains = 0  # grows when something is freed or a node changes: a "no" holds till then
         self.relabelled = 0
         self._log: list[int] = []
@@ -65,6 +68,7 @@ class Snapshot:
         self.version[row] += 1
         if self.domains.put(row, self._labels(node)):
             self.relabelled += 1
+        self.neighbours.put_node(row, node, len(self.names))
         self.gains += 1
         self._recount(row)
         return row
@@ -92,6 +96,7 @@ class Snapshot:
         self.shape[row] = None
         self.free_mask[row] = 0
         self.domains.drop(row)
+        self.neighbours.put_node(row, None, len(self.names))
         self._unused.append(row)
         self._name_rank = None
         self.relabelled += 1
@@ -111,12 +116,16 @@ class Snapshot:
         view = self.view(spec)
         self.free[row, view.columns] -= view.amounts * count
         self.free_mask[row] &= ~gpus
+        if view.company is not None:
+            self.neighbours.count(row, spec, count)
         self._recount(row)
 
     def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
         view = self.view(spec)
         self.free[row, view.columns] += view.amounts * count
         self.free_mask[row] |= gpus
+        if view.company is not None:
+            self.neighbours.count(row, spec, -count)
         self.gains += 1
         self._recount(row)
 
@@ -127,6 +136,8 @@ class Snapshot:
         for row, mask in zip(rows.tolist(), gpus, strict=True):
             if mask:
                 self.free_mask[row] &= ~mask
+        if view.company is not None:
+            self.neighbours.count(rows, spec, counts)
         self._recount_many(rows)
 
     def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:
@@ -272,6 +283,7 @@ class ClassView:
         self.spec = spec
         self.columns, self.amounts = snapshot.vector(spec.requests)
         self.gpus = spec.request(GPU)
+        self.company = Company(snapshot, spec) if spec.rules or spec.matched else None
         self._snapshot = snapshot
         self._mark = -1
         self._relabelled = -1
@@ -283,9 +295,13 @@ class ClassView:
         """The next refresh counts everything anew."""
         self._mark = -1
         self._judgement.forget()
+        if self.company is not None:
+            self.company.forget()
 
     def refresh(self) -> "ClassView":
         snapshot = self._snapshot
+        if self.company is not None and self.company.moved():
+            self._mark = -1  # pods elsewhere decide what fits here
         self._mark, touched = snapshot.touched_since(self._mark)
         if touched is None or self._relabelled != snapshot.relabelled or len(touched) > 1000:
             self._relabelled = snapshot.relabelled
@@ -323,6 +339,8 @@ class ClassView:
         for column, amount in zip(self.columns, self.amounts, strict=True):
             free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
             np.minimum(room, free // amount, out=room)
+        if self.company is not None:
+            np.minimum(room, self.company.limit()[rows], out=room)
         self._judgement.refresh(rows, snapshot.nodes, snapshot.version)
         room[(room < 0) | ~self._judgement.fit[rows]] = 0
         return room

@@ -14,11 +14,24 @@ from protos.names import GPU, ISLAND, NODE
 Groups = Sequence[tuple[PodSpec, int]]
 
 
-def sentence(snapshot: Snapshot, groups: Groups, required: str, anchors: Sequence[int] = ()) -> str:
-    """Why such a gang does not fit now. Says what is wanted, the room there is, what is short."""
+def sentence(
+    snapshot: Snapshot,
+    groups: Groups,
+    required: str,
+    anchors: Sequence[int] = (),
+    together: str = "",
+) -> str:
+    """Why such a gang does not fit now. Says what is wanted, the room there is, what is short.
+
+    together: what came of placing them one by one, where their rules speak of each other."""
     spec, count = max(groups, key=lambda group: _shortfall(snapshot, *group))
     view = snapshot.view(spec).refresh()
     room, place, rows = _closest(snapshot, view, required, anchors)
+    if together:
+        details = _refused(snapshot, view)
+        text = f"{wanted(groups)}{_where(required)}; {together} as their pod affinity, "
+        text += "anti-affinity, spread and ports have it"
+        return text + (f" ({'; '.join(details)})" if details else "")
     if room >= count and len(groups) > 1:
         return f"{wanted(groups)}{_where(required)}; each kind fits alone, all together do not"
     text = f"{wanted(groups)}{_where(required)}; "
@@ -118,6 +131,9 @@ def _refused(snapshot: Snapshot, view: ClassView) -> list[str]:
         for row in view.unfit_rows()
         if (node := snapshot.nodes[row]) is not None
     )
+    if view.company is not None:
+        beside = (view.company.reason(row) for row in view.fit_rows().tolist())
+        reasons.update(reason for reason in beside if reason)
     return [
         f"{count} node{'s' if count != 1 else ''}: {reason}"
         for reason, count in sorted(reasons.items())

@@ -19,13 +19,15 @@ from central.core.facts import (
     GangSeen,
     HyperNodeSeen,
     Member,
+    NamespaceSeen,
     NodeSeen,
     PodSeen,
     PodSpec,
     Taint,
 )
-from central.kube import podspec
-from central.kube.podspec import Unreadable
+from central.core.rules import Labels
+from central.kube import podrules, podspec
+from central.kube.errors import Unreadable
 from central.kube.quantities import NotAQuantity, seconds
 from protos import names
 
@@ -55,6 +57,7 @@ class Reader:
         self._closeness = frozenset((*levels, names.NODE, names.ISLAND))
         self._specs: dict[bytes, PodSpec] = {}
         self._alike: dict[PodSpec, PodSpec] = {}
+        self._same_labels: dict[Labels, Labels] = {}
 
     def pod(self, raw: Json) -> PodSeen:
         try:
@@ -67,6 +70,13 @@ class Reader:
             return _node(raw)
         except _BROKEN as error:
             raise Malformed(f"node {_who(raw)}: {_what(error)}") from error
+
+    def namespace(self, raw: Json) -> NamespaceSeen:
+        try:
+            meta = raw["metadata"]
+            return NamespaceSeen(meta["name"], self._labels_of(meta.get("labels") or {}))
+        except _BROKEN as error:
+            raise Malformed(f"namespace {_who(raw)}: {_what(error)}") from error
 
     def gang(self, raw: Json) -> GangSeen:
         try:
@@ -92,12 +102,13 @@ class Reader:
             wrong = wrong or unknown
         runs_for_s, unread = _runs_for(annotations)
         wrong = wrong or (unread if ours else "")
-        read = self._spec(spec, ours)
+        namespace: str = meta["namespace"]
+        read = self._spec(spec, ours, namespace, labels)
         if wrong:
             read = self._alike_of(replace(read, unsupported=wrong))
         return PodSeen(
             uid=meta["uid"],
-            namespace=meta["namespace"],
+            namespace=namespace,
             name=name,
             spec=read,
             node=_text(spec, "nodeName"),
@@ -115,18 +126,29 @@ class Reader:
             runs_for_s=runs_for_s,
             started=_seconds(status.get("startTime")) or None,
             preempts=spec.get("preemptionPolicy") != "Never",
+            labels=self._labels_of(labels),
         )
 
-    def _spec(self, spec: Json, ours: bool) -> PodSpec:
+    def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:
         """Pods made from one template differ in little that matters here: parse what matters once."""
         try:
-            key = orjson.dumps(_what_matters(spec, ours))
+            matters = _what_matters(spec, ours)
+            if parts := podrules.asks(spec, ours):
+                own = [labels.get(key) for key in podrules.label_keys(parts)]
+                matters += (parts, namespace, own, bool(spec.get("hostNetwork")))
+            key = orjson.dumps(matters)
             known = self._specs.get(key)
             if known is None:
                 if len(self._specs) >= _KEPT_SPECS:
                     self._specs.clear()
                     self._alike.clear()
-                known = self._specs[key] = self._alike_of(podspec.read(spec, ours))
+                known = self._specs[key] = self._alike_of(
+                    podspec.read(
+                        spec,
+                        ours,
+                        podrules.read(spec, ours, namespace, labels) if parts else None,
+                    )
+                )
         except Unreadable as error:
             known = PodSpec(requests=(("pods", 1),), unsupported=str(error))
         except _BROKEN as error:
@@ -135,6 +157,13 @@ class Reader:
 
     def _alike_of(self, spec: PodSpec) -> PodSpec:
         return self._alike.setdefault(spec, spec)
+
+    def _labels_of(self, labels: Json) -> Labels:
+        """Equal ones share one object."""
+        found = tuple(sorted(labels.items()))
+        if len(self._same_labels) >= _KEPT_SPECS:
+            self._same_labels.clear()
+        return self._same_labels.setdefault(found, found)
 
     def _wishes(self, annotations: Json) -> tuple[str, str, str]:
         """The closeness that annotations require and prefer, and what is wrong with them."""

@@ -7,6 +7,8 @@ rather than being placed against its wish.
 from typing import Any
 
 from central.core.facts import PodSpec, Requirement, Toleration
+from central.core.rules import Rules
+from central.kube.errors import Unreadable
 from central.kube.quantities import NotAQuantity, whole
 from protos import names
 
@@ -14,16 +16,12 @@ Json = dict[str, Any]
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-class Unreadable(ValueError):
-    """A sentence that begins with the field."""
-
-
-def read(spec: Json, ours: bool) -> PodSpec:
-    """Of pods that others place only what they use matters."""
+def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
+    """Of pods that others place only what they use matters, and whom they keep away."""
     requests = _requests(spec)
     gpus = _gpu_containers(spec)
     if not ours:
-        return PodSpec(requests=requests, gpu_containers=gpus)
+        return PodSpec(requests=requests, gpu_containers=gpus, rules=rules)
     return PodSpec(
         requests=requests,
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
@@ -31,6 +29,7 @@ def read(spec: Json, ours: bool) -> PodSpec:
         tolerations=_tolerations(spec),
         gpu_containers=gpus,
         unsupported=_unsupported(spec),
+        rules=rules,
     )
 
 
@@ -129,17 +128,6 @@ def _tolerations(spec: Json) -> tuple[Toleration, ...]:
 
 
 def _unsupported(spec: Json) -> str:
-    affinity = spec.get("affinity") or {}
-    for kind in ("podAffinity", "podAntiAffinity"):
-        if (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
-            return f"spec.affinity.{kind}: required terms are not supported yet"
-    for spread in spec.get("topologySpreadConstraints") or ():
-        if spread.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
-            return "spec.topologySpreadConstraints: DoNotSchedule is not supported yet"
     if spec.get("resourceClaims"):
         return "spec.resourceClaims: dynamic resource allocation is not supported yet"
-    for part in ("initContainers", "containers"):
-        for place, container in enumerate(spec.get(part) or ()):
-            if any(port.get("hostPort") for port in container.get("ports") or ()):
-                return f"spec.{part}[{place}].ports: hostPort is not supported yet"
     return ""

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import orjson
 
-from central.core.facts import Fact, GangGone, HyperNodeGone, NodeGone, PodGone
+from central.core.facts import Fact, GangGone, HyperNodeGone, NamespaceGone, NodeGone, PodGone
 from central.kube.client import Client, Refused, Stream, Unreachable
 from central.kube.objects import Malformed, Reader
 
@@ -67,8 +67,14 @@ class Watches:
 
 
 def kinds(reader: Reader) -> tuple[Kind, ...]:
-    """Nodes, PodGroups, HyperNodes, pods."""
+    """Nodes, namespaces, PodGroups, HyperNodes, pods."""
     return (
+        Kind(
+            "namespaces",
+            "/api/v1/namespaces",
+            reader.namespace,
+            lambda raw: NamespaceGone(raw["metadata"]["name"]),
+        ),
         Kind("nodes", "/api/v1/nodes", reader.node, lambda raw: NodeGone(raw["metadata"]["name"])),
         Kind(
             "podgroups",

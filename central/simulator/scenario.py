@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from central.core.facts import Fact, GangSeen, NodeSeen, PodSeen
-from central.kube import podspec, watch
+from central.kube import podrules, podspec, watch
+from central.kube.errors import Unreadable
 from central.kube.objects import Malformed, Reader
 from central.kube.quantities import NotAQuantity, seconds
 from central.simulator import kinds, machines
@@ -253,8 +254,10 @@ class _Reading:
             self._strangers += not fact.ours and not fact.node
             if fact.spec.unsupported:
                 try:
-                    podspec.read(found.raw["spec"], fact.ours)
-                except podspec.Unreadable as error:
+                    spec = found.raw["spec"]
+                    rules = podrules.read(spec, fact.ours, fact.namespace, found.labels)
+                    podspec.read(spec, fact.ours, rules)
+                except Unreadable as error:
                     raise found.wrong(str(error)) from error
                 except (AttributeError, TypeError, KeyError, ValueError) as error:
                     raise found.wrong(fact.spec.unsupported) from error

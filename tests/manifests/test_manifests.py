@@ -131,7 +131,11 @@ def granted(kind: str) -> set[tuple[str, str, str]]:
 def test_the_centre_is_granted_what_it_calls() -> None:
     volcano = "scheduling.volcano.sh"
     needed = {
-        *(("", kind, verb) for kind in ("nodes", "pods") for verb in ("list", "watch")),
+        *(
+            ("", kind, verb)
+            for kind in ("nodes", "namespaces", "pods")
+            for verb in ("list", "watch")
+        ),
         *((volcano, "podgroups", verb) for verb in ("list", "watch")),
         *(("topology.volcano.sh", "hypernodes", verb) for verb in ("list", "watch")),
         ("", "pods/binding", "create"),

@@ -22,6 +22,7 @@ from central.core.facts import (
     PodGone,
     PodSeen,
 )
+from central.core.rules import Port, Rules
 from protos.names import GPU, RACK
 from protos.topology import Grant
 from tests.central.core import build
@@ -88,11 +89,15 @@ class Day:
             says = self.dice.choice((None, 40.0, 80.0))  # some of it is a lie
             minimum = self.dice.choice((size, max(1, size // 2)))
             facts.append(build.gang(name, minimum, created=float(now), topology_required=level))
+            rules = self._rules(name, size * gpus) if not level else None
+            labels = (("app", name),)
             for rank in range(size):
                 pod = build.pod(
                     f"{name}-{rank}",
                     gpus,
                     name,
+                    rules=rules,
+                    labels=labels,
                     created=float(now),
                     priority=urgent,
                     runs_for_s=says,
@@ -100,6 +105,20 @@ class Day:
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
+
+    def _rules(self, name: str, gpus: int) -> Rules | None:
+        """What eight nodes in two racks can always give once nothing breaks any more."""
+        if gpus > 8 or self.dice.random() < 0.7:
+            return None
+        self.seen["rules"] += 1
+        return self.dice.choice(
+            (
+                build.apart(name, build.HOST),
+                build.near(name, RACK),
+                build.even(name, RACK),
+                Rules(ports=(Port("TCP", 80),)),
+            )
+        )
 
     def _endings(self, now: int) -> list[Fact]:
         facts: list[Fact] = []
@@ -232,7 +251,8 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
     assert not waiting
     assert all(pod.phase == "Succeeded" for pod in day.pods.values())
     exercised = {name for name, times in day.seen.items() if times}
-    assert {"bound", "bind failed", "other GPUs", "waits", "node lost", "reserved"} <= exercised
+    kinds = {"bound", "bind failed", "other GPUs", "waits", "node lost", "reserved", "rules"}
+    assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):
         day.cluster.apply(GangGone("ns", str(name)))
     day.cluster.check()

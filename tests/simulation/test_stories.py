@@ -20,6 +20,7 @@ from central.core.facts import (
     NodeSilent,
     PodGone,
 )
+from central.core.rules import Port, Rules
 from protos.names import RACK
 from tests.central.core import build
 
@@ -29,6 +30,26 @@ GRANTS = st.lists(
     st.builds(lambda pod, gpus: build.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
     max_size=3,
 ).map(tuple)
+RULES = st.sampled_from(
+    [
+        None,
+        None,
+        None,
+        build.apart("x", build.HOST),
+        build.apart("x", RACK),
+        build.near("x", RACK),
+        build.near("y", build.HOST),
+        build.even("x", RACK),
+        build.even("y", build.HOST, 2),
+        Rules(ports=(Port("TCP", 80), Port("TCP", 443, "10.0.0.1"))),
+        Rules(
+            near=build.near("x", RACK).near,
+            apart=build.apart("y", build.HOST).apart,
+            ports=(Port("TCP", 443),),
+        ),
+    ]
+)
+LABELS = st.sampled_from([(), (), (("app", "x"),), (("app", "y"),)])
 FACTS = st.one_of(
     st.builds(
         lambda name, rack, gpus, off: build.node(name, rack=rack, gpus=gpus, unschedulable=off),
@@ -38,7 +59,7 @@ FACTS = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        lambda name, gpus, node, phase, ours, deleting, lasts, urgent: build.pod(
+        lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels: build.pod(
             name,
             gpus,
             gang=name.partition("-")[0],
@@ -48,6 +69,8 @@ FACTS = st.one_of(
             deleting=deleting,
             runs_for_s=lasts,
             priority=urgent,
+            rules=rules,
+            labels=labels,
         ),
         PODS,
         st.integers(0, 3),
@@ -57,6 +80,8 @@ FACTS = st.one_of(
         st.booleans(),
         st.sampled_from([None, None, 10.0, 50.0]),
         st.sampled_from([0, 0, 0, 5]),
+        RULES,
+        LABELS,
     ),
     st.builds(
         lambda name, minimum, level: build.gang(name, minimum, topology_required=level),

@@ -1,10 +1,12 @@
 """Short words for facts, so that a test reads as a story."""
 
 from central.core.facts import GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
+from central.core.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
 from protos.names import BLOCK, GPU, RACK
 from protos.topology import Gpu, Grant, NodeTopology
 
 LEVELS = (BLOCK, RACK)
+HOST = "kubernetes.io/hostname"
 
 
 def node(
@@ -20,7 +22,7 @@ def node(
     ready: bool = True,
     labels: dict[str, str] | None = None,
 ) -> NodeSeen:
-    own = {RACK: rack, BLOCK: block, **(labels or {})}
+    own = {HOST: name, RACK: rack, BLOCK: block, **(labels or {})}
     return NodeSeen(
         name,
         {key: value for key, value in own.items() if value},
@@ -37,10 +39,17 @@ def spec(gpus: int = 0, cpu: int = 100, **other: object) -> PodSpec:
     return PodSpec(tuple(sorted(requests.items())), gpu_containers=containers, **other)  # type: ignore[arg-type]  # a test's shorthand
 
 
-def pod(name: str, gpus: int = 0, gang: str = "", cpu: int = 100, **other: object) -> PodSeen:
+def pod(
+    name: str,
+    gpus: int = 0,
+    gang: str = "",
+    cpu: int = 100,
+    rules: Rules | None = None,
+    **other: object,
+) -> PodSeen:
     rank = int("".join(filter(str.isdigit, name.rpartition("-")[2])) or 0)
     fields: dict[str, object] = {
-        "spec": spec(gpus, cpu),
+        "spec": spec(gpus, cpu, **({"rules": rules} if rules else {})),
         "gang": gang,
         "order": (rank, name),
         **other,
@@ -50,6 +59,23 @@ def pod(name: str, gpus: int = 0, gang: str = "", cpu: int = 100, **other: objec
 
 def gang(name: str, minimum: int, **other: object) -> GangSeen:
     return GangSeen("ns", name, minimum, **other)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def mates(app: str, *, leaving: bool = True) -> Peers:
+    """The pods of the namespace with this label."""
+    return Peers((Selector(("ns",), (Expression("app", "In", (app,)),)),), leaving)
+
+
+def apart(app: str, key: str) -> Rules:
+    return Rules(apart=(Apart(mates(app), key),))
+
+
+def near(app: str, key: str) -> Rules:
+    return Rules(near=Near(mates(app), (key,)))
+
+
+def even(app: str, key: str, skew: int = 1) -> Rules:
+    return Rules(spread=(Spread(mates(app, leaving=False), key, skew),))
 
 
 def topology(

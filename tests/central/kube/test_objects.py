@@ -184,7 +184,6 @@ def test_pods_of_other_schedulers_are_seen_for_what_they_use() -> None:
         ),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "spec.topologySpreadConstraints"),
         ({"resourceClaims": [{"name": "c"}]}, "spec.resourceClaims"),
-        ({"containers": [{"name": "m", "ports": [{"hostPort": 80}]}]}, "spec.containers[0].ports"),
         (
             {"containers": [{"name": "m", "resources": {"requests": {"cpu": "abc"}}}]},
             'spec.containers[0].resources.requests.cpu: "abc" is not a quantity',

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from central.core.facts import Fact, GangGone, GangSeen, NodeGone, NodeSeen, PodGone, PodSeen
+from central.core.facts import (
+    Fact,
+    GangGone,
+    GangSeen,
+    NamespaceGone,
+    NamespaceSeen,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+)
 from central.kube import watch
 from central.kube.client import Client
 from central.kube.objects import Reader
@@ -58,6 +68,8 @@ class Inbox:
                     self.gangs.add(fact.name)
                 case GangGone():
                     self.gangs.remove(fact.name)
+                case NamespaceSeen() | NamespaceGone():
+                    pass
                 case _:
                     raise AssertionError(fact)
 

@@ -1,0 +1,5 @@
+"""What reading an object may raise."""
+
+
+class Unreadable(ValueError):
+    """A sentence that begins with the field."""

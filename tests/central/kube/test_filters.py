@@ -1,0 +1,224 @@
+"""Pods with rules about each other, against a plain reading of Kubernetes' filters: thousands of small
+random worlds, from raw JSON to the nodes that may take the pod."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from central.core import placement
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.decisions import Bind
+from central.core.draft import DoesNotFit, Draft
+from central.core.facts import NamespaceSeen, NodeGone, PodGone
+from central.core.placement import Want
+from central.kube.objects import Reader
+from tests.central.kube import oracle
+from tests.central.kube.oracle import World
+from tests.central.kube.worlds import CELL, HOST, ZONE, Maker
+
+Json = dict[str, Any]
+
+
+def believed(world: World, reader: Reader) -> Cluster:
+    cluster = Cluster((ZONE,))
+    for name, labels in world.namespaces.items():
+        cluster.apply(NamespaceSeen(name, tuple(sorted(labels.items()))))
+    for node in world.nodes.values():
+        cluster.apply(reader.node(node))
+    for pod in world.pods.values():
+        cluster.apply(reader.pod(pod))
+    return cluster
+
+
+def feasible(cluster: Cluster, uid: str) -> set[str]:
+    snapshot = cluster.snapshot
+    view = snapshot.view(cluster.pods[uid].spec).refresh()
+    return {name for name, row in snapshot.row.items() if view.cap[row]}
+
+
+@pytest.mark.parametrize("base", range(0, 1000, 250))
+def test_the_nodes_that_may_take_a_pod(base: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(base, base + 250):
+        maker = Maker(seed)
+        world = maker.world(maker.dice.randint(1, 8), maker.dice.randint(0, 14))
+        asking = [maker.pod() for _ in range(4)]
+        reader = Reader(("lockstep",), (ZONE,))
+        cluster = believed(world, reader)
+        for pod in asking:
+            cluster.apply(reader.pod(pod))
+            expected = oracle.feasible(world, pod)
+            assert feasible(cluster, pod["metadata"]["uid"]) == expected, f"seed {seed}"
+            for node in world.nodes.values():
+                seen[oracle.refusal(world, pod, node)] += 1
+        cluster.check()
+    assert {"", "ports", "spread", "near", "apart", "avoided"} <= seen.keys()
+    assert min(seen.values()) > 20, seen
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_worlds_that_move(seed: int) -> None:
+    """What is counted as pods, nodes and namespaces come, change and go is what is there."""
+    maker = Maker(seed + 10**6)
+    world = maker.world(5, 8)
+    reader = Reader(("lockstep",), (ZONE,))
+    cluster = believed(world, reader)
+    for _ in range(12):
+        _change(maker, world, cluster, reader)
+        pod = maker.pod()
+        cluster.apply(reader.pod(pod))
+        assert feasible(cluster, pod["metadata"]["uid"]) == oracle.feasible(world, pod)
+        cluster.check()
+        if maker.chance(0.5):
+            cluster.apply(PodGone(pod["metadata"]["uid"]))
+
+
+def _change(maker: Maker, world: World, cluster: Cluster, reader: Reader) -> None:
+    dice = maker.dice
+    match dice.choice(("goes", "ends", "leaves", "comes", "node", "node gone", "space")):
+        case "goes" if world.pods:
+            uid = dice.choice(sorted(world.pods))
+            del world.pods[uid]
+            cluster.apply(PodGone(uid))
+        case "ends" if world.pods:
+            pod = world.pods[dice.choice(sorted(world.pods))]
+            pod["status"]["phase"] = "Succeeded"
+            cluster.apply(reader.pod(pod))
+        case "leaves" if world.pods:
+            pod = world.pods[dice.choice(sorted(world.pods))]
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            pod["metadata"]["labels"] = {"app": dice.choice("abc")}
+            cluster.apply(reader.pod(pod))
+        case "node":
+            node = maker.node(f"n{dice.randint(0, 6)}")
+            world.nodes[node["metadata"]["name"]] = node
+            cluster.apply(reader.node(node))
+        case "node gone" if world.nodes:
+            name = dice.choice(sorted(world.nodes))
+            del world.nodes[name]
+            cluster.apply(NodeGone(name))
+        case "space":
+            name = dice.choice(sorted(world.namespaces))
+            world.namespaces[name]["team"] = dice.choice(("red", "blue", "green"))
+            labels = tuple(sorted(world.namespaces[name].items()))
+            cluster.apply(NamespaceSeen(name, labels))
+        case _:
+            pod = maker.pod(rules=0.7)
+            pod["spec"]["nodeName"] = dice.choice(sorted(world.nodes) or ["unknown"])
+            world.pods[pod["metadata"]["uid"]] = pod
+            cluster.apply(reader.pod(pod))
+
+
+@pytest.mark.parametrize("base", range(0, 200, 50))
+def test_gangs_whose_pods_have_rules_about_each_other(base: int) -> None:
+    """Whoever is bound could be bound one after another, in some order, by the plain filters."""
+    whole = 0
+    for seed in range(base, base + 50):
+        maker = Maker(seed + 2 * 10**6)
+        world = maker.world(maker.dice.randint(3, 8), maker.dice.randint(0, 6))
+        gang = _gang(maker)
+        reader = Reader(("lockstep",), (ZONE,))
+        cluster = believed(world, reader)
+        decisions = turn(cluster, [reader.pod(pod) for pod in gang], 0.0)
+        cluster.check()
+        binds = {d.pod: d.node for d in decisions if isinstance(d, Bind)}
+        assert len(binds) in (0, len(gang))
+        whole += bool(binds)
+        left = [pod for pod in gang if binds]
+        while left:
+            able = [p for p in left if binds[_uid(p)] in oracle.feasible(world, p)]
+            assert able, f"seed {seed}: {[_uid(p) for p in left]} break a rule"
+            for pod in able:
+                if binds[_uid(pod)] in oracle.feasible(world, pod):
+                    pod["spec"]["nodeName"] = binds[_uid(pod)]
+                    world.pods[_uid(pod)] = pod
+                    left.remove(pod)
+    assert 5 < whole < 48
+
+
+def _gang(maker: Maker) -> list[Json]:
+    """Two kinds of pods in one namespace."""
+    kinds = [maker.pod(), maker.pod(rules=0.5)]
+    gang = []
+    for kind, count in zip(
+        kinds, (maker.dice.randint(1, 3), maker.dice.randint(1, 2)), strict=True
+    ):
+        for _ in range(count):
+            maker.made += 1
+            meta = {
+                "name": f"p{maker.made}",
+                "uid": f"uid-p{maker.made}",
+                "namespace": "one",
+                "labels": {**kind["metadata"]["labels"], "lockstep.dev/gang": "g"},
+                "annotations": {},
+            }
+            gang.append(
+                {"metadata": meta, "spec": dict(kind["spec"]), "status": {"phase": "Pending"}}
+            )
+    for pod in gang:
+        pod["metadata"]["annotations"]["lockstep.dev/gang-min"] = str(len(gang))
+    return gang
+
+
+def _uid(pod: Json) -> str:
+    uid: str = pod["metadata"]["uid"]
+    return uid
+
+
+@pytest.mark.parametrize("base", range(0, 200, 50))
+def test_a_no_is_true_for_equal_pods_with_one_rule(base: int) -> None:
+    """Against trying every sequence of nodes."""
+    answers: Counter[bool] = Counter()
+    for seed in range(base, base + 50):
+        maker = Maker(seed + 3 * 10**6)
+        world = maker.world(maker.dice.randint(2, 5), maker.dice.randint(0, 4))
+        pod = maker.pod(rules=0.0)
+        pod["metadata"]["namespace"] = "one"
+        _one_rule(maker, pod)
+        size = maker.dice.randint(2, 4)
+        reader = Reader(("lockstep",), (ZONE,))
+        cluster = believed(world, reader)
+        cluster.apply(reader.pod(pod))
+        draft = Draft(cluster.snapshot)
+        before = cluster.snapshot.neighbours.tally()
+        try:
+            placement.fit(draft, Want(((cluster.pods[_uid(pod)].spec, size),)))
+            fits = True
+        except DoesNotFit:
+            fits = False
+        assert fits == _some_way(world, pod, size), f"seed {seed}"
+        draft.undo()
+        assert cluster.snapshot.neighbours.tally() == before
+        answers[fits] += 1
+    assert min(answers[True], answers[False]) > 3
+
+
+def _one_rule(maker: Maker, pod: Json) -> None:
+    selector = {"matchLabels": {"app": pod["metadata"]["labels"]["app"]}}
+    term = {"topologyKey": maker.dice.choice((HOST, ZONE, CELL)), "labelSelector": selector}
+    kind = maker.dice.choice(("podAffinity", "podAntiAffinity", "spread", "ports"))
+    if kind == "spread":
+        wish = {"maxSkew": maker.dice.choice((1, 2)), "whenUnsatisfiable": "DoNotSchedule"}
+        pod["spec"]["topologySpreadConstraints"] = [{**term, **wish}]
+    elif kind == "ports":
+        pod["spec"]["containers"][0]["ports"] = [{"hostPort": 80, "containerPort": 80}]
+    else:
+        pod["spec"]["affinity"] = {kind: {oracle.REQUIRED: [term]}}
+
+
+def _some_way(world: World, pod: Json, size: int) -> bool:
+    if size == 0:
+        return True
+    for node in sorted(oracle.feasible(world, pod)):
+        uid = f"try-{size}"
+        world.pods[uid] = {
+            **pod,
+            "spec": {**pod["spec"], "nodeName": node},
+        }
+        found = _some_way(world, pod, size - 1)
+        del world.pods[uid]
+        if found:
+            return True
+    return False
