@@ -10,6 +10,7 @@ TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
 TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
 # Pods join a PodGroup by either annotation: the second is what Volcano's operators write.
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+TASK = "volcano.sh/task-spec"  # a pod's role in its job
 
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = f"{DOMAIN}/block"

@@ -4,6 +4,7 @@ and replay are three callers of it.
     turn = apply facts -> heal broken gangs -> place waiting gangs in order -> tell what changed
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from itertools import groupby, islice
 from operator import attrgetter
@@ -90,9 +91,9 @@ def due(cluster: Cluster, now: float) -> float | None:
 def _file(cluster: Cluster, gang: Gang) -> None:
     """Files the gang under what it needs next: a place, a cure, or nothing."""
     tally = gang.tally
-    if len(tally.placed) - tally.assumed >= gang.minimum:
+    if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
         gang.started = True
-    half = 0 < len(tally.placed) < gang.minimum and not gang.started
+    half = len(tally.placed) > 0 and not gang.started and gang.missing() > 0
     partial = half and any(pod.alive for pod in tally.placed)
     if not partial:
         gang.broken_since = None
@@ -110,7 +111,7 @@ def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
 
 
 def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decision]:
-    missing = gang.minimum - len(gang.placed())
+    missing = gang.missing()
     gang.reason = _not_ready(gang, missing)
     if gang.reason:
         if gang.key in cluster.reserved:
@@ -135,7 +136,7 @@ def _attempts(
     pods = gang.waiting()
     anchors, anchor_gpus = _anchors(cluster, gang)
     required = _required(cluster, gang)
-    attempts = [pods] if missing == len(pods) else [pods, pods[: max(missing, 1)]]
+    attempts = [pods] if missing == len(pods) else [pods, gang.starters() or pods[:1]]
     return attempts, tuple(
         Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in attempts
     )
@@ -175,13 +176,25 @@ def _not_ready(gang: Gang, missing: int) -> str:
         return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
     if tally.gated:
         return f"{tally.gated} of {len(gang.members)} pods are held by scheduling gates"
-    if len(tally.waiting) < missing:
+    if missing and len(gang.starters()) < missing:
         if tally.blocked:
             return tally.blocked
+        if gang.short_tasks():
+            return _short_of_tasks(gang)
         if len(gang.members) < gang.minimum:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         return f"needs {missing} more pods, {len(tally.waiting)} wait"
     return tally.blocked if not tally.waiting else ""
+
+
+def _short_of_tasks(gang: Gang) -> str:
+    """Which role lacks pods; where none does by itself, the gang as a whole."""
+    waiting = Counter(pod.seen.task for pod in gang.waiting())
+    for task, short in sorted(gang.short_tasks().items()):
+        if waiting[task] < short:
+            pods = "pod" if short == 1 else "pods"
+            return f"task {task} needs {short} more {pods} to start, {waiting[task]} wait"
+    return f"needs {gang.missing()} more pods to start, {len(gang.waiting())} wait"
 
 
 def _required(cluster: Cluster, gang: Gang) -> str:

@@ -101,6 +101,7 @@ class PodSeen:
     priority: int = 0
     created: float = 0.0  # seconds since the epoch
     order: tuple[int, str] = (0, "")  # rank in the gang: (index, name)
+    task: str = ""  # its role in the job
     topology_required: str = ""  # annotation: a label key, "node" or "island"
     topology_preferred: str = ""
     runs_for_s: float | None = None  # how long it says that it runs; None: nobody knows
@@ -122,6 +123,7 @@ class GangSeen:
     name: str
     min_member: int
     uid: str = ""
+    task_min: tuple[tuple[str, int], ...] = ()  # of each role that has a minimum of its own
     queue: str = "default"
     priority: int = 0
     topology_required: str = ""  # a label key, "node" or "island"

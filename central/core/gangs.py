@@ -1,5 +1,6 @@
 """Pods and gangs as the cluster keeps them. A pod without a gang is a gang of one."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -193,6 +194,37 @@ class Gang:
         if self.object is not None:
             return max(self.object.min_member, 1)
         return (self.tally.label_min or 1) if self.key[2] else 1
+
+    def short_tasks(self) -> dict[str, int]:
+        """How many pods each role lacks to its own minimum."""
+        wanted = self.object.task_min if self.object is not None else ()
+        if not wanted:
+            return {}
+        placed = Counter(pod.seen.task for pod in self.tally.placed)
+        return {task: least - placed[task] for task, least in wanted if placed[task] < least}
+
+    def missing(self) -> int:
+        """How many more pods must be placed, at once, for the gang to be whole; 0: it is."""
+        short = self.minimum - len(self.tally.placed)
+        return max(short, sum(self.short_tasks().values()), 0)
+
+    def starters(self) -> list[Pod]:
+        """Those who would make it whole, in rank order: each role's minimum, then the first ranks.
+        Shorter than missing() where pods lack."""
+        missing, short, waiting = self.missing(), self.short_tasks(), self.waiting()
+        if not short:
+            return waiting[:missing]
+        chosen: set[int] = set()
+        for pod in waiting:
+            if short.get(pod.seen.task, 0) > 0:
+                short[pod.seen.task] -= 1
+                chosen.add(id(pod))
+        if any(short.values()):
+            return []
+        for pod in waiting:
+            if len(chosen) < missing:
+                chosen.add(id(pod))
+        return [pod for pod in waiting if id(pod) in chosen]
 
     @property
     def priority(self) -> int:

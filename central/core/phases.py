@@ -13,7 +13,7 @@ def phase(gang: Gang) -> str:
     succeeded = gang.tally.succeeded
     if succeeded >= gang.minimum and succeeded == len(gang.members):
         return COMPLETED
-    return RUNNING if len(gang.placed()) >= gang.minimum else PENDING
+    return PENDING if gang.missing() else RUNNING
 
 
 def sentence(cluster: Cluster, gang: Gang) -> str:

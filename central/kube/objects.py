@@ -121,6 +121,7 @@ class Reader:
             priority=int(spec.get("priority") or 0),
             created=_seconds(meta.get("creationTimestamp")),
             order=(_rank(name, labels, annotations), name),
+            task=_text(annotations, names.TASK) or _text(labels, names.TASK),
             topology_required=required,
             topology_preferred=preferred,
             runs_for_s=runs_for_s,
@@ -187,15 +188,17 @@ class Reader:
         error = ""
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             error, least = f"spec.minMember: {least!r} is not a whole number", 1
-        for field in ("minTaskMember", "subGroupPolicy"):
-            if spec.get(field):
-                error = error or f"spec.{field} is not supported yet"
+        if spec.get("subGroupPolicy"):
+            error = error or "spec.subGroupPolicy is not supported yet"
+        tasks, unread = _task_minimums(spec.get("minTaskMember") or {})
+        error = error or unread
         level, tier, wrong = self._network_topology(spec.get("networkTopology") or {})
         required, preferred, unknown = self._wishes(meta.get("annotations") or {})
         conditions = status.get("conditions") or ()
         return replace(
             seen,
             min_member=max(1, least),
+            task_min=tasks,
             queue=_text(spec, "queue") or "default",
             topology_required=required or level,
             topology_preferred=preferred,
@@ -231,6 +234,13 @@ class Reader:
             return _hypernode(name, raw["spec"])
         except _BROKEN as error:
             return HyperNodeSeen(name, 0, error=_what(error))
+
+
+def _task_minimums(wish: Json) -> tuple[tuple[tuple[str, int], ...], str]:
+    for task, least in wish.items():
+        if isinstance(least, bool) or not isinstance(least, int) or least < 0:
+            return (), f"spec.minTaskMember.{task}: {least!r} is not a whole number"
+    return tuple(sorted((task, least) for task, least in wish.items() if least)), ""
 
 
 def _hypernode(name: str, spec: Json) -> HyperNodeSeen:

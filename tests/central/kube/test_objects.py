@@ -409,7 +409,7 @@ def test_annotations_of_closeness_may_stand_together() -> None:
             'spec.networkTopology.highestTierName: "',
         ),
         ({"networkTopology": 5}, "a field is not of the kind"),
-        ({"minTaskMember": {"ps": 1}}, "spec.minTaskMember is not supported"),
+        ({"minTaskMember": {"ps": "1"}}, "spec.minTaskMember.ps: '1' is not a whole number"),
         ({"subGroupPolicy": [{"name": "a"}]}, "spec.subGroupPolicy is not supported"),
     ],
 )
