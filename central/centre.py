@@ -18,8 +18,9 @@ from central.core.cluster import Cluster
 from central.desk import Desk
 from central.intake import Intake
 from central.intents import Intents
+from central.journal import Journal
 from central.kube import certificates, watch
-from central.kube.client import Client, Refused, Unreachable, connect
+from central.kube.client import Client, Refused, Unreachable, Unusable, connect
 from central.kube.effects import Effects
 from central.kube.objects import Reader
 from central.kube.review import Reviewer
@@ -41,7 +42,7 @@ def run(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.callback(client.close)
         ready = _Ready(cluster, settings.agents_wait_s)
-        loop = Loop(cluster, ready=ready)
+        loop = Loop(cluster, ready=ready, journal=_journal(settings, cluster, stack))
         _on_signals(stopping, loop.stop)
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
@@ -70,6 +71,17 @@ def run(settings: Settings) -> int:
         loop.run(effects, intents)
         log.info("stopping: what runs keeps running")
     return 0
+
+
+def _journal(settings: Settings, cluster: Cluster, stack: ExitStack) -> Journal | None:
+    if settings.journal is None:
+        return None
+    try:
+        journal = Journal(settings.journal, cluster, settings.journal_mib << 20)
+    except OSError as error:
+        raise Unusable(f"--journal {settings.journal}: {error.strerror}") from error
+    stack.callback(journal.close)
+    return journal
 
 
 class _Ready:

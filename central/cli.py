@@ -64,8 +64,22 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--figure", metavar="FILE", help="also draw it: GPUs over time by job, and who waits (SVG)"
     )
+    simulate.add_argument(
+        "--journal", metavar="FILE", help="write down what is told and decided, for lockstep replay"
+    )
     simulate.add_argument("-o", "--output", choices=("table", "json"), default="table")
     simulate.set_defaults(run=_simulate)
+
+    replay = commands.add_parser(
+        "replay", help="whether a journal's facts give the same decisions again"
+    )
+    replay.add_argument(
+        "file", metavar="FILE", help="that central or simulate wrote with --journal"
+    )
+    replay.add_argument(
+        "--check", action="store_true", help="look at every promise of the core after every turn"
+    )
+    replay.set_defaults(run=_replay)
 
     topology = commands.add_parser("topology", help="what the nodes look like, and who holds what")
     topology.add_argument("node", nargs="?", default="", metavar="NODE", help="only this one")
@@ -108,6 +122,22 @@ def _simulate(args: argparse.Namespace) -> int:
     from central.simulator import command
 
     return command.run(args)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from central import replay
+
+    try:
+        done = replay.replay(args.file, check=args.check)
+    except replay.BadJournal as error:
+        return _fail(error)
+    except replay.Differs as error:
+        print(f"{args.file} is decided differently from {error}")
+        return 1
+    print(f"{done.turns} turns, {done.facts} facts: the same {done.decisions} decisions")
+    if done.note:
+        print(f"lockstep: {args.file}: {done.note}", file=sys.stderr)
+    return 0
 
 
 def _topology(args: argparse.Namespace) -> int:

@@ -30,6 +30,12 @@ class Intents(Protocol):
     def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None: ...
 
 
+class Journal(Protocol):
+    def learn(self, now: float, facts: Sequence[Fact]) -> None: ...
+    def turn(self, now: float, facts: Sequence[Fact]) -> None: ...
+    def decided(self, decisions: Sequence[Decision]) -> None: ...
+
+
 Answer = TypeVar("Answer")
 
 
@@ -49,11 +55,13 @@ class Loop:
         *,
         ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        journal: Journal | None = None,
     ) -> None:
         self._cluster = cluster
         self._ready = ready
         self._listeners: list[Callable[[float], Iterable[Fact]]] = []
         self._clock = clock
+        self._journal = journal or _NoJournal()
         self._epoch = time.time() - clock()  # what the clock's zero is since the epoch
         self._inbox: SimpleQueue[Fact | _Question | None] = SimpleQueue()
         self._stopping = False
@@ -89,16 +97,17 @@ class Loop:
             for listener in self._listeners:
                 facts += listener(now)
             if not decided:
-                self._cluster.now = self._epoch + now
-                for fact in facts:
-                    self._cluster.apply(fact)
+                self._journal.learn(self._epoch + now, facts)
+                cycle.learn(self._cluster, facts, self._epoch + now)
                 facts = []
                 decided = self._ready()
                 if decided:
                     _tame_garbage_collection()
                     log.info("all is listed: %d nodes, %d pods", *self._sizes())
             if decided:
+                self._journal.turn(self._epoch + now, facts)
                 decisions = cycle.turn(self._cluster, facts, self._epoch + now)
+                self._journal.decided(decisions)
                 self._act(decisions, effects, intents)
                 self._speak(len(facts), decisions, time.perf_counter() - began)
             for question in questions:
@@ -158,6 +167,12 @@ def _tame_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)
+
+
+class _NoJournal:
+    def learn(self, now: float, facts: Sequence[Fact]) -> None: ...
+    def turn(self, now: float, facts: Sequence[Fact]) -> None: ...
+    def decided(self, decisions: Sequence[Decision]) -> None: ...
 
 
 def _answer(question: _Question, cluster: Cluster) -> None:

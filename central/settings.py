@@ -25,6 +25,8 @@ class Settings:
     silent_after_s: float = 30.0
     agents_wait_s: float = 5.0
     log_level: str = "info"
+    journal: str | None = None
+    journal_mib: int = 256
 
 
 def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +93,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="after a start, wait this long at most for agents before deciding (default 5)",
     )
     parser.add_argument(
+        "--journal", metavar="FILE", help="write down what is told and decided, for lockstep replay"
+    )
+    parser.add_argument(
+        "--journal-size",
+        type=whole,
+        default=256,
+        metavar="MIB",
+        help="a journal that has grown so large becomes FILE.1 (default 256)",
+    )
+    parser.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error")
     )
 
@@ -109,6 +121,8 @@ def settings(args: argparse.Namespace) -> Settings:
         silent_after_s=args.silent_after,
         agents_wait_s=args.agents_wait,
         log_level=args.log_level,
+        journal=args.journal,
+        journal_mib=args.journal_size,
     )
 
 

@@ -66,6 +66,10 @@ class PodSpec:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type["PodSpec"], tuple[object, ...]]:
+        # Another process hashes texts differently: there it is made anew.
+        return PodSpec, tuple(getattr(self, part.name) for part in fields(self) if part.init)
+
     def request(self, resource: str) -> int:
         return dict(self.requests).get(resource, 0)
 

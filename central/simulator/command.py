@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from central.core.cluster import Cluster
+from central.journal import Journal
 from central.kube.quantities import NotAQuantity, seconds
 from central.simulator import documents, figure, report, scenario
 from central.simulator.run import Simulation
@@ -26,9 +27,17 @@ def run(args: argparse.Namespace) -> int:
         return 2
     for warning in read.warnings:
         print(f"lockstep: warning: {warning}", file=sys.stderr)
-    simulation = Simulation(read, Cluster(args.topology_levels), seed=args.seed, until_s=until_s)
+    cluster = Cluster(args.topology_levels)
+    try:
+        journal = Journal(args.journal, cluster, sys.maxsize) if args.journal else None
+    except OSError as error:
+        print(f"lockstep: --journal {args.journal}: {error.strerror}", file=sys.stderr)
+        return 2
+    simulation = Simulation(read, cluster, seed=args.seed, until_s=until_s, journal=journal)
     with _progress(len(read.lives)) as progress:
         story = simulation.run(progress)
+    if journal is not None:
+        journal.close()
     if args.figure is not None:
         try:
             Path(args.figure).write_text(figure.svg(story), encoding="utf-8")

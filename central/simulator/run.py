@@ -10,6 +10,7 @@ from central.core import cycle, phases
 from central.core.cluster import Cluster
 from central.core.decisions import Decision, Tell
 from central.core.facts import Fact
+from central.journal import Journal
 from central.simulator.agenda import Agenda
 from central.simulator.scenario import Scenario
 from central.simulator.story import Ended, Load, Story, Waiting
@@ -44,12 +45,19 @@ _Event = _Comes | _Goes | _Ends | _Wakes
 
 class Simulation:
     def __init__(
-        self, scenario: Scenario, cluster: Cluster, *, seed: int = 0, until_s: float | None = None
+        self,
+        scenario: Scenario,
+        cluster: Cluster,
+        *,
+        seed: int = 0,
+        until_s: float | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.story = Story()
         self.cluster = cluster
         self.now = 0.0
         self._until_s = until_s
+        self._journal = journal
         self._world = World(scenario, self.story)
         self._agenda: Agenda[_Event] = Agenda()
         self._dice = random.Random(seed) if seed else None
@@ -120,6 +128,8 @@ class Simulation:
         """As cycle.turn, with the clock between its halves."""
         if self._dice is not None:
             facts = _interleaved(facts, self._dice)
+        if self._journal is not None:
+            self._journal.turn(self.now, facts)
         began = time.perf_counter()
         cycle.learn(self.cluster, facts, self.now)
         applied = time.perf_counter()
@@ -127,6 +137,8 @@ class Simulation:
         ended = time.perf_counter()
         self.story.turn_s.append(ended - began)
         self.story.decide_s += ended - applied
+        if self._journal is not None:
+            self._journal.decided(decisions)
         self.cluster.replanned.clear()
         for decision in decisions:
             if isinstance(decision, Tell):

@@ -4,13 +4,16 @@ answers between turns."""
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision
 from central.core.facts import Fact, NodeSilent
+from central.journal import Journal
 from central.loop import Loop
+from central.replay import replay
 from protos.topology import Grant
 from tests.central.core import build
 
@@ -70,6 +73,22 @@ def test_agents_know_before_the_pods_are_bound() -> None:
         assert world.bound.wait(5.0)
     assert world.log.index("intents of a: 1") < world.log.index("bind one to a")
     assert world.grants["a"] == (build.grant("one", 0, 1),)
+
+
+def test_its_journal_is_decided_again(tmp_path: Path) -> None:
+    world, listed, cluster = World(), threading.Event(), Cluster(build.LEVELS)
+    kept = Journal(tmp_path / "live.journal", cluster)
+    loop = Loop(cluster, ready=listed.is_set, journal=kept)
+    with running(loop, world):
+        for fact in (build.node("a"), build.report("a"), build.pod("one", 2)):
+            loop.put(fact)
+        assert loop.ask(lambda cluster: list(cluster.pods)) == ["uid-one"]
+        listed.set()
+        loop.put(build.pod("two", 9))
+        assert world.bound.wait(5.0)
+    kept.close()
+    done = replay(str(tmp_path / "live.journal"), check=True)
+    assert (done.facts, done.decisions) == (4, 3)  # one bound and told, one told to wait
 
 
 def test_facts_by_the_clock_come_with_every_turn() -> None:
