@@ -175,7 +175,8 @@ def test_a_full_file_gives_way_to_a_new_one_that_stands_for_itself(tmp_path: Pat
     file = tmp_path / "long.journal"
     cluster = Cluster(build.LEVELS)
     kept = Journal(file, cluster, most_bytes=10_000)
-    kept.learn(0.0, setup := [build.node("a", rack="r1"), build.report("a")])
+    setup: list[Fact] = [build.node("a", rack="r1"), build.report("a")]
+    kept.learn(0.0, setup)
     cycle.learn(cluster, setup, 0.0)
     for number in range(200):
         pod = build.pod(f"p-{number}", 3)
