@@ -91,7 +91,9 @@ class Loop:
         that a restart would not learn again."""
         decided = False
         while not self._stopping:
-            facts, questions = self._drain()
+            # Asked first: what was listed before this is in the inbox now.
+            listed = not decided and self._ready()
+            facts, questions = self._drain(0.0 if listed else TICK_S)
             began = time.perf_counter()
             now = self._clock()
             for listener in self._listeners:
@@ -99,8 +101,8 @@ class Loop:
             if not decided:
                 self._journal.learn(self._epoch + now, facts)
                 cycle.learn(self._cluster, facts, self._epoch + now)
+                decided = listed and len(facts) < BATCH
                 facts = []
-                decided = self._ready()
                 if decided:
                     _tame_garbage_collection()
                     log.info("all is listed: %d nodes, %d pods", *self._sizes())
@@ -113,11 +115,11 @@ class Loop:
             for question in questions:
                 _answer(question, self._cluster)
 
-    def _drain(self) -> tuple[list[Fact], list[_Question]]:
+    def _drain(self, patience_s: float) -> tuple[list[Fact], list[_Question]]:
         facts: list[Fact] = []
         questions: list[_Question] = []
         try:
-            item = self._inbox.get(timeout=TICK_S)
+            item = self._inbox.get(timeout=patience_s) if patience_s else self._inbox.get_nowait()
             while True:
                 if isinstance(item, _Question):
                     questions.append(item)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from central import loop as loop_module
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision
 from central.core.facts import Fact, NodeSilent
@@ -62,6 +63,24 @@ def test_nothing_is_decided_before_all_is_listed() -> None:
         assert world.bound.wait(5.0)
         loop.ask(lambda cluster: cluster.check())
     assert world.log[-2:] == ["bind one to a", "bind two to a"]
+
+
+def test_all_that_was_listed_is_believed_before_the_first_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A listing may be longer than what one turn takes from the inbox."""
+    monkeypatch.setattr(loop_module, "BATCH", 10)
+    world = World()
+    loop = Loop(Cluster(build.LEVELS), ready=lambda: True)
+    for number in range(35):
+        loop.put(build.node(f"n{number:02}", gpus=1))
+    loop.put(build.pod("new", 1))
+    for number in range(35):
+        loop.put(build.pod(f"old-{number}", 1, node=f"n{number:02}", phase="Running", ours=False))
+    loop.put(build.node("last"))
+    with running(loop, world):
+        assert world.bound.wait(5.0)
+    assert [line for line in world.log if line.startswith("bind")] == ["bind new to last"]
 
 
 def test_agents_know_before_the_pods_are_bound() -> None:
