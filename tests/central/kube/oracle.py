@@ -73,7 +73,7 @@ def node_affine(pod: Json, node: Json) -> bool:
     for key, value in pod["spec"].get("nodeSelector", {}).items():
         if labels.get(key) != value:
             return False
-    required = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
+    required = (pod["spec"].get("affinity") or {}).get("nodeAffinity", {}).get(REQUIRED)
     if required is None:
         return True
     for term in required["nodeSelectorTerms"]:

@@ -102,7 +102,8 @@ class Maker:
             keys = self.dice.sample((HOST, ZONE, CELL), self.dice.choice((1, 1, 2)))
             spec["topologySpreadConstraints"] = [self._spread(key) for key in keys]
         if self.chance(0.3):
-            container["ports"] = [self._port() for _ in range(self.dice.choice((1, 1, 2)))]
+            ports = [self._port() for _ in range(self.dice.choice((1, 1, 2)))]
+            container["ports"] = list({str(sorted(port.items())): port for port in ports}.values())
 
     def _port(self) -> Json:
         port: Json = {"hostPort": self.dice.choice((80, 443)), "containerPort": 1}
