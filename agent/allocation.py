@@ -5,7 +5,7 @@ pod-resources, before the pod has devices, and admits one pod at a time: the one
 centre has plans for and that is listed without devices is the one asked for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from protos.closest import closest
@@ -30,6 +30,26 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """A container in pod-resources, with all that it holds."""
+
+    namespace: str
+    pod: str
+    container: str
+    devices: tuple[tuple[str, tuple[str, ...]], ...] = ()  # resource, sorted ids
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.pod, self.container
+
+    def ids(self, resource: str) -> tuple[str, ...]:
+        return dict(self.devices).get(resource, ())
+
+    def of(self, resource: str) -> Listed:
+        return Listed(self.namespace, self.pod, self.container, self.ids(resource))
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     device_ids: tuple[str, ...]
     why: str  # a clause for the log
@@ -51,6 +71,15 @@ class Question:
     available: tuple[str, ...]
     must: tuple[str, ...]
     size: int
+
+
+def first_in_line(listed: Iterable[Key], waiting: Container[Key]) -> frozenset[Key]:
+    """Of each pod the first container that waits: the kubelet goes in order."""
+    first: dict[tuple[str, str], Key] = {}
+    for key in listed:
+        if key in waiting:
+            first.setdefault(key[:2], key)
+    return frozenset(first.values())
 
 
 def preferred(
@@ -113,13 +142,7 @@ class _Case:
         )
 
     def candidates(self, listed: Iterable[Listed]) -> frozenset[Key]:
-        """Of each pod the first container that has a plan and no devices: the kubelet goes in
-        order."""
-        first: dict[tuple[str, str], Key] = {}
-        for row in listed:
-            if row.key in self.plans:
-                first.setdefault((row.namespace, row.pod), row.key)
-        return frozenset(first.values())
+        return first_in_line((row.key for row in listed), self.plans.keys())
 
     def suits(self, wanted: int) -> bool:
         return (

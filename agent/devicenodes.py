@@ -1,5 +1,6 @@
-"""The device files of GPUs. With NVIDIA's container runtime nobody needs them from us; without it
-a container reaches its GPUs through these alone."""
+"""The device files of GPUs and network cards. With NVIDIA's container runtime nobody needs those of
+GPUs from us; without it a container reaches its GPUs through these alone. Those of network cards are
+always ours to give."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,3 +27,16 @@ def paths(
             "(--pass-device-nodes=always)"
         )
     return tuple(f"/dev/{name}" for name in (*own, *shared)) if own else ()
+
+
+def cards(uverbs: Iterable[str], policy: str, dev_root: Path) -> tuple[str, ...]:
+    """Of these network cards only, and what all connections are made through."""
+    names = [f"infiniband/{name}" for name in (*sorted(uverbs), "rdma_cm")]
+    missing = [name for name in names if not (dev_root / name).exists()]
+    if policy == "always" and missing:
+        raise ValueError(
+            f"{', '.join(missing)}: no such file below {dev_root} (--pass-device-nodes=always)"
+        )
+    if policy == "never" or set(names[:-1]) <= set(missing):
+        return ()
+    return tuple(f"/dev/{name}" for name in names if name not in missing)

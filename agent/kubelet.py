@@ -15,14 +15,12 @@ from agent.backoff import Backoff, Voice
 from agent.node import Node
 from agent.plugin import OPTIONS, Plugin
 from agent.sockets import CHANNEL, PATH_BYTES, details
-from protos.names import GPU
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
 VERSION = "v1beta1"
-ENDPOINT = "lockstep-gpu.sock"
 LOOK_EVERY_S = 0.25
 REGISTER_S = 15.0  # a newer kubelet dials us, for up to 10 s, before it answers
 DEAF_S = 10.0  # without a ListAndWatch for so long: the kubelet has dropped us
@@ -36,20 +34,21 @@ class Trouble(Exception):
 
 
 class Kubelet:
+    """For one plugin, in a thread of its own: the trouble of one resource is not another's."""
+
     def __init__(self, directory: Path, node: Node, plugin: Plugin) -> None:
         self.plugins = directory / "device-plugins"
         self.socket = self.plugins / "kubelet.sock"
-        self.own = self.plugins / ENDPOINT
-        self._node, self._plugin = node, plugin
+        self._node, self._plugin, self._offer = node, plugin, plugin.offer
+        self.own = self.plugins / self._offer.endpoint
         self._voice = Voice(log)
 
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff()
+        # A resource that no device stands behind would only confuse: first there must be one.
+        while not stop.is_set() and not self._offer.devices(self._node.state):
+            self._node.wait(lambda state: stop.is_set() or bool(self._offer.devices(state)), 60)
         while not stop.is_set():
-            # A resource that no GPU stands behind would only confuse: first there must be one.
-            if not self._node.has_seen_gpus:
-                self._node.wait(lambda state: bool(state.topology.gpus) or stop.is_set(), 60)
-                continue
             try:
                 if self._serve_once(stop):
                     backoff.reset()
@@ -73,7 +72,7 @@ class Kubelet:
             server.start()
             ours, kubelet = identity(self.own), identity(self.socket)
             self._register()
-            self._voice.good(f"registered {GPU} with the kubelet at {self.socket}")
+            self._voice.good(f"registered {self._offer.resource} with the kubelet at {self.socket}")
             self._watch(stop, ours, kubelet)
             return True
         finally:
@@ -108,7 +107,10 @@ class Kubelet:
 
     def _register(self) -> None:
         request = pb.RegisterRequest(
-            version=VERSION, endpoint=ENDPOINT, resource_name=GPU, options=OPTIONS
+            version=VERSION,
+            endpoint=self._offer.endpoint,
+            resource_name=self._offer.resource,
+            options=OPTIONS,
         )
         with grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL) as channel:
             try:
@@ -131,7 +133,8 @@ class Kubelet:
                 heard = time.monotonic()
             elif time.monotonic() - heard > DEAF_S:
                 self._voice.bad(
-                    f"the kubelet does not listen to us any more; does another plugin serve {GPU}?"
+                    f"the kubelet does not listen to us any more; does another plugin serve "
+                    f"{self._offer.resource}?"
                 )
                 return
 

@@ -25,19 +25,13 @@ class Node:
         self.boot_id = uuid.uuid4().hex  # of this run of the agent
         self._changed = threading.Condition()
         self._state = State()
-        self._seen_gpus = False
 
     @property
     def state(self) -> State:
         return self._state
 
-    @property
-    def has_seen_gpus(self) -> bool:
-        return self._seen_gpus
-
     def set_topology(self, topology: NodeTopology) -> None:
         with self._changed:
-            self._seen_gpus = self._seen_gpus or bool(topology.gpus)
             if topology != self._state.topology:
                 self._become(replace(self._next(), topology=topology))
 

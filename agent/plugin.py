@@ -9,10 +9,10 @@ import grpc
 
 from agent import allocation
 from agent.node import Node, State
+from agent.offer import Device, Offer, Refused
 from agent.podresources import Admissions, PodResources, Truth
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
-from protos.topology import NodeTopology
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +25,15 @@ OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocati
 class Plugin(rpc.DevicePluginServicer):
     def __init__(
         self,
+        offer: Offer,
         node: Node,
         resources: PodResources,
         admissions: Admissions,
         truth: Truth,
-        device_nodes: Callable[[Sequence[str]], tuple[str, ...]],
     ) -> None:
+        self.offer = offer
         self._node, self._resources = node, resources
         self._admissions, self._truth = admissions, truth
-        self._device_nodes = device_nodes
         self._asked: frozenset[allocation.Key] = frozenset()
         self._count = threading.Lock()
         self.streams = 0  # ListAndWatch calls that are open
@@ -55,7 +55,7 @@ class Plugin(rpc.DevicePluginServicer):
             told: pb.ListAndWatchResponse | None = None
             state = self._node.state
             while context.is_active() and not self.closing.is_set():
-                now = devices(state.topology)
+                now = listing(self.offer.devices(state))
                 if now != told:
                     yield now
                     told = now
@@ -73,7 +73,7 @@ class Plugin(rpc.DevicePluginServicer):
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> pb.PreferredAllocationResponse:
         self._admissions.begin()
-        listed: tuple[allocation.Listed, ...] | None
+        listed: tuple[allocation.Holding, ...] | None
         try:
             listed = self._resources.list(LIST_S)
         except OSError as error:
@@ -87,15 +87,13 @@ class Plugin(rpc.DevicePluginServicer):
                 tuple(wanted.must_include_deviceIDs),
                 wanted.allocation_size,
             )
-            choice = allocation.preferred(
-                question, state.topology, state.intents, listed, self._asked
-            )
+            choice = self.offer.preferred(question, state, listed, self._asked)
             self._asked = choice.asked
             log.info(
-                "prefer %d of %d GPUs: %s (%s)",
+                "prefer %d of %d: %s (%s)",
                 wanted.allocation_size,
                 len(wanted.available_deviceIDs),
-                _indices(state.topology, choice.device_ids),
+                self.offer.words(choice.device_ids, state),
                 choice.why,
             )
             answer.container_responses.add(deviceIDs=choice.device_ids)
@@ -116,9 +114,9 @@ class Plugin(rpc.DevicePluginServicer):
         return answer
 
     def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
-        topology = self._node.state.topology
-        given = allocation.response(ids, topology, self._device_nodes(sorted(ids)))
-        log.info("allocate GPUs %s", _indices(topology, tuple(ids)))
+        state = self._node.state
+        given = self.offer.response(ids, state)
+        log.info("allocate %s", self.offer.words(ids, state))
         return pb.ContainerAllocateResponse(
             envs=given.envs,
             devices=[
@@ -136,29 +134,32 @@ class Plugin(rpc.DevicePluginServicer):
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
         ids = tuple(request.devices_ids)
-        holder = self._truth.holder(ids, WHO_S)
-        gpus = _indices(self._node.state.topology, ids)
+        holder = self._truth.holder(self.offer.resource, ids, WHO_S)
+        held = self.offer.words(ids, self._node.state)
         if holder is None:
-            log.warning("a container starts with GPUs %s; pod-resources does not say which", gpus)
+            log.warning("a container starts with %s; pod-resources does not say which", held)
         else:
-            log.info("%s/%s, container %s, starts with GPUs %s", *holder, gpus)
+            log.info("%s/%s, container %s, starts with %s", *holder, held)
+        try:
+            self.offer.starting(ids, holder)
+        except Refused as refused:
+            log.warning("a container with %s may not start: %s", held, refused)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
         return pb.PreStartContainerResponse()
 
 
-def devices(topology: NodeTopology) -> pb.ListAndWatchResponse:
+def listing(devices: Sequence[Device]) -> pb.ListAndWatchResponse:
     return pb.ListAndWatchResponse(
         devices=[
             pb.Device(
-                ID=gpu.uuid,
-                health="Healthy" if gpu.healthy else "Unhealthy",
+                ID=device.id,
+                health="Healthy" if device.healthy else "Unhealthy",
                 topology=(
-                    pb.TopologyInfo(nodes=[pb.NUMANode(ID=gpu.numa)]) if gpu.numa >= 0 else None
+                    pb.TopologyInfo(nodes=[pb.NUMANode(ID=device.numa)])
+                    if device.numa >= 0
+                    else None
                 ),
             )
-            for gpu in topology.gpus
+            for device in devices
         ]
     )
-
-
-def _indices(topology: NodeTopology, ids: tuple[str, ...]) -> str:
-    return ",".join(str(gpu.index) for gpu in topology.gpus if gpu.uuid in ids)

@@ -15,17 +15,18 @@ from pathlib import Path
 
 import grpc
 
-from agent.allocation import Key, Listed
+from agent.allocation import Holding, Key
 from agent.backoff import Voice
 from agent.node import Node
 from agent.sockets import CHANNEL, details
-from protos.names import GPU
+from protos.names import GPU, RDMA
 from protos.stubs import podresources_pb2 as pb
 from protos.stubs import podresources_pb2_grpc as rpc
 from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
+RESOURCES = (GPU, RDMA)  # that are ours to know about
 RECORD_S = 0.05  # from our answer to Allocate until the kubelet has certainly recorded it
 ALLOCATE_S = 1.0  # from our preference until Allocate; longer: the pod was not admitted
 
@@ -86,8 +87,9 @@ class PodResources:
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
 
-    def list(self, timeout_s: float) -> tuple[Listed, ...]:
-        """Containers in the kubelet's order, with their GPUs. Raises OSError where there is no answer."""
+    def list(self, timeout_s: float) -> tuple[Holding, ...]:
+        """Containers in the kubelet's order, with our devices. Raises OSError where there is no
+        answer."""
         with self._lock:
             if self._channel is None:
                 self._channel = grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL)
@@ -103,19 +105,7 @@ class PodResources:
             channel.close()
             raise OSError(_why_not(self.socket, error)) from None
         return tuple(
-            Listed(
-                pod.namespace,
-                pod.name,
-                container.name,
-                tuple(
-                    sorted(
-                        device_id
-                        for devices in container.devices
-                        if devices.resource_name == GPU
-                        for device_id in devices.device_ids
-                    )
-                ),
-            )
+            Holding(pod.namespace, pod.name, container.name, _ours(container))
             for pod in answer.pod_resources
             for container in pod.containers
         )
@@ -125,6 +115,15 @@ class PodResources:
             channel, self._channel = self._channel, None
         if channel:
             channel.close()
+
+
+def _ours(container: pb.ContainerResources) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """A resource may be listed in several parts, one per NUMA node."""
+    held: dict[str, list[str]] = {}
+    for devices in container.devices:
+        if devices.resource_name in RESOURCES:
+            held.setdefault(devices.resource_name, []).extend(devices.device_ids)
+    return tuple((name, tuple(sorted(ids))) for name, ids in sorted(held.items()) if ids)
 
 
 def _why_not(socket: Path, error: Exception) -> str:
@@ -176,19 +175,19 @@ class Truth:
         self._confirmed = seen
         self._node.set_grants(
             tuple(
-                Grant(row.namespace, row.pod, row.container, GPU, row.device_ids)
+                Grant(row.namespace, row.pod, row.container, resource, ids)
                 for row in listed
-                if row.device_ids
+                for resource, ids in row.devices
             )
         )
         return True
 
-    def holder(self, device_ids: tuple[str, ...], patience_s: float) -> Key | None:
+    def holder(self, resource: str, device_ids: tuple[str, ...], patience_s: float) -> Key | None:
         """Who holds exactly these."""
         if not self.refresh(patience_s):
             return None
         for grant in self._node.state.grants:
-            if grant.device_ids == tuple(sorted(device_ids)):
+            if (grant.resource, grant.device_ids) == (resource, tuple(sorted(device_ids))):
                 return grant.namespace, grant.pod, grant.container
         return None
 

@@ -4,20 +4,24 @@ others noticing."""
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 
 from agent import commands, devicenodes, health, host, sysfs
 from agent.backoff import Voice
 from agent.capture import CaptureError
+from agent.gpus import GpuOffer
+from agent.hcas import HcaOffer
 from agent.kubelet import Kubelet
 from agent.machine import Machine, NvmlFacts, Unusable
 from agent.node import Node
+from agent.offer import Offer
 from agent.plugin import Plugin
 from agent.podresources import Admissions, PodResources, Truth
 from agent.reporter import Peer, Reporter
 from agent.settings import Settings, version
 from agent.survey import survey
-from protos.topology import NodeTopology
+from protos.topology import Hca, NodeTopology
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +41,19 @@ class Agent:
         admissions = Admissions()
         self._resources = resources
         self._truth = Truth(self.node, resources, admissions)
-        plugin = Plugin(self.node, resources, admissions, self._truth, self._device_nodes)
-        self._kubelet = Kubelet(settings.kubelet_dir, self.node, plugin)
+        gpus = GpuOffer(self._device_nodes)
+        hcas = HcaOffer(
+            settings.rdma_devices, settings.rdma_shares, self._card_nodes, gpus.just_given
+        )
+        offers: tuple[Offer, ...] = (gpus, hcas)
+        self._kubelets = [
+            Kubelet(
+                settings.kubelet_dir,
+                self.node,
+                Plugin(offer, self.node, resources, admissions, self._truth),
+            )
+            for offer in offers
+        ]
         self._reporter: Reporter | None = None
         if settings.server:
             peer = Peer(
@@ -51,7 +66,8 @@ class Agent:
         self._look(first=True)
         every = self._settings.report_every_s
         self._spawn("survey", self._keep_looking)
-        self._spawn("kubelet", lambda: self._kubelet.run(self._stop))
+        for kubelet in self._kubelets:
+            self._spawn("kubelet", partial(kubelet.run, self._stop))
         self._spawn("truth", lambda: self._truth.run(every, self._stop))
         if reporter := self._reporter:
             self._spawn("report", lambda: reporter.run(self._stop))
@@ -121,7 +137,12 @@ class Agent:
         return health.judge(known, seen)
 
     def _device_nodes(self, uuids: Sequence[str]) -> tuple[str, ...]:
-        s = self._settings
+        return devicenodes.paths(uuids, self._minors, self._files_policy(), self._settings.dev_root)
+
+    def _card_nodes(self, cards: Sequence[Hca]) -> tuple[str, ...]:
+        names = [card.uverbs for card in cards if card.uverbs]
+        return devicenodes.cards(names, self._files_policy(), self._settings.dev_root)
+
+    def _files_policy(self) -> str:
         # The files here are not those of the machine in a capture.
-        policy = "never" if s.capture else s.pass_device_nodes
-        return devicenodes.paths(uuids, self._minors, policy, s.dev_root)
+        return "never" if self._settings.capture else self._settings.pass_device_nodes

@@ -27,6 +27,8 @@ class Settings:
     report_every_s: float = 5.0
     survey_every_s: float = 30.0
     pass_device_nodes: str = "auto"
+    rdma_devices: tuple[str, ...] = ("auto",)
+    rdma_shares: int = 16
     log_level: str = "info"
 
 
@@ -89,11 +91,43 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         "--pass-device-nodes",
         choices=("auto", "always", "never"),
         default="auto",
-        help="give containers /dev/nvidia*: those that exist, all or an error, none",
+        help="give containers their device files: those that exist, all or an error, none",
     )
+    _add_rdma_arguments(run)
     run.add_argument("--report-every", type=_seconds, default=5.0, metavar="SECONDS")
     run.add_argument("--survey-every", type=_seconds, default=30.0, metavar="SECONDS")
     run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+
+
+def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--rdma-devices",
+        type=_names,
+        default=("auto",),
+        metavar="NAMES",
+        help="network cards to offer: names with * and ?, comma separated; all; none; "
+        "auto: those that share a PCIe switch with a GPU, else the fastest (default: auto)",
+    )
+    run.add_argument(
+        "--rdma-shares",
+        type=_count,
+        default=16,
+        metavar="N",
+        help="how many shares a network card is (default: %(default)s)",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("it names no network card; none offers none")
+    return names
+
+
+def _count(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 1000:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
 
 
 def _server(text: str) -> str:

@@ -189,7 +189,18 @@ def _hca(card: InfinibandDevice, device: PciDevice) -> Hca:
         numa=device.numa,
         link_layer=ports[0].link_layer if ports else "",
         rate_gbps=max((_rate(port.rate) for port in ports), default=0.0),
+        port=ports[0].number if ports else 1,
+        uverbs=card.uverbs,
+        why=_cut_off(card),
     )
+
+
+def _cut_off(card: InfinibandDevice) -> str:
+    """Why no work should be sent to this card; empty where it is fit."""
+    if any(port.state == ACTIVE for port in card.ports):
+        return ""
+    states = ", ".join(f"{port.number} is {port.state or 'silent'}" for port in card.ports)
+    return f"no port is ACTIVE: {states}" if states else "it has no port"
 
 
 def _rate(text: str) -> float:

@@ -45,6 +45,7 @@ def table(topology: NodeTopology) -> str:
         cards = [f"  NIC{place}: {hca.name}" for place, hca in enumerate(topology.hcas)]
         parts.append("\n".join(["NIC Legend:", "", *cards, ""]))
     unfit = [f"  GPU{gpu.index}: {gpu.why}" for gpu in topology.gpus if not gpu.healthy]
+    unfit += [f"  NIC{place}: {hca.why}" for place, hca in enumerate(topology.hcas) if hca.why]
     if unfit:
         parts.append("\n".join(["Not fit for work:", "", *unfit, ""]))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -76,6 +77,9 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 "numa": hca.numa,
                 "link_layer": hca.link_layer,
                 "rate_gbps": hca.rate_gbps,
+                "port": hca.port,
+                "uverbs": hca.uverbs,
+                "why": hca.why,
             }
             for hca in topology.hcas
         ],

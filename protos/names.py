@@ -3,6 +3,7 @@
 GPU = "nvidia.com/gpu"
 
 DOMAIN = "lockstep.dev"
+RDMA = f"{DOMAIN}/rdma"  # a share of one HCA
 GANG_LABEL = f"{DOMAIN}/gang"
 GANG_MIN = f"{DOMAIN}/gang-min"
 RUNS_FOR = f"{DOMAIN}/runs-for"  # how long a pod's work takes: 90s, 1h30m; none: for ever

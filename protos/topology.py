@@ -31,6 +31,9 @@ class Hca:
     numa: int = -1
     link_layer: str = ""  # InfiniBand or Ethernet
     rate_gbps: float = 0.0
+    port: int = 1  # the first that is up
+    uverbs: str = ""  # uverbs0: its file below /dev/infiniband
+    why: str = ""  # why no work should be sent to it; empty: it is fit
 
 
 @dataclass(frozen=True, slots=True)

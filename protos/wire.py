@@ -31,6 +31,9 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 numa=hca.numa,
                 link_layer=hca.link_layer,
                 rate_gbps=hca.rate_gbps,
+                port=hca.port,
+                uverbs=hca.uverbs,
+                why=hca.why,
             )
             for hca in topology.hcas
         ],
@@ -73,6 +76,9 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 numa=hca.numa,
                 link_layer=hca.link_layer,
                 rate_gbps=hca.rate_gbps,
+                port=hca.port,
+                uverbs=hca.uverbs,
+                why=hca.why,
             )
             for hca in message.hcas
         ),

@@ -191,6 +191,9 @@ class Hca(_message.Message):
     NUMA_FIELD_NUMBER: _builtins.int
     LINK_LAYER_FIELD_NUMBER: _builtins.int
     RATE_GBPS_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    UVERBS_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """mlx5_0"""
     pci: _builtins.str
@@ -198,6 +201,12 @@ class Hca(_message.Message):
     link_layer: _builtins.str
     """InfiniBand or Ethernet"""
     rate_gbps: _builtins.float
+    port: _builtins.int
+    """the first that is up"""
+    uverbs: _builtins.str
+    """uverbs0"""
+    why: _builtins.str
+    """why no work should be sent to it; empty: it is fit"""
     def __init__(
         self,
         *,
@@ -206,10 +215,13 @@ class Hca(_message.Message):
         numa: _builtins.int = ...,
         link_layer: _builtins.str = ...,
         rate_gbps: _builtins.float = ...,
+        port: _builtins.int = ...,
+        uverbs: _builtins.str = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_layer", b"link_layer", "name", b"name", "numa", b"numa", "pci", b"pci", "rate_gbps", b"rate_gbps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_layer", b"link_layer", "name", b"name", "numa", b"numa", "pci", b"pci", "port", b"port", "rate_gbps", b"rate_gbps", "uverbs", b"uverbs", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

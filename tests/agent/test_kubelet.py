@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
+from agent.gpus import GpuOffer
 from agent.health import ABSENT
-from agent.kubelet import ENDPOINT
 from central.standalone.kubelet import HollowKubelet
 from protos.names import GPU
 from tests.agent.test_health import without
@@ -175,8 +175,8 @@ def test_the_kubelet_restarts_again_and_again_while_pods_come_and_go() -> None:
 def test_the_own_socket_is_removed() -> None:
     with node_box() as box:
         box.start()
-        (box.kubelet.plugins / ENDPOINT).unlink()
-        eventually((box.kubelet.plugins / ENDPOINT).exists)
+        (box.kubelet.plugins / GpuOffer.endpoint).unlink()
+        eventually((box.kubelet.plugins / GpuOffer.endpoint).exists)
         box.wait_for(8)
         assert gpus(box.kubelet.add_pod(pod("a", 8))) == list(range(8))
 

@@ -120,6 +120,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         HollowKubelet(short) as kubelet,
         running(
             *("--kubelet-dir", short, "--sysfs-root", machine.sysfs, "--survey-every", "0.1"),
+            *("--rdma-devices", "none"),
             log=log,
             LOCKSTEP_FAKE_NVML=str(short / build.PROFILE),
             LD_LIBRARY_PATH=str(machine.library),
@@ -128,15 +129,15 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         eventually(lambda: "looking again every 0.1 s" in log.read_text(), 20)
         assert kubelet.capacity == {}
         machine.install_profile(build.profile(whole))
-        eventually(lambda: kubelet.allocatable == {GPU: 8})
+        eventually(lambda: kubelet.allocatable.get(GPU) == 8)
         machine.install_profile(build.profile(hurt))
-        eventually(lambda: kubelet.allocatable == {GPU: 7})
+        eventually(lambda: kubelet.allocatable.get(GPU) == 7)
         assert kubelet.capacity == {GPU: 8}
         assert gpus(kubelet.add_pod(pod("a", 4))) == [4, 5, 6, 7]  # numbered as ever
         machine.install_profile(build.no_driver())
         eventually(lambda: kubelet.allocatable == {GPU: 0})
         machine.install_profile(build.profile(whole))
-        eventually(lambda: kubelet.allocatable == {GPU: 8})
+        eventually(lambda: kubelet.allocatable.get(GPU) == 8)
         assert resident_mib(process.pid) < 80
     assert "GPU 2 (" in log.read_text()
     assert "Traceback" not in log.read_text()
@@ -149,6 +150,8 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         (["run", "--serv", "a:1"], "unrecognized arguments: --serv a:1"),
         (["run", "--server", "nowhere"], "'nowhere' is not HOST:PORT"),
         (["run", "--report-every", "soon"], "'soon' is not a number of seconds"),
+        (["run", "--rdma-shares", "0"], "'0' is not a whole number from 1 to 1000"),
+        (["run", "--rdma-devices", ","], "it names no network card"),
         (["run", "--pass-device-nodes", "maybe"], "invalid choice: 'maybe'"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),

@@ -7,11 +7,13 @@ from agent import capture
 from agent.machine import (
     GpuFacts,
     HostFacts,
+    InfinibandDevice,
     Machine,
     NumaFacts,
     NvLink,
     NvmlFacts,
     PciDevice,
+    Port,
     SysfsFacts,
 )
 
@@ -20,8 +22,9 @@ def uuid(index: int) -> str:
     return f"GPU-{index:08d}-0000-4000-8000-000000000000"
 
 
-def machine(count: int = 8, *, bridged: bool = False, numa: bool = True) -> Machine:
-    """bridged: 0-1, 2-3 ... have NVLinks to each other only."""
+def machine(count: int = 8, *, bridged: bool = False, numa: bool = True, cards: int = 0) -> Machine:
+    """bridged: 0-1, 2-3 ... have NVLinks to each other only. cards: each shares a PCIe switch with one
+    GPU, spread over all; one more, for storage, with none."""
     addresses = [f"0000:{0x10 + index:02x}:00.0" for index in range(count)]
 
     def links(index: int) -> tuple[NvLink, ...]:
@@ -60,12 +63,27 @@ def machine(count: int = 8, *, bridged: bool = False, numa: bool = True) -> Mach
         )
         for index, address in enumerate(addresses)
     )
+    hosts = [index * count // cards for index in range(cards)] + [-1] * bool(cards)
+    rails = tuple(_card(number, host, node(max(host, 0))) for number, host in enumerate(hosts))
     nodes = (NumaFacts(0, "0-31"), NumaFacts(1, "32-63")) if numa else ()
     return Machine(
         NvmlFacts("550.54.15", "12.550.54.15", "12.4", gpus),
-        SysfsFacts(pci=pci, numa=nodes),
+        SysfsFacts(
+            pci=(*pci, *(device for device, _ in rails)),
+            numa=nodes,
+            infiniband=tuple(card for _, card in rails),
+        ),
         HostFacts(hostname="made-up", cpus=64),
     )
+
+
+def _card(number: int, gpu: int, numa: int) -> tuple[PciDevice, InfinibandDevice]:
+    bus = 0x80 + gpu if gpu >= 0 else 0xD0
+    address = f"0000:{0xE0 + number:02x}:00.0"
+    path = f"devices/pci0000:{bus:02x}/0000:{bus:02x}:01.0/{address}"
+    device = PciDevice(address, path, "0x020700", "0x15b3", "0x1021", numa)
+    ports = (Port(1, "ACTIVE", "InfiniBand", "400 Gb/sec (4X NDR)"),)
+    return device, InfinibandDevice(f"mlx5_{number}", address, f"uverbs{number}", ports)
 
 
 def save(directory: Path, made: Machine) -> Path:

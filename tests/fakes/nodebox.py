@@ -57,6 +57,7 @@ class NodeBox:
         return {
             grant.pod: sorted(int(device[4:12]) for device in grant.device_ids)
             for grant in self.agent.node.state.grants
+            if grant.resource == GPU
         }
 
 

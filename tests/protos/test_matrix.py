@@ -56,6 +56,9 @@ def test_json_has_the_published_names() -> None:
             "numa": 3,
             "link_layer": "InfiniBand",
             "rate_gbps": 200.0,
+            "port": 1,
+            "uverbs": "",
+            "why": "",
         }
     ]
     assert written["links"] == [["X", "NV12", "PXB"], ["NV12", "X", "SYS"], ["PXB", "SYS", "X"]]

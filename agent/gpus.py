@@ -1,0 +1,55 @@
+"""Whole GPUs as a resource."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from agent import allocation
+from agent.allocation import Choice, Holding, Key, Question, Response
+from agent.node import State
+from agent.offer import Device
+from protos.names import GPU
+
+RECENT_S = 1.0  # a pod's resources are allocated one right after the other
+
+
+class GpuOffer:
+    resource = GPU
+    endpoint = "lockstep-gpu.sock"
+
+    def __init__(self, device_nodes: Callable[[Sequence[str]], tuple[str, ...]]) -> None:
+        self._device_nodes = device_nodes
+        self._lock = threading.Lock()
+        self._last: tuple[float, tuple[str, ...]] = (float("-inf"), ())
+
+    def devices(self, state: State) -> tuple[Device, ...]:
+        return tuple(Device(gpu.uuid, gpu.healthy, gpu.numa) for gpu in state.topology.gpus)
+
+    def preferred(
+        self,
+        question: Question,
+        state: State,
+        listed: Sequence[Holding] | None,
+        asked: frozenset[Key],
+    ) -> Choice:
+        plans = tuple(plan for plan in state.intents if plan.resource == GPU)
+        rows = None if listed is None else tuple(row.of(GPU) for row in listed)
+        return allocation.preferred(question, state.topology, plans, rows, asked)
+
+    def response(self, ids: Sequence[str], state: State) -> Response:
+        given = allocation.response(ids, state.topology, self._device_nodes(sorted(ids)))
+        with self._lock:
+            self._last = (time.monotonic(), tuple(sorted(ids)))
+        return given
+
+    def just_given(self) -> tuple[str, ...]:
+        """To the pod that is being admitted, most likely; else nothing."""
+        with self._lock:
+            at, ids = self._last
+        return ids if time.monotonic() - at < RECENT_S else ()
+
+    def words(self, ids: Sequence[str], state: State) -> str:
+        return "GPUs " + ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in ids)
+
+    def starting(self, ids: Sequence[str], holder: Key | None) -> None:
+        pass

@@ -1,0 +1,62 @@
+"""Shares of network cards as a resource."""
+
+from collections.abc import Callable, Sequence
+
+from agent import shares
+from agent.allocation import Choice, Holding, Key, Question, Response
+from agent.node import State
+from agent.offer import Device
+from protos.names import RDMA
+from protos.topology import Hca
+
+
+class HcaOffer:
+    """patterns: which cards (see shares.served); share_count: how many shares each is."""
+
+    resource = RDMA
+    endpoint = "lockstep-rdma.sock"
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        share_count: int,
+        device_nodes: Callable[[Sequence[Hca]], tuple[str, ...]],
+        just_given: Callable[[], Sequence[str]],
+    ) -> None:
+        self._patterns, self._share_count = tuple(patterns), share_count
+        self._device_nodes, self._just_given = device_nodes, just_given
+
+    def devices(self, state: State) -> tuple[Device, ...]:
+        return tuple(
+            Device(shares.share(hca.name, number), not hca.why, hca.numa)
+            for hca in shares.served(state.topology, self._patterns)
+            for number in range(self._share_count)
+        )
+
+    def preferred(
+        self,
+        question: Question,
+        state: State,
+        listed: Sequence[Holding] | None,
+        asked: frozenset[Key],
+    ) -> Choice:
+        return shares.preferred(
+            question,
+            state.topology,
+            state.intents,
+            listed,
+            just_given=self._just_given(),
+            asked_before=asked,
+        )
+
+    def response(self, ids: Sequence[str], state: State) -> Response:
+        names = set(map(shares.card_of, ids))
+        cards = [hca for hca in state.topology.hcas if hca.name in names]
+        return shares.response(ids, state.topology, self._device_nodes(cards))
+
+    def words(self, ids: Sequence[str], state: State) -> str:
+        names = set(map(shares.card_of, ids))
+        return "HCAs " + ",".join(hca.name for hca in state.topology.hcas if hca.name in names)
+
+    def starting(self, ids: Sequence[str], holder: Key | None) -> None:
+        pass
