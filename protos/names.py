@@ -12,6 +12,8 @@ TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
 # Pods join a PodGroup by either annotation: the second is what Volcano's operators write.
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 TASK = "volcano.sh/task-spec"  # a pod's role in its job
+# On pods, and on a namespace for those of its gangs that name no queue.
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = f"{DOMAIN}/block"

@@ -28,11 +28,13 @@ from central.core.facts import (
     PodGone,
     PodSeen,
     PodSpec,
+    Rule,
 )
 from central.core.gangs import Gang, Key, Pod
 from central.core.kinds import Kinds
 from central.core.nodes import Node
 from central.core.snapshot import Snapshot
+from central.core.tree import Queues
 from protos.names import GPU
 from protos.topology import Grant
 
@@ -54,6 +56,8 @@ class Cluster:
         self.changed: dict[Key, Gang] = {}  # since they were last looked at
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
         self.partial: dict[Key, Gang] = {}  # bound in part, never whole
+        self.queues = Queues()
+        self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
         self.hypernodes: dict[str, HyperNodeSeen] = {}
         self.tree = hypernodes.Tree()
@@ -89,12 +93,15 @@ class Cluster:
                 self._tree_is_old |= self.hypernodes.pop(fact.name, None) is not None
             case NamespaceSeen() | NamespaceGone():
                 self._namespace(fact)
+                self._rule(fact)
             case BindDone():
                 self._bind_done(fact)
             case BindFailed():
                 self._bind_failed(fact)
             case EvictDone():
                 self._evict_done(fact)
+            case _:
+                self._rule(fact)
 
     def settle_tree(self) -> None:
         """Builds the network tree anew where HyperNodes, or nodes that they may hold, changed."""
@@ -184,6 +191,7 @@ class Cluster:
         if self.hypernodes and (new or node.seen is None or node.seen.labels != fact.labels):
             self._tree_is_old = True
         node.seen = fact
+        (self.shut.discard if fact.ready and not fact.unschedulable else self.shut.add)(fact.name)
         self.snapshot.put_node(fact)
         if new:
             for pod in node.pods.values():
@@ -198,6 +206,7 @@ class Cluster:
             self._release(pod)
         node.seen = None
         node.forget()
+        self.shut.discard(name)
         self.snapshot.drop_node(name)
         self._forget_if_empty(name)
 
@@ -236,6 +245,11 @@ class Cluster:
         if pod is not None and fact.why:
             pod.evicting = False  # refused: asked again later
             self._touch(pod)
+
+    def _rule(self, fact: Rule) -> None:
+        if self.queues.apply(fact):
+            self.changed.update(self.gangs)
+            self.snapshot.gains += 1  # what was refused is asked again
 
     def check(self) -> None:
         """Raises AssertionError on any broken promise (see promises)."""
@@ -378,6 +392,7 @@ class Cluster:
             self.gangs.pop(gang.key, None)
             self.changed.pop(gang.key, None)
             self.file(gang, waiting=False, partial=False)
+            self.queues.forget(gang)
 
     def file(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
         for wanted, under in ((waiting, self.waiting), (partial, self.partial)):

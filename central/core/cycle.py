@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence, Set
 from itertools import groupby, islice
 from operator import attrgetter
 
-from central.core import hypernodes, order, phases, placement
+from central.core import hypernodes, order, phases, placement, queues
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.draft import DoesNotFit, Draft, Seat
@@ -47,6 +47,8 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     cluster.settle_tree()
     for gang in cluster.changed.values():
         _file(cluster, gang)
+    if cluster.queues.on:
+        cluster.queues.measure(cluster.snapshot, cluster.shut)
     holds = Holds(cluster, now)
     asked = {key for key, gang in cluster.waiting.items() if _is_asked(cluster, gang, now)}
     decisions += _walk(cluster, holds, asked)
@@ -67,7 +69,7 @@ def _walk(cluster: Cluster, holds: Holds, asked: Set[Key]) -> list[Decision]:
     line = [
         gang for key, gang in cluster.waiting.items() if key in asked or key in cluster.reserved
     ]
-    for gang in order.queue(line):
+    for gang in order.queue(cluster, line):
         if gang.key in asked or holds.stale(gang):
             decisions += _serve(cluster, gang, holds, memo)
             _file(cluster, gang)
@@ -93,6 +95,7 @@ def _file(cluster: Cluster, gang: Gang) -> None:
     tally = gang.tally
     if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
         gang.started = True
+    cluster.queues.file(gang)
     half = len(tally.placed) > 0 and not gang.started and gang.missing() > 0
     partial = half and any(pod.alive for pod in tally.placed)
     if not partial:
@@ -118,6 +121,14 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
             holds.drop(gang.key)
         return []
     attempts, wants = _attempts(cluster, gang, missing)
+    refusals = [queues.refusal(cluster, gang, want.groups) for want in wants]
+    if refusals[-1]:  # of the least that would do
+        gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains
+        if gang.key in cluster.reserved:
+            holds.drop(gang.key)
+        return []
+    if refusals[0]:
+        attempts, wants = attempts[-1:], wants[-1:]
     for state in holds.ways(gang):
         binds = _place(cluster, gang, attempts, wants, memo.setdefault(state, {}))
         if binds:
@@ -172,6 +183,8 @@ def _not_ready(gang: Gang, missing: int) -> str:
     tally = gang.tally
     if gang.object is not None and gang.object.error:
         return gang.object.error
+    if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
+        return f"spec.priorityClassName: PriorityClass {gang.object.priority_class} does not exist"
     if gang.key[2] and gang.object is None and not tally.label_min:
         return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
     if tally.gated:

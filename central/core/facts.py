@@ -12,6 +12,7 @@ from central.core.rules import Labels, Rules
 from protos.topology import Grant, NodeTopology
 
 Resources = Mapping[str, int]
+Amounts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class PodSeen:
     started: float | None = None  # seconds since the epoch, as its kubelet says
     preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
     labels: Labels = ()
+    queue: str = ""  # annotation; what its PodGroup names goes before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ class GangSeen:
     error: str = ""  # why the object can't be used, naming the field; the gang waits with it
     phase: str = ""  # of its status, as it is in the API
     reason: str = ""
+    priority_class: str = ""  # whose value goes before the pods' priorities
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +177,45 @@ class HyperNodeGone:
 class NamespaceSeen:
     name: str
     labels: Labels = ()
+    queue: str = ""  # annotation: of the gangs that name none
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSeen:
+    """A Queue object. Amounts are sorted by resource; one that is not named has no limit."""
+
+    name: str
+    weight: int = 1
+    priority: int = 0
+    parent: str = ""  # empty: the root
+    capability: Amounts = ()  # what it may use at most
+    guarantee: Amounts = ()  # kept free for it
+    deserved: Amounts = ()  # its own, lent while it does not ask
+    reclaimable: bool = True  # what it has above its share may be taken back
+    closed: bool = False
+    error: str = ""  # why the object can't be used, naming the field; its gangs wait with it
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritySeen:
+    """A PriorityClass object."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityGone:
     name: str
 
 
@@ -219,6 +257,9 @@ class EvictDone:
     why: str = field(default="")  # empty: accepted; else why it was refused (a disruption budget)
 
 
+# Whose turn it is, and what it may use.
+Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
+
 Fact = (
     NodeSeen
     | NodeGone
@@ -235,4 +276,5 @@ Fact = (
     | BindDone
     | BindFailed
     | EvictDone
+    | Rule
 )

@@ -4,12 +4,24 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from central.core.facts import GangSeen, PodSeen, PodSpec
 
 Key = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
 
 ENDED = ("Succeeded", "Failed")
+
+
+Sums = dict[str, int]  # by resource; zeroes are left out
+
+
+class Account(NamedTuple):
+    """What a gang is in its queue's books with."""
+
+    queue: str
+    used: Sums
+    asks: Sums
 
 
 class Pod:
@@ -86,6 +98,7 @@ class Tally:
     priority: int = 0
     created: float = 0.0
     required: str = ""
+    queue: str = ""
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -102,6 +115,8 @@ class Tally:
             if seen.gang_min and seen.gang_min > tally.label_min:
                 tally.label_min = seen.gang_min
             tally.required = max(tally.required, seen.topology_required)
+            if seen.queue:
+                tally.queue = max(tally.queue, seen.queue)
             if seen.deleting:
                 pass
             elif pod.node:
@@ -142,8 +157,10 @@ def _rank(pod: Pod) -> tuple[int, str]:
 class Gang:
     __slots__ = (
         "_tally",
+        "account",
         "bind_failures",
         "broken_since",
+        "class_priority",
         "failures_seen",
         "headed",
         "key",
@@ -169,6 +186,8 @@ class Gang:
         self.bind_failures = 0
         self.failures_seen = 0
         self.retry_at = 0.0
+        self.account: Account | None = None
+        self.class_priority: int | None = None  # the value of the class that its object names
         self._tally: Tally | None = None
 
     @property
@@ -228,6 +247,8 @@ class Gang:
 
     @property
     def priority(self) -> int:
+        if self.class_priority is not None:
+            return self.class_priority
         own = self.object.priority if self.object else 0
         return self.tally.priority or own
 

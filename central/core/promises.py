@@ -20,6 +20,7 @@ def check(cluster: "Cluster") -> None:
     _filing(cluster)
     _reserved(cluster)
     _kinds(cluster)
+    _queues(cluster)
     _views(cluster)
 
 
@@ -113,6 +114,33 @@ def _kinds(cluster: "Cluster") -> None:
     assert neighbours.tally() == neighbours.expected(held), (
         "neighbours are not what a recount gives"
     )
+
+
+def _queues(cluster: "Cluster") -> None:
+    """The books of the queues say what a recount of all pods says."""
+    queues = cluster.queues
+    used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
+    for gang in cluster.gangs.values():
+        if gang.key not in cluster.changed:  # else it is filed with the next turn
+            there = [pod for pod in gang.members.values() if pod.node and pod.alive]
+            taken = sum((Counter(dict(pod.seen.spec.requests)) for pod in there), Counter[str]())
+            assert (gang.account is not None) == queues.on, f"{gang.name} is not in the books"
+            if gang.account is not None:
+                assert gang.account.used == taken, f"{gang.name} is in the books with other use"
+                assert gang.account.queue == queues.name_of(gang), f"{gang.name}: another queue"
+        if gang.account is not None:
+            queue = queues.by_name[gang.account.queue]
+            assert queue.gangs.get(gang.key) is gang, (
+                f"queue {queue.name} does not know {gang.name}"
+            )
+            for above in queue.path:
+                used[above.name].update(gang.account.used)
+    for queue in queues.by_name.values():
+        assert queue.used == used[queue.name], f"queue {queue.name}: {queue.used} is not its use"
+        assert all(cluster.gangs.get(key) is gang for key, gang in queue.gangs.items())
+        in_tree = queue.path[-1] is queues.root
+        assert in_tree != bool(queue.error), f"queue {queue.name} is neither in the tree nor out"
+        assert not in_tree or queue is queues.root or queue in queue.path[1].children
 
 
 def _views(cluster: "Cluster") -> None:

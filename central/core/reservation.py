@@ -16,6 +16,7 @@ from central.core.gangs import Gang, Pod
 from central.core.leaving import Leavers, seats
 from central.core.placement import Want
 from central.core.snapshot import ClassView, Snapshot
+from central.core.tree import DEFAULT
 from protos.names import ISLAND
 
 Floats = npt.NDArray[np.float64]
@@ -87,7 +88,7 @@ class Reservation:
 
 
 def queue_of(gang: Gang) -> str:
-    return gang.object.queue if gang.object is not None else "default"
+    return gang.account.queue if gang.account is not None else DEFAULT
 
 
 def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> Reservation | None:

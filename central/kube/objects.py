@@ -8,7 +8,7 @@ Tiers of a PodGroup's networkTopology, without HyperNodes: tier 1 is the narrowe
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -27,13 +27,12 @@ from central.core.facts import (
 )
 from central.core.rules import Labels
 from central.kube import podrules, podspec
-from central.kube.errors import Unreadable
+from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.quantities import NotAQuantity, seconds
 from protos import names
 
 Json = dict[str, Any]
 
-_BROKEN = (AttributeError, TypeError, KeyError, ValueError, IndexError)
 _TRAILING_NUMBER = re.compile(r"(\d{1,18})$", re.ASCII)
 _RANKS = (
     "batch.kubernetes.io/job-completion-index",
@@ -41,10 +40,6 @@ _RANKS = (
     "apps.kubernetes.io/pod-index",
 )
 _KEPT_SPECS = 50_000
-
-
-class Malformed(ValueError):
-    """Not even a name or uid: nothing to tell about it."""
 
 
 class Reader:
@@ -62,33 +57,35 @@ class Reader:
     def pod(self, raw: Json) -> PodSeen:
         try:
             return self._pod(raw)
-        except _BROKEN as error:
-            raise Malformed(f"pod {_who(raw)}: {_what(error)}") from error
+        except BROKEN as error:
+            raise Malformed(f"pod {who(raw)}: {what(error)}") from error
 
     def node(self, raw: Json) -> NodeSeen:
         try:
             return _node(raw)
-        except _BROKEN as error:
-            raise Malformed(f"node {_who(raw)}: {_what(error)}") from error
+        except BROKEN as error:
+            raise Malformed(f"node {who(raw)}: {what(error)}") from error
 
     def namespace(self, raw: Json) -> NamespaceSeen:
         try:
             meta = raw["metadata"]
-            return NamespaceSeen(meta["name"], self._labels_of(meta.get("labels") or {}))
-        except _BROKEN as error:
-            raise Malformed(f"namespace {_who(raw)}: {_what(error)}") from error
+            labels = self._labels_of(meta.get("labels") or {})
+            queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
+            return NamespaceSeen(meta["name"], labels, queue if isinstance(queue, str) else "")
+        except BROKEN as error:
+            raise Malformed(f"namespace {who(raw)}: {what(error)}") from error
 
     def gang(self, raw: Json) -> GangSeen:
         try:
             meta = raw["metadata"]
             namespace, name = meta["namespace"], meta["name"]
             seen = GangSeen(namespace, name, 1, uid=meta.get("uid", ""))
-        except _BROKEN as error:
-            raise Malformed(f"PodGroup {_who(raw)}: {_what(error)}") from error
+        except BROKEN as error:
+            raise Malformed(f"PodGroup {who(raw)}: {what(error)}") from error
         try:
             return self._gang(raw, seen)
-        except _BROKEN as error:
-            return replace(seen, error=_what(error))
+        except BROKEN as error:
+            return replace(seen, error=what(error))
 
     def _pod(self, raw: Json) -> PodSeen:
         meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
@@ -111,8 +108,8 @@ class Reader:
             namespace=namespace,
             name=name,
             spec=read,
-            node=_text(spec, "nodeName"),
-            phase=_text(status, "phase") or "Pending",
+            node=text(spec, "nodeName"),
+            phase=text(status, "phase") or "Pending",
             ours=ours,
             gang=gang,
             gang_min=least,
@@ -121,13 +118,14 @@ class Reader:
             priority=int(spec.get("priority") or 0),
             created=_seconds(meta.get("creationTimestamp")),
             order=(_rank(name, labels, annotations), name),
-            task=_text(annotations, names.TASK) or _text(labels, names.TASK),
+            task=text(annotations, names.TASK) or text(labels, names.TASK),
             topology_required=required,
             topology_preferred=preferred,
             runs_for_s=runs_for_s,
             started=_seconds(status.get("startTime")) or None,
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self._labels_of(labels),
+            queue=text(annotations, names.QUEUE_NAME) if ours and annotations else "",
         )
 
     def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:
@@ -152,8 +150,8 @@ class Reader:
                 )
         except Unreadable as error:
             known = PodSpec(requests=(("pods", 1),), unsupported=str(error))
-        except _BROKEN as error:
-            known = PodSpec(requests=(("pods", 1),), unsupported=f"spec: {_what(error)}")
+        except BROKEN as error:
+            known = PodSpec(requests=(("pods", 1),), unsupported=f"spec: {what(error)}")
         return known
 
     def _alike_of(self, spec: PodSpec) -> PodSpec:
@@ -168,8 +166,8 @@ class Reader:
 
     def _wishes(self, annotations: Json) -> tuple[str, str, str]:
         """The closeness that annotations require and prefer, and what is wrong with them."""
-        required = _text(annotations, names.TOPOLOGY_REQUIRED)
-        preferred = _text(annotations, names.TOPOLOGY_PREFERRED)
+        required = text(annotations, names.TOPOLOGY_REQUIRED)
+        preferred = text(annotations, names.TOPOLOGY_PREFERRED)
         for key, value in (
             (names.TOPOLOGY_REQUIRED, required),
             (names.TOPOLOGY_PREFERRED, preferred),
@@ -199,14 +197,15 @@ class Reader:
             seen,
             min_member=max(1, least),
             task_min=tasks,
-            queue=_text(spec, "queue") or "default",
+            queue=text(spec, "queue") or "default",
             topology_required=required or level,
             topology_preferred=preferred,
             required_tier=tier,
             created=_seconds(meta.get("creationTimestamp")),
             error=error or wrong or unknown,
-            phase=_text(status, "phase"),
-            reason=_text(conditions[-1], "message") if conditions else "",
+            phase=text(status, "phase"),
+            priority_class=text(spec, "priorityClassName"),
+            reason=text(conditions[-1], "message") if conditions else "",
         )
 
     def _network_topology(self, wish: Json) -> tuple[str, int | None, str]:
@@ -228,12 +227,12 @@ class Reader:
     def hypernode(self, raw: Json) -> HyperNodeSeen:
         try:
             name = raw["metadata"]["name"]
-        except _BROKEN as error:
-            raise Malformed(f"HyperNode {_who(raw)}: {_what(error)}") from error
+        except BROKEN as error:
+            raise Malformed(f"HyperNode {who(raw)}: {what(error)}") from error
         try:
             return _hypernode(name, raw["spec"])
-        except _BROKEN as error:
-            return HyperNodeSeen(name, 0, error=_what(error))
+        except BROKEN as error:
+            return HyperNodeSeen(name, 0, error=what(error))
 
 
 def _task_minimums(wish: Json) -> tuple[tuple[tuple[str, int], ...], str]:
@@ -255,8 +254,8 @@ def _hypernode(name: str, spec: Json) -> HyperNodeSeen:
             return HyperNodeSeen(
                 name, tier, error=f'{field}.type: "{kind}" is no Node or HyperNode'
             )
-        exact = _text(selector.get("exactMatch") or {}, "name")
-        pattern = _text(selector.get("regexMatch") or {}, "pattern")
+        exact = text(selector.get("exactMatch") or {}, "name")
+        pattern = text(selector.get("regexMatch") or {}, "pattern")
         wanted = selector.get("labelMatch") or {}
         labels = tuple(sorted((wanted.get("matchLabels") or {}).items()))
         if wanted.get("matchExpressions") or (labels and kind != "Node"):
@@ -294,9 +293,9 @@ def _slim(container: Json) -> list[Any]:
 def _gang_of(labels: Json, annotations: Json) -> tuple[str, int | None, str]:
     """The gang's name, its minimum where the pod tells it, and what is wrong with that."""
     for key in names.GROUP_NAMES:
-        if group := _text(annotations, key):
+        if group := text(annotations, key):
             return group, None, ""
-    gang = _text(labels, names.GANG_LABEL)
+    gang = text(labels, names.GANG_LABEL)
     if not gang:
         return "", None, ""
     if (found := annotations.get(names.GANG_MIN)) is None:
@@ -344,29 +343,5 @@ def _node(raw: Json) -> NodeSeen:
     )
 
 
-def _text(part: Json, field: str) -> str:
-    value = part.get(field) or ""
-    if type(value) is not str:
-        raise Unreadable(f"{field}: {value!r} is not a text")
-    return value
-
-
 def _seconds(stamp: str | None) -> float:
     return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
-
-
-def _who(raw: Any) -> str:
-    meta = raw.get("metadata") if isinstance(raw, dict) else None
-    if not isinstance(meta, dict):
-        return "without metadata"
-    parts: Iterable[Any] = (meta.get("namespace"), meta.get("name"))
-    return "/".join(str(part) for part in parts if part) or "without a name"
-
-
-def _what(error: Exception) -> str:
-    """A sentence from whatever reading a strange object raised."""
-    if isinstance(error, KeyError):
-        return f"the field {error.args[0]} is missing"
-    if isinstance(error, Unreadable):
-        return str(error)
-    return f"a field is not of the kind it should be: {error}"

@@ -18,9 +18,20 @@ from urllib.parse import quote
 
 import orjson
 
-from central.core.facts import Fact, GangGone, HyperNodeGone, NamespaceGone, NodeGone, PodGone
+from central.core.facts import (
+    Fact,
+    GangGone,
+    HyperNodeGone,
+    NamespaceGone,
+    NodeGone,
+    PodGone,
+    PriorityGone,
+    QueueGone,
+)
+from central.kube import queues
 from central.kube.client import Client, Refused, Stream, Unreachable
-from central.kube.objects import Malformed, Reader
+from central.kube.errors import Malformed
+from central.kube.objects import Reader
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +78,7 @@ class Watches:
 
 
 def kinds(reader: Reader) -> tuple[Kind, ...]:
-    """Nodes, namespaces, PodGroups, HyperNodes, pods."""
+    """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, pods."""
     return (
         Kind(
             "namespaces",
@@ -76,6 +87,19 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
             lambda raw: NamespaceGone(raw["metadata"]["name"]),
         ),
         Kind("nodes", "/api/v1/nodes", reader.node, lambda raw: NodeGone(raw["metadata"]["name"])),
+        Kind(
+            "queues",
+            "/apis/scheduling.volcano.sh/v1beta1/queues",
+            queues.queue,
+            lambda raw: QueueGone(raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "priorityclasses",
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            queues.priority,
+            lambda raw: PriorityGone(raw["metadata"]["name"]),
+        ),
         Kind(
             "podgroups",
             "/apis/scheduling.volcano.sh/v1beta1/podgroups",

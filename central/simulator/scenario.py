@@ -8,8 +8,8 @@ from typing import Any
 
 from central.core.facts import Fact, GangSeen, NodeSeen, PodSeen
 from central.kube import podrules, podspec, watch
-from central.kube.errors import Unreadable
-from central.kube.objects import Malformed, Reader
+from central.kube.errors import Malformed, Unreadable
+from central.kube.objects import Reader
 from central.kube.quantities import NotAQuantity, seconds
 from central.simulator import kinds, machines
 from central.simulator.budgets import Budget

@@ -136,7 +136,8 @@ def test_the_centre_is_granted_what_it_calls() -> None:
             for kind in ("nodes", "namespaces", "pods")
             for verb in ("list", "watch")
         ),
-        *((volcano, "podgroups", verb) for verb in ("list", "watch")),
+        *((volcano, kind, verb) for kind in ("podgroups", "queues") for verb in ("list", "watch")),
+        *(("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")),
         *(("topology.volcano.sh", "hypernodes", verb) for verb in ("list", "watch")),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),
@@ -170,6 +171,16 @@ def test_the_podgroups_schema() -> None:
     assert spec["minMember"]["minimum"] == 0
     assert spec["queue"]["default"] == "default"
     assert spec["networkTopology"]["properties"]["mode"]["enum"] == ["hard", "soft"]
+
+
+def test_the_queues_schema() -> None:
+    crd = one("CustomResourceDefinition", "queues.scheduling.volcano.sh")["spec"]
+    assert crd["scope"] == "Cluster"
+    spec = crd["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert (spec["weight"]["default"], spec["weight"]["minimum"]) == (1, 1)
+    assert {"capability", "guarantee", "deserved", "reclaimable", "parent", "priority"} <= set(spec)
+    guaranteed = spec["guarantee"]["properties"]["resource"]
+    assert guaranteed == spec["capability"] | {"description": guaranteed.get("description")}
 
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "examples").glob("*.yaml")), ids=lambda p: p.name)

@@ -16,12 +16,16 @@ from central.core.facts import (
     HyperNodeGone,
     HyperNodeSeen,
     Member,
+    NamespaceSeen,
     NodeGone,
     NodeSilent,
     PodGone,
+    QueueGone,
+    QueueSeen,
 )
+from central.core.gangs import Gang
 from central.core.rules import Port, Rules
-from protos.names import RACK
+from protos.names import GPU, RACK
 from tests.central.core import build
 
 NODES = st.sampled_from(["a", "b", "c"])
@@ -50,6 +54,8 @@ RULES = st.sampled_from(
     ]
 )
 LABELS = st.sampled_from([(), (), (("app", "x"),), (("app", "y"),)])
+QUEUES = st.sampled_from(["p", "q", "r", "default", "root"])
+AMOUNTS = st.sampled_from([(), (), ((GPU, 2),), ((GPU, 4),), (("cpu", 300),)])
 FACTS = st.one_of(
     st.builds(
         lambda name, rack, gpus, off: build.node(name, rack=rack, gpus=gpus, unschedulable=off),
@@ -84,10 +90,30 @@ FACTS = st.one_of(
         LABELS,
     ),
     st.builds(
-        lambda name, minimum, level: build.gang(name, minimum, topology_required=level),
+        lambda name, minimum, level, queue: build.gang(
+            name, minimum, topology_required=level, queue=queue
+        ),
         st.sampled_from(["g", "h"]),
         st.integers(0, 4),
         st.sampled_from(["", RACK, "node", "island", "no/such"]),
+        st.sampled_from(["default", "default", "p", "q", "nowhere"]),
+    ),
+    st.builds(
+        QueueSeen,
+        QUEUES,
+        weight=st.integers(1, 3),
+        parent=st.sampled_from(["", "", "root", "p", "q", "nowhere"]),
+        capability=AMOUNTS,
+        guarantee=AMOUNTS,
+        deserved=AMOUNTS,
+        closed=st.sampled_from([False, False, True]),
+        error=st.sampled_from(["", "", "", "spec.weight: 0"]),
+    ),
+    st.builds(QueueGone, QUEUES),
+    st.builds(
+        NamespaceSeen,
+        st.just("ns"),
+        queue=st.sampled_from(["", "p", "q", "nowhere"]),
     ),
     st.builds(
         lambda name, gpus, sick, generation, boot, grants: build.report(
@@ -136,6 +162,20 @@ def whole_or_growing(cluster: Cluster, decisions: list[Decision]) -> bool:
             gang = cluster.gang_of(cluster.pods[decision.pod])
             assert gang is not None
             assert len(gang.placed()) >= gang.minimum, f"{gang.name} is bound in part"
+            assert within_its_queue(cluster, gang)
+    return True
+
+
+def within_its_queue(cluster: Cluster, gang: Gang) -> bool:
+    """Nobody is bound for a queue that can't be used, or above what it and those over it may use."""
+    if cluster.queues.on:
+        assert gang.account is not None
+        queue = cluster.queues.by_name[gang.account.queue]
+        assert not queue.error, queue.error
+        for above in queue.path:
+            for resource, most in above.seen.capability:
+                if gang.account.used.get(resource):
+                    assert above.used[resource] <= most, f"queue {above.name} is over {resource}"
     return True
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from central.core.facts import HyperNodeSeen, Member, NodeSeen, Requirement, Taint, Toleration
-from central.kube.objects import Malformed, Reader
+from central.kube.errors import Malformed
+from central.kube.objects import Reader
 from protos import names
 
 LEVELS = (names.ZONE, names.BLOCK, names.RACK)

@@ -19,13 +19,17 @@ from central.core.facts import (
     NodeSeen,
     PodGone,
     PodSeen,
+    PrioritySeen,
+    QueueGone,
+    QueueSeen,
 )
 from central.kube import watch
 from central.kube.client import Client
 from central.kube.objects import Reader
 from central.standalone.apiserver import StandaloneApi
+from protos import names
 from tests.central.kube.cable import Cable
-from tests.central.kube.kit import GROUPS, PODS, group, node, pod
+from tests.central.kube.kit import GROUPS, PODS, group, node, pod, priority_class, queue
 from tests.central.kube.scripted import Answer, Call, Scripted, failure
 from tests.fakes.patience import eventually
 
@@ -41,6 +45,7 @@ class Inbox:
         self.pods: dict[str, PodSeen] = {}
         self.nodes: set[str] = set()
         self.gangs: set[str] = set()
+        self.queues: dict[str, Fact] = {}
         self._lock = threading.Lock()
         self._started: list[watch.Watches] = []
 
@@ -68,8 +73,10 @@ class Inbox:
                     self.gangs.add(fact.name)
                 case GangGone():
                     self.gangs.remove(fact.name)
-                case NamespaceSeen() | NamespaceGone():
-                    pass
+                case QueueSeen() | QueueGone():
+                    self.queues[fact.name] = fact
+                case NamespaceSeen() | NamespaceGone() | PrioritySeen():
+                    pass  # a cluster has some of its own
                 case _:
                     raise AssertionError(fact)
 
@@ -103,6 +110,24 @@ def test_what_is_there_and_what_happens(client: Client, made: Make, inbox: Inbox
     eventually(lambda: (inbox.names(), inbox.nodes, inbox.gangs) == ({"new"}, set(), {"g"}))
     client.request("DELETE", f"{GROUPS}/g")
     eventually(lambda: not inbox.gangs)
+
+
+def test_what_decides_whose_turn_it_is(client: Client, made: Make, inbox: Inbox) -> None:
+    queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
+    made(queues, queue("a", weight=2, capability={"nvidia.com/gpu": "8"}))
+    made("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 100))
+    patch = json.dumps({"metadata": {"annotations": {names.QUEUE_NAME: "a"}}}).encode()
+    assert inbox.watch(client).wait_synced(10)
+    client.request("PATCH", "/api/v1/namespaces/default", patch, "application/merge-patch+json")
+    wanted = QueueSeen("a", weight=2, capability=((names.GPU, 8),))
+    assert inbox.queues == {"a": wanted}
+    assert PrioritySeen("urgent", 100) in inbox.facts
+    eventually(lambda: any(isinstance(f, NamespaceSeen) and f.queue == "a" for f in inbox.facts))
+    status = json.dumps({"status": {"running": 3}}).encode()
+    client.request("PATCH", f"{queues}/a/status", status, "application/merge-patch+json")
+    client.request("DELETE", f"{queues}/a")
+    eventually(lambda: inbox.queues == {"a": QueueGone("a")})
+    assert inbox.facts.count(wanted) == 1, "its counts are no news"
 
 
 def test_a_list_of_many_pages(client: Client, made: Make, inbox: Inbox) -> None:

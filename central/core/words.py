@@ -1,0 +1,20 @@
+"""Resources and amounts as people say them."""
+
+from protos.names import GPU
+
+_UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
+
+
+def resource(name: str) -> str:
+    return "GPUs" if name == GPU else name
+
+
+def amount(name: str, value: int) -> str:
+    """Of a resource, whose unit stands in the name: processors, bytes, pieces."""
+    if name == "cpu":
+        return f"{value / 1000:g}"
+    if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):
+        for size, unit in _UNITS:
+            if value >= size:
+                return f"{value / size:.4g}{unit}"
+    return str(value)
