@@ -34,7 +34,7 @@ types: install
 layers: install
 	lint-imports --no-cache | tail -8
 unit: install        ## unit, scenario and simulation tests
-	pytest -q -m "not e2e"
+	pytest -q -m "not e2e" -n auto --dist worksteal
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)
 	tests/e2e/run
 bench: install       ## speed, as ratios in one run

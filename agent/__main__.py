@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 
 from agent import commands
@@ -46,11 +45,10 @@ def run(chosen: Settings) -> int:
     agent.wait()
     agent.stop()
     logging.getLogger(__name__).info("stopped")
-    if any(not thread.daemon for thread in threading.enumerate()[1:]):
-        # A worker that still waits for an answer must not hold up the end of the pod.
-        logging.shutdown()
-        os._exit(0)
-    return 0
+    # All is closed in order; what a thread of gRPC or a hanging driver still does must not hold up the
+    # end of the pod, as the interpreter's own taking down could.
+    logging.shutdown()
+    os._exit(0)
 
 
 if __name__ == "__main__":
