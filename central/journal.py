@@ -1,6 +1,6 @@
 """What the core was told and what it decided, as JSON lines: `lockstep replay` does it again.
 
-    {"journal": 1, "version": "0.1.0", "levels": [...]}      what a cluster begins with
+    {"journal": 1, "version": "0.1.0", "settings": {...}}    what a cluster begins with
     {"learn": [now, [fact, ...]]}                            believed; nothing was decided yet
     {"turn": [now, [fact, ...]]}                             written before the turn
     {"decided": [decision, ...]}                             what came of it, where anything did
@@ -67,8 +67,7 @@ class Journal:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         self._bytes = 0
         file = self._path.open("wb", buffering=0)
-        levels = list(self._cluster.snapshot.domains.levels)
-        header = {"journal": FORMAT, "version": version(), "levels": levels}
+        header = {"journal": FORMAT, "version": version(), "settings": settings(self._cluster)}
         self._bytes += file.write(plain.dumps(header) + b"\n")
         return file
 
@@ -94,6 +93,11 @@ class Journal:
     def _give_up(self, error: OSError) -> None:
         log.warning("journal %s: %s; no more is written to it", self._path, error.strerror)
         self._file = None
+
+
+def settings(cluster: Cluster) -> dict[str, Any]:
+    """What Cluster() is made with."""
+    return {"levels": list(cluster.snapshot.domains.levels), "patience_s": cluster.patience_s}
 
 
 def version() -> str:

@@ -105,10 +105,12 @@ class _Replay:
             raise BadJournal(
                 f"{self._path}: its format {header['journal']} is not {journal.FORMAT}"
             )
-        levels = header.get("levels")
-        if not isinstance(levels, list):
-            raise BadJournal(f"{self._path}: line 1: levels is missing")
-        self._cluster = Cluster(tuple(levels))
+        try:
+            settings = dict(header["settings"])
+            settings["levels"] = tuple(settings["levels"])
+            self._cluster = Cluster(**settings)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadJournal(f"{self._path}: line 1: settings: {error}") from error
         if header.get("version") != journal.version():
             self._note = (
                 f"it was written by version {header.get('version')}, this is {journal.version()}"

@@ -23,6 +23,7 @@ LEAVES = f"{DOMAIN}/leaves-at"
 RECREATE = f"{DOMAIN}/recreate"
 CAPTURE = f"{DOMAIN}/capture"
 
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 PODS_PER_NODE = 110  # the kubelet's own default
 STEP_S = 1e-6  # between two objects of one moment: the order in the file is the order of creation
 _READY = [{"type": "Ready", "status": "True"}]
@@ -142,10 +143,28 @@ class _Reading:
                 self._groups[found.namespace, found.name] = found
             elif plural == "priorityclasses":
                 self._priorities.add(found.name, found.raw, found.wrong)
-        for order, found in enumerate(self._objects):
+        for order, found in enumerate([*self._namespaces(), *self._objects]):
             self._add(order, found)
         self._warn()
         return self._found
+
+    def _namespaces(self) -> list[_Object]:
+        """Those that are used and not in the input; all carry their name as a label."""
+        told = [found for found in self._objects if found.kind == ("", "Namespace")]
+        for found in told:
+            found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
+        used = {found.namespace for found in self._objects if found.namespace}
+        return [
+            _Object(
+                Place("", 0),
+                {
+                    "apiVersion": "v1",
+                    "kind": "Namespace",
+                    "metadata": {"name": name, "labels": {NAMESPACE_LABEL: name}},
+                },
+            )
+            for name in sorted(used - {found.name for found in told})
+        ]
 
     def _add(self, order: int, found: _Object) -> None:
         plural = kinds.PLURALS[found.kind]

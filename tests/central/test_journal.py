@@ -151,11 +151,11 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, lo
         ("", ""),
         ("[]\n", "line 1 is not a line of a journal"),
         ('{"journal": 2}\n', "its format 2 is not 1"),
-        ('{"journal": 1}\n', "levels is missing"),
+        ('{"journal": 1}\n', "line 1: settings: 'settings'"),
         ("not json\n", "line 1: not JSON"),
-        ('{"journal":1,"levels":[]}\n{"what":1}\n', "line 2 is not a line"),
-        ('{"journal":1,"levels":[]}\n{"turn":[0,[["No",{}]]]}\n', "line 2: "),
-        ('{"journal":1,"levels":[]}\n{"checkpoint":"AAAA"}\n', "line 2: checkpoint"),
+        ('{"journal":1,"settings":{"levels":[]}}\n{"what":1}\n', "line 2 is not a line"),
+        ('{"journal":1,"settings":{"levels":[]}}\n{"turn":[0,[["No",{}]]]}\n', "line 2: "),
+        ('{"journal":1,"settings":{"levels":[]}}\n{"checkpoint":"AAAA"}\n', "line 2: checkpoint"),
     ],
 )
 def test_what_is_no_journal_is_refused(
