@@ -32,6 +32,19 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
+class Wear:
+    """What a GPU tells of its own state. Volatile: since the driver was loaded or the GPU reset."""
+
+    ecc_volatile: int = -1  # uncorrectable memory errors; -1: not told
+    ecc_aggregate: int = -1
+    rows_remapped: int = 0  # for uncorrectable errors
+    rows_pending: bool = False  # a row will be remapped by the next reset
+    rows_failed: bool = False  # there was no row left to remap to
+    pages_pending: bool = False  # the same on GPUs before rows could be remapped
+    recovery: int = -1  # what the driver asks for: 0 nothing, 1 reset, 2 reboot ...; -1: not told
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
     """One GPU by NVML's index. The rows p2p_nvlink and ancestors are by peer index: the status of
     the way over NVLink (0: open) and the level of the common PCIe ancestor (10, 20 ... 50)."""
@@ -54,6 +67,7 @@ class GpuFacts:
     p2p_nvlink: tuple[int, ...] = ()
     ancestors: tuple[int, ...] = ()
     fabric: Fabric | None = None
+    wear: Wear = Wear()
     fault: str = ""  # why NVML does not answer for it
 
 

@@ -3,12 +3,13 @@
 import argparse
 import os
 import socket
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
 from agent import commands
+from agent.health import Damping
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Settings:
     capture: Path | None = None
     report_every_s: float = 5.0
     survey_every_s: float = 30.0
+    driver_wait_s: float = 20.0
+    damping: Damping = field(default_factory=Damping)
     pass_device_nodes: str = "auto"
     rdma_devices: tuple[str, ...] = ("auto",)
     rdma_shares: int = 16
@@ -96,6 +99,40 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     _add_rdma_arguments(run)
     run.add_argument("--report-every", type=_seconds, default=5.0, metavar="SECONDS")
     run.add_argument("--survey-every", type=_seconds, default=30.0, metavar="SECONDS")
+    run.add_argument(
+        "--driver-wait",
+        type=_seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help="a driver that has not answered for so long counts as hanging (default: %(default)g)",
+    )
+    held = Damping()
+    run.add_argument(
+        "--hold",
+        type=_seconds,
+        default=held.hold_s,
+        metavar="SECONDS",
+        help="a GPU is fit again when nothing has spoken against it for so long; doubled at each "
+        "further fall (default: %(default)g)",
+    )
+    run.add_argument(
+        "--hold-most", type=_seconds, default=held.most_s, metavar="SECONDS", help="at most so long"
+    )
+    run.add_argument(
+        "--hold-xid",
+        type=_seconds,
+        default=held.xid_s,
+        metavar="SECONDS",
+        help="an XID that needs a reset counts so long where the driver does not say that it is "
+        "over and no reset is seen (default: %(default)g)",
+    )
+    run.add_argument(
+        "--settled",
+        type=_seconds,
+        default=held.settled_s,
+        metavar="SECONDS",
+        help="a GPU that was fit for so long has its earlier falls forgotten (default: %(default)g)",
+    )
     run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
 
@@ -151,10 +188,13 @@ def settings(arguments: argparse.Namespace) -> Settings:
     """Of the arguments of `run`."""
     values = vars(arguments)
     given = {
-        field.name: values[field.name.removesuffix("_s")]
-        for field in fields(Settings)
-        if field.name.removesuffix("_s") in values
+        each.name: values[each.name.removesuffix("_s")]
+        for each in fields(Settings)
+        if each.name.removesuffix("_s") in values
     }
+    given["damping"] = Damping(
+        values["hold"], values["hold_most"], values["hold_xid"], values["settled"]
+    )
     for name in ("sysfs_root", "proc_root", "driver_root", "capture"):
         given[name] = Path(given[name]) if given[name] else None
     return Settings(**given)

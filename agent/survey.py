@@ -15,6 +15,7 @@ GPU is on exactly one.
 
 from itertools import combinations
 
+from agent import findings
 from agent.machine import (
     GpuFacts,
     InfinibandDevice,
@@ -24,7 +25,6 @@ from agent.machine import (
 )
 from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
 
-FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 COMPLETED = 3
 NVML_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 ACTIVE = "ACTIVE"
@@ -54,7 +54,7 @@ def survey(machine: Machine) -> NodeTopology:
 
 
 def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
-    why = unfit(gpu)
+    found = findings.of(gpu)
     numa = device.numa if device else -1
     return Gpu(
         index=place,
@@ -63,32 +63,13 @@ def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         memory_bytes=gpu.memory_bytes,
         pci=gpu.pci,
         numa=numa,
-        healthy=not why,
-        why=why,
+        healthy=found is None,
+        why=found.why if found else "",
         # NVML's own answer is cut to our cgroup by old drivers: sysfs first.
         cpu_affinity=(device.local_cpus if device else "") or gpu.cpu_affinity,
         gpu_numa=gpu.memory_numa,
         numa_affinity=gpu.memory_affinity or (str(numa) if numa >= 0 else ""),
     )
-
-
-def unfit(gpu: GpuFacts) -> str:
-    """Why no work should be sent to this GPU; empty where it is fit."""
-    if gpu.fault:
-        return gpu.fault
-    if not gpu.uuid:
-        return "it tells no UUID"
-    if gpu.mig:
-        return "MIG mode is on: it can't be given as a whole GPU"
-    fabric = gpu.fabric
-    if fabric is None or fabric.state == 0:
-        return ""
-    if fabric.state != COMPLETED:
-        state = FABRIC_STATES[fabric.state] if fabric.state < len(FABRIC_STATES) else fabric.state
-        return f"its NVLink fabric is not up (state: {state}); is the fabric manager running?"
-    if fabric.status:
-        return f"it could not join the NVLink fabric (NVML error {fabric.status})"
-    return ""
 
 
 def _gpu_pair(a: GpuFacts, b: GpuFacts, pcie: str) -> str:

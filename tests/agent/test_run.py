@@ -120,7 +120,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         HollowKubelet(short) as kubelet,
         running(
             *("--kubelet-dir", short, "--sysfs-root", machine.sysfs, "--survey-every", "0.1"),
-            *("--rdma-devices", "none"),
+            *("--rdma-devices", "none", "--hold", "0.1"),
             log=log,
             LOCKSTEP_FAKE_NVML=str(short / build.PROFILE),
             LD_LIBRARY_PATH=str(machine.library),

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from agent.health import Damping
 from agent.machine import Machine
 from agent.service import Agent
 from agent.settings import Settings
@@ -26,6 +27,7 @@ class NodeBox:
             capture=machines.save(directory, machine),
             report_every_s=0.2,
             survey_every_s=0.1,
+            damping=Damping(hold_s=0.05),
         )
         self.agent = Agent(self.settings)
 

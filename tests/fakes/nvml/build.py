@@ -13,6 +13,7 @@ from agent.machine import GpuFacts, Machine, NvLink, Unusable
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
 PROFILE = "fake-nvml.profile"  # what the library looks for beside itself
+CONTROL = "fake-nvml.control"  # beside the profile: see control.h
 DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
 REMOTE = {"gpu": 0, "npu": 1, "switch": 2, "": 255}
@@ -28,7 +29,7 @@ def build(directory: Path, hide: tuple[str, ...] = ()) -> Path:
     library = directory / LIBRARY
     renamed = [f"-D{name}=hidden_{name}" for name in hide]
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *renamed]
-    command += ["-Wl,-soname," + LIBRARY, "-o", str(library), str(SOURCE), "-ldl"]
+    command += ["-Wl,-soname," + LIBRARY, "-o", str(library), str(SOURCE), "-ldl", "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Unusable(f"{SOURCE.name} did not compile: {done.stderr.strip()}")
@@ -79,6 +80,15 @@ def _gpu(gpu: GpuFacts) -> Iterator[str]:
     yield f"memory {gpu.memory_bytes}"
     if gpu.mig:
         yield "mig 1"
+    wear = gpu.wear
+    if wear.ecc_volatile >= 0:
+        yield f"ecc {wear.ecc_volatile} {wear.ecc_aggregate}"
+    if wear.rows_remapped or wear.rows_pending or wear.rows_failed:
+        yield f"rows {wear.rows_remapped} {int(wear.rows_pending)} {int(wear.rows_failed)}"
+    if wear.pages_pending:
+        yield "pages 1"
+    if wear.recovery >= 0:
+        yield f"recovery {wear.recovery}"
     yield from (_link(link) for link in gpu.nvlinks)
     if gpu.fabric:
         fabric = gpu.fabric

@@ -3,20 +3,26 @@
  * The file is $LOCKSTEP_FAKE_NVML, else fake-nvml.profile beside this library. It is read at every
  * nvmlInit, so that a test can change the machine below a running program. A line is a key, then
  * values; see profile() in build.py, which writes it from a capture. Lines of a GPU follow its
- * "gpu" line. What a profile does not tell is NOT_SUPPORTED, as on hardware. */
+ * "gpu" line. What a profile does not tell is NOT_SUPPORTED, as on hardware.
+ *
+ * $LOCKSTEP_FAKE_NVML_CONTROL, else fake-nvml.control beside the profile, is what happens to the machine
+ * while it runs: it is looked at by every call. See control.h, and control.py, which writes it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 enum {
   SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-  INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
+  INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
 };
 enum { GPUS = 64, LINKS = 36, TEXT = 96, MASK = 4096, WORD = 64, NOT_TOLD = -1 };
-enum { P2P_NVLINK = 2, LEVEL_INTERNAL = 0, LINK_STATE_FIELD = 165 };
+enum { P2P_NVLINK = 2, LEVEL_INTERNAL = 0, LINK_STATE_FIELD = 165, RECOVERY_FIELD = 230 };
 
 typedef struct {
   char busIdLegacy[16];
@@ -56,15 +62,23 @@ typedef struct {
   unsigned fabric_state, fabric_clique, fabric_health;
   int fabric_status;
   unsigned char fabric_uuid[16];
+  long long ecc_volatile, ecc_aggregate, recovery, used, utilization, temperature, power;
+  int rows_told, rows[3], pages; /* remapped, pending, failed; NOT_TOLD */
 } Gpu;
 
-static struct {
-  int initialized, init_error;
+/* A library that is read anew must not move what other threads use: several take turns. */
+typedef struct {
+  int init_error;
   char driver[TEXT], nvml[TEXT];
   int cuda;
   unsigned count;
   Gpu gpu[GPUS];
-} machine;
+} Machine;
+enum { TURNS = 8 };
+static Machine machines[TURNS], *now = machines;
+static int initialized; /* how often */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+#define machine (*now)
 
 /* ---- the profile ---- */
 
@@ -116,6 +130,8 @@ static Gpu *new_gpu(void) {
   Gpu *gpu = &machine.gpu[machine.count];
   gpu->index = machine.count++;
   for (int peer = 0; peer < GPUS; peer++) gpu->p2p[peer] = gpu->level[peer] = NOT_TOLD;
+  gpu->ecc_volatile = gpu->ecc_aggregate = gpu->recovery = NOT_TOLD;
+  gpu->utilization = gpu->temperature = gpu->power = gpu->pages = NOT_TOLD;
   return gpu;
 }
 
@@ -139,6 +155,15 @@ static void read_gpu_line(Gpu *gpu, const char *key, const char *rest) {
   else if (!strcmp(key, "link")) read_link(gpu, rest);
   else if (!strcmp(key, "fabric")) read_fabric(gpu, rest);
   else if (!strcmp(key, "lost")) gpu->lost = atoi(rest);
+  else if (!strcmp(key, "ecc")) sscanf(rest, "%lld %lld", &gpu->ecc_volatile, &gpu->ecc_aggregate);
+  else if (!strcmp(key, "rows"))
+    gpu->rows_told = sscanf(rest, "%d %d %d", &gpu->rows[0], &gpu->rows[1], &gpu->rows[2]) == 3;
+  else if (!strcmp(key, "pages")) gpu->pages = atoi(rest);
+  else if (!strcmp(key, "recovery")) gpu->recovery = atoll(rest);
+  else if (!strcmp(key, "used")) gpu->used = strtoull(rest, NULL, 10);
+  else if (!strcmp(key, "utilization")) gpu->utilization = atoll(rest);
+  else if (!strcmp(key, "temperature")) gpu->temperature = atoll(rest);
+  else if (!strcmp(key, "power")) gpu->power = atoll(rest);
 }
 
 static const char *profile_path(char *buffer, size_t size) {
@@ -152,12 +177,29 @@ static const char *profile_path(char *buffer, size_t size) {
   return buffer;
 }
 
-static int read_profile(void) {
+static int is_same(const char *name, struct stat *known) {
+  struct stat found;
+  if (stat(name, &found)) memset(&found, 0, sizeof found);
+  int same = found.st_ino == known->st_ino && found.st_size == known->st_size &&
+             found.st_mtim.tv_sec == known->st_mtim.tv_sec &&
+             found.st_mtim.tv_nsec == known->st_mtim.tv_nsec;
+  *known = found;
+  return same;
+}
+
+static int read_profile(void) { /* the lock is held */
+  static struct stat known;
   char path[4096], line[4096];
   const char *name = profile_path(path, sizeof path);
   FILE *file = name ? fopen(name, "r") : NULL;
   if (!file) return DRIVER_NOT_LOADED; /* a library without a driver */
-  memset(&machine, 0, sizeof machine);
+  if (is_same(name, &known) && machine.count) {
+    fclose(file);
+    return machine.init_error;
+  }
+  Machine *next = machines + (now - machines + 1) % TURNS;
+  memset(next, 0, sizeof *next);
+  now = next;
   Gpu *gpu = NULL;
   while (fgets(line, sizeof line, file)) {
     line[strcspn(line, "\n")] = 0;
@@ -175,11 +217,14 @@ static int read_profile(void) {
   return machine.init_error;
 }
 
+#include "control.h"
+
 /* ---- what every call begins with ---- */
 
-#define READY() do { if (!machine.initialized) return UNINITIALIZED; } while (0)
+#define READY() do { if (!initialized) return UNINITIALIZED; \
+    int trouble_ = trouble(__func__); if (trouble_) return trouble_; } while (0)
 #define USE(gpu) do { READY(); if (!(gpu)) return INVALID_ARGUMENT; \
-    if ((gpu)->lost) return (gpu)->lost; } while (0)
+    int lost_ = lost(gpu); if (lost_) return lost_; } while (0)
 #define TOLD(condition) do { if (!(condition)) return NOT_SUPPORTED; } while (0)
 
 static int give_text(const char *text, char *to, unsigned size) {
@@ -209,14 +254,20 @@ static int give_mask(const uint64_t *mask, unsigned size, unsigned long *to) {
 
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
-  int error = read_profile();
-  machine.initialized = error == SUCCESS;
+  int error = trouble(__func__);
+  if (error) return error;
+  pthread_mutex_lock(&lock);
+  error = read_profile();
+  if (error == SUCCESS) initialized++;
+  pthread_mutex_unlock(&lock);
   return error;
 }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) {
-  READY();
-  machine.initialized = 0;
+  if (!initialized) return UNINITIALIZED;
+  pthread_mutex_lock(&lock);
+  initialized--;
+  pthread_mutex_unlock(&lock);
   return SUCCESS;
 }
 const char *nvmlErrorString(int code) {
@@ -253,7 +304,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
   READY();
   if (index >= machine.count) return INVALID_ARGUMENT;
   *gpu = &machine.gpu[index];
-  return (*gpu)->lost;
+  return lost(*gpu);
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu) {
   READY();
@@ -319,14 +370,16 @@ int nvmlDeviceGetPciInfo_v3(Gpu *gpu, PciInfo *info) {
 }
 int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
   USE(gpu);
-  *memory = (Memory){.total = gpu->memory, .free = gpu->memory, .used = 0};
+  *memory = (Memory){.total = gpu->memory, .free = gpu->memory - used(gpu), .used = used(gpu)};
   return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *memory) {
   USE(gpu);
   if (memory->version != MEMORY_V2) return ARGUMENT_VERSION_MISMATCH;
-  memory->total = memory->free = gpu->memory;
-  memory->reserved = memory->used = 0;
+  memory->total = gpu->memory;
+  memory->used = used(gpu);
+  memory->free = gpu->memory - memory->used;
+  memory->reserved = 0;
   return SUCCESS;
 }
 int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
@@ -387,8 +440,13 @@ static int link_of(Gpu *gpu, unsigned number, int active, Link **link) {
   while (last && !gpu->link[last - 1].known) last--;
   TOLD(last); /* a GPU without NVLink */
   if (number >= last) return INVALID_ARGUMENT;
-  *link = &gpu->link[number];
-  TOLD((*link)->known && (!active || (*link)->active));
+  static _Thread_local Link told;
+  told = gpu->link[number];
+  *link = &told;
+  int set = -1;
+  controlled(gpu, "link", (int)number, &set);
+  if (set >= 0) told.active = set;
+  TOLD(told.known && (!active || told.active));
   return SUCCESS;
 }
 int nvmlDeviceGetNvLinkState(Gpu *gpu, unsigned number, unsigned *active) {
@@ -414,6 +472,13 @@ int nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values) {
   for (int place = 0; place < count; place++) {
     Link *link;
     values[place].nvmlReturn = NOT_SUPPORTED;
+    if (values[place].fieldId == RECOVERY_FIELD) {
+      long long action = number_of(gpu, "recovery", gpu->recovery);
+      values[place].valueType = 1; /* unsigned int */
+      values[place].value.u = (unsigned)action;
+      if (action >= 0) values[place].nvmlReturn = SUCCESS;
+      continue;
+    }
     if (values[place].fieldId != LINK_STATE_FIELD) continue;
     values[place].nvmlReturn = link_of(gpu, values[place].scopeId, 0, &link);
     values[place].valueType = 1; /* unsigned int */
@@ -434,6 +499,118 @@ int nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, FabricInfoV *info) {
   return SUCCESS;
 }
 
+/* ---- what a GPU tells of its state ---- */
+
+int nvmlDeviceGetTotalEccErrors(Gpu *gpu, int kind, int counter, unsigned long long *count) {
+  USE(gpu);
+  if (kind != 1 || counter < 0 || counter > 1) return INVALID_ARGUMENT;
+  long long told = counter ? number_of(gpu, "ecc_aggregate", gpu->ecc_aggregate)
+                           : number_of(gpu, "ecc", gpu->ecc_volatile);
+  TOLD(told >= 0);
+  *count = (unsigned long long)told;
+  return SUCCESS;
+}
+int nvmlDeviceGetRemappedRows(Gpu *gpu, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed) {
+  USE(gpu);
+  long long waiting = number_of(gpu, "rows_pending", gpu->rows_told ? gpu->rows[1] : NOT_TOLD);
+  long long broken = number_of(gpu, "rows_failed", gpu->rows_told ? gpu->rows[2] : NOT_TOLD);
+  TOLD(waiting >= 0 || broken >= 0);
+  *corrected = 0;
+  *uncorrected = (unsigned)gpu->rows[0];
+  *pending = waiting > 0;
+  *failed = broken > 0;
+  return SUCCESS;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(Gpu *gpu, int *pending) {
+  USE(gpu);
+  long long told = number_of(gpu, "pages", gpu->pages);
+  TOLD(told >= 0);
+  *pending = told > 0;
+  return SUCCESS;
+}
+int nvmlDeviceGetNvLinkErrorCounter(Gpu *gpu, unsigned number, int kind, unsigned long long *count) {
+  Link *link;
+  int error = link_of(gpu, number, 1, &link);
+  if (error) return error;
+  int told = 0;
+  controlled(gpu, "link_errors", (int)number, &told);
+  *count = kind == 0 ? (unsigned long long)told : 0;
+  return SUCCESS;
+}
+typedef struct { unsigned gpu, memory; } Utilization;
+int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *rates) {
+  USE(gpu);
+  long long told = number_of(gpu, "utilization", gpu->utilization);
+  TOLD(told >= 0);
+  *rates = (Utilization){(unsigned)told, (unsigned)told};
+  return SUCCESS;
+}
+int nvmlDeviceGetTemperature(Gpu *gpu, int sensor, unsigned *degrees) {
+  USE(gpu);
+  long long told = number_of(gpu, "temperature", gpu->temperature);
+  TOLD(told >= 0 && sensor == 0);
+  *degrees = (unsigned)told;
+  return SUCCESS;
+}
+int nvmlDeviceGetPowerUsage(Gpu *gpu, unsigned *milliwatts) {
+  USE(gpu);
+  long long told = number_of(gpu, "power", gpu->power);
+  TOLD(told >= 0);
+  *milliwatts = (unsigned)told;
+  return SUCCESS;
+}
+
+/* ---- events ---- */
+
+typedef struct {
+  Gpu *gpu;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+} Event;
+typedef struct { uint64_t registered; int told; } EventSet;
+enum { XID_EVENT = 8, DOUBLE_BIT_EVENT = 2 };
+
+int nvmlEventSetCreate(EventSet **set) {
+  READY();
+  *set = calloc(1, sizeof **set);
+  (*set)->told = xids(-1, NULL, NULL);
+  return SUCCESS;
+}
+int nvmlDeviceGetSupportedEventTypes(Gpu *gpu, unsigned long long *types) {
+  USE(gpu);
+  TOLD(number_of(gpu, "events", 1));
+  *types = XID_EVENT | DOUBLE_BIT_EVENT;
+  return SUCCESS;
+}
+int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, EventSet *set) {
+  USE(gpu);
+  if (types & ~(unsigned long long)(XID_EVENT | DOUBLE_BIT_EVENT)) return NOT_SUPPORTED;
+  TOLD(number_of(gpu, "events", 1));
+  set->registered |= 1ull << gpu->index;
+  return SUCCESS;
+}
+int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds) {
+  for (long left = milliseconds; left >= 0; left -= 20) {
+    READY();
+    int index, code, all = xids(-1, NULL, NULL);
+    if (set->told > all) set->told = all; /* the file was begun anew */
+    while (set->told < all) {
+      xids(set->told++, &index, &code);
+      if (index < 0 || index >= (int)machine.count || !(set->registered >> index & 1)) continue;
+      *event = (Event){&machine.gpu[index], XID_EVENT, (unsigned)code, ~0u, ~0u};
+      return SUCCESS;
+    }
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+  }
+  return TIMEOUT;
+}
+int nvmlEventSetFree(EventSet *set) {
+  free(set);
+  return SUCCESS;
+}
+
+_Static_assert(sizeof(Event) == 32, "nvmlEventData_t");
 _Static_assert(sizeof(PciInfo) == 68, "nvmlPciInfo_t");
 _Static_assert(sizeof(MemoryV2) == 40, "nvmlMemory_v2_t");
 _Static_assert(sizeof(FabricInfoV) == 40, "nvmlGpuFabricInfo_v3_t");

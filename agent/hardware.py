@@ -1,0 +1,144 @@
+"""Keeps the node's topology what the hardware says: looks from time to time and at every event, and
+never waits for a driver that hangs longer than it said it would."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from queue import Empty, SimpleQueue
+
+from agent import commands, devicenodes, findings, health, host, nvml, sysfs
+from agent.backoff import Voice
+from agent.capture import CaptureError
+from agent.health import Case, Event, Health
+from agent.machine import GpuFacts, Machine, NvmlFacts, Unusable
+from agent.node import Node
+from agent.patience import Hanging, Patience
+from agent.settings import Settings
+from agent.survey import survey
+from protos.topology import Hca, NodeTopology
+
+log = logging.getLogger(__name__)
+
+CALM_S = 1.0  # a storm of errors is one look in so long
+MOST_XIDS = 1000  # that are counted apart
+
+
+class Hardware:
+    def __init__(self, settings: Settings, node: Node) -> None:
+        self._settings, self._node = settings, node
+        self._voice = Voice(log)
+        self._driver = Patience("the NVIDIA driver")
+        self._news: SimpleQueue[Event | None] = SimpleQueue()
+        self._minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
+        self._facts: tuple[GpuFacts, ...] = ()
+        self.health = Health()
+        self.looked_at = 0.0  # by the monotonic clock
+        self.xids: dict[tuple[str, int], int] = {}  # how often, by uuid and number
+        self.events = None if settings.capture else nvml.Events(settings.driver_root, self.heard)
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            events = self._wait()
+            if stop.is_set():
+                return
+            self.look(events)
+            if events:
+                stop.wait(CALM_S)
+
+    def heard(self, uuid: str, xid: int) -> None:
+        """From any thread: the driver says that something happened."""
+        self._news.put(Event(uuid, xid))
+
+    def wake(self) -> None:
+        self._news.put(None)
+
+    def _wait(self) -> list[Event]:
+        """For the next look: what was heard until then."""
+        events: list[Event] = []
+        try:
+            item = self._news.get(timeout=self._settings.survey_every_s)
+            while True:
+                if item is not None:
+                    events.append(item)
+                item = self._news.get_nowait()
+        except Empty:
+            return events
+
+    def look(self, events: Sequence[Event] = (), *, first: bool = False) -> None:
+        """Raises CaptureError at the first look: a capture that can't be read will not heal."""
+        known = self._node.state.topology
+        self._tell(events, known)
+        try:
+            seen = self._seen(known)
+        except CaptureError as error:
+            if first:
+                raise
+            self._voice.bad(str(error))
+            return
+        xids = [event for event in events if event.xid]
+        before = self.health.cases
+        self.health, topology = health.step(
+            self.health,
+            seen,
+            self._facts,
+            xids,
+            now=time.monotonic(),
+            damping=self._settings.damping,
+        )
+        for sentence in () if first else health.changes(known, topology):
+            log.warning("%s", sentence)
+        self._node.set_topology(topology)
+        self.looked_at = time.monotonic()
+        if self.events and _listed(before) != _listed(self.health.cases):
+            self.events.renew()
+
+    def _tell(self, events: Sequence[Event], known: NodeTopology) -> None:
+        """One line for each error of each GPU, however often it came."""
+        for event, times in Counter(event for event in events if event.xid).items():
+            gpu = next((gpu.index for gpu in known.gpus if gpu.uuid == event.uuid), "?")
+            kind, found = findings.xid(event.xid)
+            often = f", {times} times" if times > 1 else ""
+            log.warning("GPU %s (%s) %s%s [%s]", gpu, event.uuid or "-", found.why, often, kind)
+            key = (event.uuid, event.xid)
+            if key in self.xids or len(self.xids) < MOST_XIDS:
+                self.xids[key] = self.xids.get(key, 0) + times
+
+    def _seen(self, known: NodeTopology) -> NodeTopology:
+        """The topology with what speaks against each GPU at this moment."""
+        s = self._settings
+        try:
+            machine = self._driver.ask(
+                lambda: commands.observe(s.capture, s.driver_root, s.sysfs_root, s.proc_root),
+                s.driver_wait_s,
+            )
+        except CaptureError:
+            raise
+        except (Unusable, Hanging) as error:
+            self._voice.bad(f"{error}; looking again every {s.survey_every_s:g} s")
+            if known.gpus:
+                if not isinstance(error, Hanging):
+                    self._facts = ()  # no driver: when it is back, it starts anew
+                return health.blind(known, str(error))
+            return survey(Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root)))
+        self._minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
+        self._facts = machine.nvml.gpus
+        seen = survey(machine)
+        self._voice.good(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} network cards")
+        return health.judge(known, seen)
+
+    def device_nodes(self, uuids: Sequence[str]) -> tuple[str, ...]:
+        return devicenodes.paths(uuids, self._minors, self._files_policy(), self._settings.dev_root)
+
+    def card_nodes(self, cards: Sequence[Hca]) -> tuple[str, ...]:
+        names = [card.uverbs for card in cards if card.uverbs]
+        return devicenodes.cards(names, self._files_policy(), self._settings.dev_root)
+
+    def _files_policy(self) -> str:
+        # The files here are not those of the machine in a capture.
+        return "never" if self._settings.capture else self._settings.pass_device_nodes
+
+
+def _listed(cases: Mapping[str, Case]) -> set[str]:
+    return {uuid for uuid, case in cases.items() if not case.lost}

@@ -1,0 +1,172 @@
+"""NVML -> raw facts. What a GPU or a driver does not support stays untold; what does not work at all is
+one sentence."""
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from agent.machine import Fabric, GpuFacts, NvLink, NvmlFacts
+from agent.nvml import wear
+from agent.nvml.library import UNTOLD, opened, quiet, told
+
+P2P_NVLINK = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+REMOTE = {
+    pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: "gpu",
+    pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: "switch",
+    pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: "npu",
+}
+WORD = 64  # bits of one element of an affinity mask
+SET_WORDS = 32
+
+
+def read(driver_root: str | Path | None = None) -> NvmlFacts:
+    """Every GPU that the driver knows. Raises NvmlError."""
+    with opened(driver_root):
+        return _read()
+
+
+def _read() -> NvmlFacts:
+    handles: list[Any] = []
+    faults: list[str] = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+            faults.append("")
+        except pynvml.NVMLError as error:
+            handles.append(None)
+            faults.append(f"NVML can't reach it: {error}")
+    cuda = told(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    return NvmlFacts(
+        driver_version=told(pynvml.nvmlSystemGetDriverVersion) or "",
+        nvml_version=told(pynvml.nvmlSystemGetNVMLVersion) or "",
+        cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+        gpus=tuple(_gpu(index, handles, fault) for index, fault in enumerate(faults)),
+    )
+
+
+def _gpu(index: int, handles: list[Any], fault: str) -> GpuFacts:
+    handle = handles[index]
+    if handle is None:
+        return GpuFacts(index=index, fault=fault)
+    try:
+        return _healthy_gpu(index, handle, handles)
+    except pynvml.NVMLError as error:
+        # It fell off the bus, or needs a reset: its identity often still answers.
+        return GpuFacts(
+            index=index,
+            uuid=quiet(pynvml.nvmlDeviceGetUUID, handle) or "",
+            model=quiet(pynvml.nvmlDeviceGetName, handle) or "",
+            pci=_address(quiet(pynvml.nvmlDeviceGetPciInfo, handle)),
+            minor=_or(quiet(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
+            fault=f"NVML can't read it: {error}",
+        )
+
+
+def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
+    info = pynvml.nvmlDeviceGetPciInfo(handle)
+    capability = told(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    mig = told(pynvml.nvmlDeviceGetMigMode, handle)
+    memory = told(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return GpuFacts(
+        index=index,
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        model=told(pynvml.nvmlDeviceGetName, handle) or "",
+        pci=_address(info),
+        device_id=info.pciDeviceId,
+        minor=_or(told(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
+        serial=told(pynvml.nvmlDeviceGetSerial, handle) or "",
+        module_id=_or(told(pynvml.nvmlDeviceGetModuleId, handle), -1),
+        capability=f"{capability[0]}.{capability[1]}" if capability else "",
+        memory_bytes=memory.total if memory else 0,
+        memory_numa=_or(told(pynvml.nvmlDeviceGetNumaNodeId, handle), -1),
+        cpu_affinity=_mask(told(pynvml.nvmlDeviceGetCpuAffinityWithinScope, handle, SET_WORDS, 0)),
+        memory_affinity=_mask(told(pynvml.nvmlDeviceGetMemoryAffinity, handle, SET_WORDS, 0)),
+        mig=bool(mig and mig[0]),
+        nvlinks=_nvlinks(handle),
+        p2p_nvlink=tuple(
+            _peer(handles, index, peer, pynvml.nvmlDeviceGetP2PStatus, P2P_NVLINK)
+            for peer in range(len(handles))
+        ),
+        ancestors=tuple(
+            _peer(handles, index, peer, pynvml.nvmlDeviceGetTopologyCommonAncestor)
+            for peer in range(len(handles))
+        ),
+        fabric=_fabric(handle),
+        wear=wear.read(handle),
+    )
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def _peer(handles: list[Any], index: int, peer: int, call: Callable[..., Any], *more: Any) -> int:
+    """A row's entry; -1 for itself, for a peer that is gone, and where it is not told."""
+    if peer == index or handles[peer] is None:
+        return -1
+    return _or(quiet(call, handles[index], handles[peer], *more), -1)
+
+
+def _nvlinks(handle: Any) -> tuple[NvLink, ...]:
+    links = []
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            active = pynvml.nvmlDeviceGetNvLinkState(handle, link) == 1
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+                break  # past the last
+            if error.value in UNTOLD:
+                continue
+            raise
+        if not active:
+            links.append(NvLink(link, active=False))
+            continue
+        remote = told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        address = _address(told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
+        links.append(NvLink(link, True, REMOTE.get(remote, ""), address))
+    return tuple(links)
+
+
+def _fabric(handle: Any) -> Fabric | None:
+    """The newest form that the driver knows."""
+    for make in (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t):
+        info = make()
+        if told(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
+            continue
+        return Fabric(
+            state=info.state,
+            status=info.status,
+            cluster_uuid=bytes(info.clusterUuid).hex(),
+            clique_id=info.cliqueId,
+            health=getattr(info, "healthSummary", 0),
+        )
+    return None
+
+
+def _address(info: Any) -> str:
+    """NVML writes eight digits of domain, sysfs at least four. Empty where the far end of a link
+    has no name, or one that stands for none (fffffff:ffff:ff)."""
+    text = info.busId if info else b""
+    parts = (text.decode() if isinstance(text, bytes) else text).lower().split(":")
+    if len(parts) != 3 or "." not in parts[2]:
+        return ""
+    domain, bus, function = parts
+    return f"{int(domain, 16):04x}:{bus}:{function}"
+
+
+def _mask(words: Any) -> str:
+    """An affinity mask as the kernel writes lists: 0-55,112-167."""
+    if words is None:
+        return ""
+    mask = sum(word << WORD * place for place, word in enumerate(words))
+    ranges: list[str] = []
+    start = 0
+    while mask >> start:
+        start += ((mask >> start) & -(mask >> start)).bit_length() - 1
+        length = (~(mask >> start) & ((mask >> start) + 1)).bit_length() - 1
+        ranges.append(str(start) if length == 1 else f"{start}-{start + length - 1}")
+        start += length
+    return ",".join(ranges)

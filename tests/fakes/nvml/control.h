@@ -1,0 +1,107 @@
+/* What happens to the fake machine while it runs. A line of the control file is one of
+ *
+ *   KEY GPU VALUE        what the GPU tells from now on; the last line of a key and GPU counts:
+ *                        lost (an NVML error, 0: none), ecc, ecc_aggregate, rows_pending, rows_failed, pages,
+ *                        recovery, used (bytes), utilization, temperature, power, events (0: tells none)
+ *   KEY GPU LINK VALUE   link (0: down, 1: up), link_errors
+ *   xid GPU CODE         an event, told once: lines are appended
+ *   hang CALL MS         the call takes so long
+ *   fail CALL ERROR      the call answers with this NVML error
+ *
+ * GPU is an index of the profile. Of a call that an older driver lacks, see build(hide=...). */
+
+typedef struct { char key[96]; int index, first, second; long long value; } Order;
+enum { ORDERS = 512 };
+static Order order[ORDERS];
+static int order_count;
+static pthread_mutex_t control_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void read_orders(void) { /* under control_lock */
+  static struct stat known;
+  char path[4200], profile[4096], line[256];
+  memset(path, 0, sizeof path);
+  const char *name = getenv("LOCKSTEP_FAKE_NVML_CONTROL");
+  if (!name || !*name) {
+    const char *beside = profile_path(profile, sizeof profile);
+    const char *slash = beside ? strrchr(beside, '/') : NULL;
+    snprintf(path, sizeof path, "%.*s/fake-nvml.control", slash ? (int)(slash - beside) : 1,
+             slash ? beside : ".");
+    name = path;
+  }
+  if (is_same(name, &known)) return;
+  order_count = 0;
+  FILE *file = fopen(name, "r");
+  while (file && order_count < ORDERS && fgets(line, sizeof line, file)) {
+    Order *new = &order[order_count];
+    char who[40] = "";
+    new->second = 0;
+    if (sscanf(line, "%39s %39s %lld %d", new->key, who, &new->value, &new->second) < 3) continue;
+    if (!strncmp(who, "nvml", 4)) { /* a call's name stands where a GPU's index would */
+      strcat(new->key, " ");
+      strcat(new->key, who);
+    }
+    new->index = atoi(who);
+    new->first = (int)new->value;
+    order_count++;
+  }
+  if (file) fclose(file);
+}
+
+/* The number of xid lines; the n-th of them where asked for. */
+static int xids(int wanted, int *index, int *code) {
+  int count = 0;
+  pthread_mutex_lock(&control_lock);
+  read_orders();
+  for (int place = 0; place < order_count; place++) {
+    if (strcmp(order[place].key, "xid")) continue;
+    if (count == wanted) {
+      *index = order[place].index;
+      *code = order[place].first;
+    }
+    count++;
+  }
+  pthread_mutex_unlock(&control_lock);
+  return count;
+}
+
+static long long number_of(Gpu *gpu, const char *key, long long otherwise) {
+  pthread_mutex_lock(&control_lock);
+  read_orders();
+  for (int place = 0; place < order_count; place++)
+    if (!strcmp(order[place].key, key) && order[place].index == (int)gpu->index)
+      otherwise = order[place].value;
+  pthread_mutex_unlock(&control_lock);
+  return otherwise;
+}
+
+static void controlled(Gpu *gpu, const char *key, int first, int *value) {
+  pthread_mutex_lock(&control_lock);
+  read_orders();
+  for (int place = 0; place < order_count; place++)
+    if (!strcmp(order[place].key, key) && order[place].index == (int)gpu->index &&
+        order[place].first == first)
+      *value = order[place].second;
+  pthread_mutex_unlock(&control_lock);
+}
+
+static int lost(Gpu *gpu) { return (int)number_of(gpu, "lost", gpu->lost); }
+
+static unsigned long long used(Gpu *gpu) {
+  return (unsigned long long)number_of(gpu, "used", gpu->used);
+}
+
+static int trouble(const char *call) {
+  long long wait = 0, error = 0;
+  char hang[96], fail[96];
+  snprintf(hang, sizeof hang, "hang %s", call);
+  snprintf(fail, sizeof fail, "fail %s", call);
+  pthread_mutex_lock(&control_lock);
+  read_orders();
+  for (int place = 0; place < order_count; place++) {
+    if (!strcmp(order[place].key, hang)) wait = order[place].value;
+    if (!strcmp(order[place].key, fail)) error = order[place].value;
+  }
+  pthread_mutex_unlock(&control_lock);
+  if (wait) nanosleep(&(struct timespec){wait / 1000, wait % 1000 * 1000000}, NULL);
+  return (int)error;
+}
