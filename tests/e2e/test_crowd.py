@@ -50,7 +50,7 @@ def as_planned(cluster: World, namespace: str) -> dict[str, str]:
     told = cluster.kubectl(
         *("-n", NAMESPACE, "logs", "-lapp.kubernetes.io/name=lockstep-agent", "--tail=-1")
     )
-    pattern = rf"GPUs: (\S+) \({namespace}/(\S+), container main: as planned\)"
+    pattern = rf": GPUs (\S+) \({namespace}/(\S+), container main: as planned\)"
     return {found[2]: found[1] for found in re.finditer(pattern, told)}
 
 
