@@ -22,9 +22,11 @@ class HcaOffer:
         share_count: int,
         device_nodes: Callable[[Sequence[Hca]], tuple[str, ...]],
         just_given: Callable[[], Sequence[str]],
+        starting: Callable[[tuple[str, ...], Key | None], None],
     ) -> None:
         self._patterns, self._share_count = tuple(patterns), share_count
         self._device_nodes, self._just_given = device_nodes, just_given
+        self._starting = starting
 
     def devices(self, state: State) -> tuple[Device, ...]:
         return tuple(
@@ -59,4 +61,4 @@ class HcaOffer:
         return "HCAs " + ",".join(hca.name for hca in state.topology.hcas if hca.name in names)
 
     def starting(self, ids: Sequence[str], holder: Key | None) -> None:
-        pass
+        self._starting(tuple(ids), holder)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from protos.topology import Grant, NodeTopology
+from protos.topology import Grant, NodeTopology, RdmaUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class State:
     grants_known: bool = False
     intents: tuple[Grant, ...] = ()
     intents_version: int = 0
+    rdma_use: tuple[RdmaUse, ...] = ()  # no change of it is news
 
 
 class Node:
@@ -44,6 +45,10 @@ class Node:
     def set_intents(self, intents: tuple[Grant, ...], version: int) -> None:
         with self._changed:
             self._become(replace(self._state, intents=intents, intents_version=version))
+
+    def set_rdma_use(self, used: tuple[RdmaUse, ...]) -> None:
+        with self._changed:
+            self._state = replace(self._state, rdma_use=used)
 
     def _next(self) -> State:
         return replace(self._state, generation=self._state.generation + 1)

@@ -176,6 +176,7 @@ class Reporter:
             boot_id=self._node.boot_id,
             generation=state.generation,
             heartbeat=heartbeat,
+            rdma_use=wire.to_rdma_use(state.rdma_use),
         )
         if not heartbeat:
             report.topology.CopyFrom(wire.to_topology(state.topology))

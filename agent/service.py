@@ -7,16 +7,19 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
+from agent.cgroups import Cgroups
 from agent.gpus import GpuOffer
 from agent.hardware import Hardware
 from agent.hcas import HcaOffer
 from agent.kubelet import Kubelet
+from agent.limits import Limits
 from agent.node import Node
 from agent.offer import Offer
 from agent.plugin import Plugin
 from agent.podresources import Admissions, PodResources, Truth
 from agent.reporter import Peer, Reporter
 from agent.settings import Settings, version
+from protos.topology import RdmaLimit
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +38,19 @@ class Agent:
         admissions = Admissions()
         self._resources = resources
         self._truth = Truth(self.node, resources, admissions)
+        self._limits = Limits(
+            self.node,
+            Cgroups(settings.cgroup_root) if settings.cgroup_root else None,
+            settings.kubelet_dir / "device-plugins",
+            RdmaLimit(settings.rdma_hca_handles, settings.rdma_hca_objects),
+        )
         gpus = GpuOffer(self._hardware.device_nodes)
         hcas = HcaOffer(
-            settings.rdma_devices, settings.rdma_shares, self._hardware.card_nodes, gpus.just_given
+            settings.rdma_devices,
+            settings.rdma_shares,
+            self._hardware.card_nodes,
+            gpus.just_given,
+            self._limits.starting,
         )
         offers: tuple[Offer, ...] = (gpus, hcas)
         self._kubelets = [
@@ -65,6 +78,8 @@ class Agent:
         for kubelet in self._kubelets:
             self._spawn("kubelet", partial(kubelet.run, self._stop))
         self._spawn("truth", lambda: self._truth.run(every, self._stop))
+        if self._settings.cgroup_root:
+            self._spawn("limits", self._keep_limits)
         if reporter := self._reporter:
             self._spawn("report", lambda: reporter.run(self._stop))
             self._spawn("intents", lambda: reporter.run_intents(self._stop))
@@ -97,3 +112,7 @@ class Agent:
         """Of a signal handler, at any moment and more than once: an Event's lock could be held by
         the very thread that the signal stopped, a SimpleQueue may be entered again."""
         self._interrupted.put(None)
+
+    def _keep_limits(self) -> None:
+        while not self._stop.wait(self._settings.report_every_s):
+            self.node.set_rdma_use(self._limits.keep())

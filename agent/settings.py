@@ -32,6 +32,9 @@ class Settings:
     pass_device_nodes: str = "auto"
     rdma_devices: tuple[str, ...] = ("auto",)
     rdma_shares: int = 16
+    cgroup_root: Path | None = None
+    rdma_hca_handles: int = -1  # -1: no limit
+    rdma_hca_objects: int = -1
     log_level: str = "info"
 
 
@@ -152,6 +155,33 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many shares a network card is (default: %(default)s)",
     )
+
+    run.add_argument(
+        "--cgroup-root",
+        type=Path,
+        metavar="DIR",
+        help="the host's /sys/fs/cgroup, writable: where pods' limits go (default: none are set)",
+    )
+    for name, what in (
+        ("handles", "opened contexts"),
+        ("objects", "queue pairs, memory regions ..."),
+    ):
+        run.add_argument(
+            f"--rdma-hca-{name}",
+            type=_limit,
+            default=-1,
+            metavar="N",
+            help=f"{what} that a pod may have of each of its network cards, where it wishes no "
+            "other limit (default: max)",
+        )
+
+
+def _limit(text: str) -> int:
+    if text == "max":
+        return -1
+    if text.isascii() and text.isdigit() and int(text) < 2**31 - 1:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor max")
 
 
 def _names(text: str) -> tuple[str, ...]:

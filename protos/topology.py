@@ -42,7 +42,7 @@ class NumaNode:
     cpus: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class RdmaLimit:
     hca_handle: int = -1  # -1: max
     hca_object: int = -1
@@ -83,7 +83,22 @@ class Grant:
     pod: str
     container: str
     resource: str
-    device_ids: tuple[str, ...]
+    device_ids: tuple[str, ...]  # an intent of network cards names cards, the truth their shares
+    limits: tuple[
+        tuple[str, int], ...
+    ] = ()  # of an intent: hca_handle, hca_object, per card and pod
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RdmaUse:
+    """What a pod uses of one network card, and may use."""
+
+    namespace: str
+    pod: str
+    card: str
+    current: RdmaLimit
+    limit: RdmaLimit
+    failures: int = -1  # how often its limit was in the way; -1: the kernel does not tell
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import Gpu, Grant, Hca, NodeTopology, NumaNode, RdmaLimit
+from protos.topology import Gpu, Grant, Hca, NodeTopology, NumaNode, RdmaLimit, RdmaUse
 
 
 def to_topology(topology: NodeTopology) -> pb.Topology:
@@ -119,6 +119,7 @@ def to_grants(grants: Iterable[Grant]) -> list[pb.Grant]:
             container=grant.container,
             resource=grant.resource,
             device_ids=grant.device_ids,
+            limits=dict(grant.limits),
         )
         for grant in grants
     ]
@@ -126,5 +127,31 @@ def to_grants(grants: Iterable[Grant]) -> list[pb.Grant]:
 
 def from_grants(messages: Iterable[pb.Grant]) -> tuple[Grant, ...]:
     return tuple(
-        Grant(m.namespace, m.pod, m.container, m.resource, tuple(m.device_ids)) for m in messages
+        Grant(
+            m.namespace,
+            m.pod,
+            m.container,
+            m.resource,
+            tuple(m.device_ids),
+            tuple(sorted(m.limits.items())),
+        )
+        for m in messages
     )
+
+
+def to_rdma_use(used: Iterable[RdmaUse]) -> list[pb.RdmaUse]:
+    return [
+        pb.RdmaUse(
+            namespace=use.namespace,
+            pod=use.pod,
+            card=use.card,
+            current=_to_limit(use.current),
+            limit=_to_limit(use.limit),
+            failures=use.failures,
+        )
+        for use in used
+    ]
+
+
+def _to_limit(limit: RdmaLimit) -> pb.RdmaLimit:
+    return pb.RdmaLimit(hca_handle=limit.hca_handle, hca_object=limit.hca_object)

@@ -29,6 +29,7 @@ class NodeReport(_message.Message):
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    RDMA_USE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of this run of the agent: a restarted agent counts from 1 again"""
@@ -43,6 +44,10 @@ class NodeReport(_message.Message):
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
         """the truth: everything that pod-resources lists for our resources"""
 
+    @_builtins.property
+    def rdma_use(self) -> _containers.RepeatedCompositeFieldContainer[Global___RdmaUse]:
+        """as of now, in heartbeats too"""
+
     def __init__(
         self,
         *,
@@ -53,10 +58,11 @@ class NodeReport(_message.Message):
         topology: Global___Topology | None = ...,
         grants: _abc.Iterable[Global___Grant] | None = ...,
         agent_version: _builtins.str = ...,
+        rdma_use: _abc.Iterable[Global___RdmaUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "node", b"node", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "node", b"node", "rdma_use", b"rdma_use", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -363,17 +369,44 @@ Global___RdmaLimit: _TypeAlias = RdmaLimit  # noqa: Y015
 class Grant(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LimitsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAMESPACE_FIELD_NUMBER: _builtins.int
     POD_FIELD_NUMBER: _builtins.int
     CONTAINER_FIELD_NUMBER: _builtins.int
     RESOURCE_FIELD_NUMBER: _builtins.int
     DEVICE_IDS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     pod: _builtins.str
     container: _builtins.str
     resource: _builtins.str
     @_builtins.property
-    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """an intent of lockstep.dev/rdma names cards, the truth shares"""
+
+    @_builtins.property
+    def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """of an intent: hca_handle, hca_object, per card and pod"""
+
     def __init__(
         self,
         *,
@@ -382,14 +415,52 @@ class Grant(_message.Message):
         container: _builtins.str = ...,
         resource: _builtins.str = ...,
         device_ids: _abc.Iterable[_builtins.str] | None = ...,
+        limits: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "device_ids", b"device_ids", "namespace", b"namespace", "pod", b"pod", "resource", b"resource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "device_ids", b"device_ids", "limits", b"limits", "namespace", b"namespace", "pod", b"pod", "resource", b"resource"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Grant: _TypeAlias = Grant  # noqa: Y015
+
+@_typing.final
+class RdmaUse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
+    CARD_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    pod: _builtins.str
+    card: _builtins.str
+    failures: _builtins.int
+    """how often its limit was in the way; -1: the kernel does not tell"""
+    @_builtins.property
+    def current(self) -> Global___RdmaLimit: ...
+    @_builtins.property
+    def limit(self) -> Global___RdmaLimit: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        pod: _builtins.str = ...,
+        card: _builtins.str = ...,
+        current: Global___RdmaLimit | None = ...,
+        limit: Global___RdmaLimit | None = ...,
+        failures: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current", b"current", "limit", b"limit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "current", b"current", "failures", b"failures", "limit", b"limit", "namespace", b"namespace", "pod", b"pod"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RdmaUse: _TypeAlias = RdmaUse  # noqa: Y015
 
 @_typing.final
 class IntentsRequest(_message.Message):

@@ -166,3 +166,25 @@ def test_only_the_own_files(tmp_path: Path) -> None:
     assert devicenodes.cards(["uverbs7"], "auto", tmp_path) == ()
     with pytest.raises(ValueError, match="infiniband/uverbs7: no such file below"):
         devicenodes.cards(["uverbs7"], "always", tmp_path)
+
+
+def test_limits_are_written_before_the_container_starts() -> None:
+    with node_box(CARDS) as made:
+        folder = made.directory / "cgroup/rdma/kubepods/burstable/poduid-a"
+        folder.mkdir(parents=True)
+        for name in ("rdma.max", "rdma.current"):
+            (folder / name).touch()
+        made.configure(cgroup_root=made.directory / "cgroup", rdma_hca_handles=64)
+        made.start()
+        eventually(lambda: made.kubelet.allocatable == {GPU: 8, RDMA: 8 * 16})
+        wish = (("hca_object", 2000),)
+        made.plan(intent("a", [4]), replace(cards("a", 4), limits=wish))
+        assert told(made.kubelet.add_pod(pod("a", GPU_FIRST))) == [4]
+        written = (folder / "rdma.max").read_text()
+        assert written == "mlx5_4 hca_handle=64 hca_object=2000"
+        eventually(lambda: bool(made.agent.node.state.rdma_use))
+
+        made.plan(replace(cards("b", 5), limits=wish))
+        late = made.kubelet.add_pod(pod("b", ((RDMA, 1),)))
+        assert late.reason == "RunContainerError"
+        assert "the pod's limits of mlx5_5 can't be set: no cgroup of pod uid-b" in late.message

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from agent import settings as agent_settings
 from central import cli, settings
@@ -26,11 +27,13 @@ def test_every_manifest_parses(path: Path) -> None:
         assert document["kind"]
 
 
-def test_every_manifest_is_applied_or_an_example() -> None:
+def test_every_manifest_is_applied_or_an_example_or_a_choice() -> None:
     listed = documents(FOLDER / "kustomization.yaml")[0]["resources"]
     there = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.yaml")}
     assert there - set(listed) - {"kustomization.yaml"} == {
-        str(path.relative_to(FOLDER)) for path in (FOLDER / "examples").glob("*.yaml")
+        str(path.relative_to(FOLDER))
+        for folder in ("examples", "components")
+        for path in (FOLDER / folder).rglob("*.yaml")
     }
 
 
@@ -75,6 +78,34 @@ def test_the_agents_arguments_are_accepted() -> None:
     roots = (chosen.sysfs_root, chosen.proc_root, chosen.dev_root, chosen.driver_root)
     assert [str(root) for root in roots] == ["/host/sys", "/host/proc", "/host/dev", "/host"]
     assert volumes[mounts["/host"]]["hostPath"]["path"] == "/"
+
+
+def _add(document: Any, path: str, value: Any) -> None:
+    """A JSON patch that appends to a list."""
+    *keys, last = path.strip("/").split("/")
+    assert last == "-"
+    for key in keys:
+        document = document[int(key) if key.isdigit() else key]
+    document.append(value)
+
+
+def test_the_rdma_component_fits_the_agent() -> None:
+    (component,) = documents(FOLDER / "components/rdma/kustomization.yaml")
+    agent = one("DaemonSet", "lockstep-agent")
+    for patch in component["patches"]:
+        assert patch["target"] == {"kind": "DaemonSet", "name": "lockstep-agent"}
+        for change in yaml.safe_load(patch["patch"]):
+            assert change["op"] == "add"
+            _add(agent, change["path"], change["value"])
+    spec = agent["spec"]["template"]["spec"]
+    args = spec["containers"][0]["args"]
+    chosen = agent_settings.settings(agent_settings.parser().parse_args(args))
+    assert (chosen.rdma_hca_handles, chosen.rdma_hca_objects) == (64, 100_000)
+    mounts = {m["mountPath"]: m for m in spec["containers"][0]["volumeMounts"]}
+    mount = mounts[str(chosen.cgroup_root)]
+    assert not mount.get("readOnly")
+    volumes = {v["name"]: v for v in spec["volumes"]}
+    assert volumes[mount["name"]]["hostPath"]["path"] == "/sys/fs/cgroup"
 
 
 def test_the_centres_arguments_are_accepted() -> None:

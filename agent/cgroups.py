@@ -1,0 +1,128 @@
+"""Where the kernel's rdma controller keeps a pod's limits: cgroup v1 and v2, the kubelet's layouts
+for cgroupfs and systemd, below a root that need not be /sys/fs/cgroup."""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from agent.offer import Refused
+
+CONTROLLER = "rdma"
+QOS = ("", "burstable", "besteffort")  # guaranteed pods have no folder of their class
+UID = re.compile(r"[0-9A-Za-z-]{1,64}")
+KUBE = re.compile("kubepods|kubelet")
+# v1: the kubelet makes a pod's folder in these, and not in that of rdma.
+NEIGHBOURS = ("memory", "pids", "cpu,cpuacct", "cpu", "systemd")
+DEPTH = 4  # folders above the pods', where the kubelet has a --cgroup-root
+
+
+class Files:
+    """The file system, as far as it matters here. One write is one system call: what the kernel
+    takes for one command."""
+
+    def read(self, file: Path) -> str:
+        return file.read_text(encoding="ascii")
+
+    def write(self, file: Path, text: str) -> None:
+        handle = os.open(file, os.O_WRONLY)
+        try:
+            os.write(handle, text.encode("ascii"))
+        finally:
+            os.close(handle)
+
+    def make(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+
+
+class Cgroups:
+    def __init__(self, root: Path, files: Files | None = None) -> None:
+        self.root, self.files = root, files or Files()
+
+    def version(self) -> int:
+        """Of the hierarchy that has the controller; 0: the kernel has none."""
+        if CONTROLLER in self._text(self.root / "cgroup.controllers").split():
+            return 2
+        return 1 if (self.root / CONTROLLER).is_dir() else 0
+
+    @property
+    def base(self) -> Path:
+        return self.root if self.version() == 2 else self.root / CONTROLLER
+
+    def pod(self, uid: str) -> Path:
+        """The pod's folder, where limits can be written. Raises Refused."""
+        version = self.version()
+        if not version:
+            raise Refused("the kernel has no rdma cgroup controller")
+        found = self.find(uid)
+        try:
+            if version == 2 and found:
+                self._enable(found)
+            elif version == 1:
+                found = found or self._make(uid)
+        except OSError as error:
+            raise Refused(_sentence(error, self.root)) from None
+        if found is None:
+            raise Refused(f"no cgroup of pod {uid} below {self.root}")
+        if not (found / "rdma.max").exists():
+            raise Refused(f"{found} has no rdma.max, though the kernel has the controller")
+        return found
+
+    def find(self, uid: str) -> Path | None:
+        return _search(self.base, uid) if UID.fullmatch(uid) else None
+
+    def _enable(self, pod: Path) -> None:
+        """Controllers come down from the root, one level at a time."""
+        for folder in reversed(pod.relative_to(self.root).parents):
+            control = self.root / folder / "cgroup.subtree_control"
+            if CONTROLLER not in self._text(control).split():
+                self.files.write(control, f"+{CONTROLLER}")
+
+    def _make(self, uid: str) -> Path | None:
+        for name in NEIGHBOURS:
+            there = _search(self.root / name, uid)
+            if there is None:
+                continue
+            path = there.relative_to(self.root / name)
+            for folder in (*reversed(path.parents), path):
+                self.files.make(self.base / folder)
+            return self.base / path
+        return None
+
+    def _text(self, file: Path) -> str:
+        try:
+            return self.files.read(file)
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+
+def _search(base: Path, uid: str) -> Path | None:
+    for path in _usual(uid):
+        if (base / path).is_dir():
+            return base / path
+    names = (f"pod{uid}", f"-pod{uid.replace('-', '_')}.slice")
+    for folder, children, _ in os.walk(base):
+        for child in children:
+            if child == names[0] or child.endswith(names[1]):
+                return Path(folder) / child
+        if len(Path(folder).relative_to(base).parts) >= DEPTH:
+            children.clear()
+        children[:] = [each for each in children if each in QOS or KUBE.search(each)]
+    return None
+
+
+def _usual(uid: str) -> list[str]:
+    dashless = uid.replace("-", "_")
+    paths = []
+    for qos in QOS:
+        inside, word = (f"{qos}/", f"-{qos}") if qos else ("", "")
+        part = f"kubepods{word}.slice/" if qos else ""
+        paths.append(f"kubepods/{inside}pod{uid}")
+        paths.append(f"kubepods.slice/{part}kubepods{word}-pod{dashless}.slice")
+    return paths
+
+
+def _sentence(error: OSError, root: Path) -> str:
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"{error.filename or root} can't be written: is {root} mounted writable?"
+    return f"{error.filename or root}: {error.strerror}"
