@@ -4,11 +4,12 @@ loop, so every answer is of one moment between two turns."""
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from central.core import phases, predicates
+from central.core import phases, predicates, queues, words
 from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.gangs import Gang
 from central.core.nodes import Node
+from central.core.tree import DEFAULT
 from central.desk import Explanation, Holder, NodeView, PodView
 from protos.names import GPU
 
@@ -109,6 +110,18 @@ def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
             for pod in members
         ),
         gang.minimum,
-        gang.object.queue if gang.object else "default",
+        _queue(cluster, gang),
         phases.closeness(cluster, gang) if placed else "",
     )
+
+
+def _queue(cluster: Cluster, gang: Gang) -> str:
+    """Its name; and for a gang that waits, what its queue has and is due of what is short there."""
+    if gang.account is None:
+        return DEFAULT
+    told = [
+        f"{words.amount(resource, used)} of {words.amount(resource, int(due))} "
+        f"{words.resource(resource)}"
+        for resource, used, due in queues.standing(cluster, gang)
+    ]
+    return gang.account.queue + (f" (has {', '.join(told)} of its fair share)" if told else "")

@@ -122,8 +122,10 @@ def _queues(cluster: "Cluster") -> None:
     used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
     for gang in cluster.gangs.values():
         if gang.key not in cluster.changed:  # else it is filed with the next turn
-            there = [pod for pod in gang.members.values() if pod.node and pod.alive]
-            taken = sum((Counter(dict(pod.seen.spec.requests)) for pod in there), Counter[str]())
+            taken: dict[str, int] = {}
+            for pod in gang.members.values():
+                for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
+                    taken[resource] = taken.get(resource, 0) + amount
             assert (gang.account is not None) == queues.on, f"{gang.name} is not in the books"
             if gang.account is not None:
                 assert gang.account.used == taken, f"{gang.name} is in the books with other use"

@@ -157,6 +157,21 @@ def _claim(queue: Queue, resource: str, claims: dict[str, Claim]) -> Claim:
     return claims[queue.name]
 
 
+def standing(cluster: Cluster, gang: Gang) -> list[tuple[str, int, Amount]]:
+    """Of each resource that the gang waits for and its queue is due less of than it asks for: the
+    resource, what the queue uses, what it is due."""
+    if gang.account is None:
+        return []
+    queue = cluster.queues.by_name[gang.account.queue]
+    found = []
+    for resource in sorted(gang.account.asks):
+        due = fair(cluster, resource).get(queue.name)
+        used = queue.used.get(resource, 0)
+        if due is not None and due < used + queue.asks.get(resource, 0):
+            found.append((resource, used, due))
+    return found
+
+
 def may_reclaim(cluster: Cluster, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()) -> bool:
     """Whether the claimant's queue may take the victim's room, after that of those taken already:
     it must stay within its fair share, and the other must be above its own by then, never to fall

@@ -3,7 +3,7 @@
 from central.books import explain, node_views
 from central.core.cluster import Cluster
 from central.core.cycle import turn
-from central.core.facts import Fact, NodeSilent
+from central.core.facts import Fact, NodeSilent, QueueSeen
 from tests.central.core import build
 
 
@@ -67,3 +67,15 @@ def test_pods_of_others_and_what_there_is_not() -> None:
     assert other is not None
     assert other.reason == "another scheduler's pod, on node a"
     assert explain(made, "ns", "nothing") is None
+
+
+def test_a_gang_that_waits_for_its_queues_share() -> None:
+    made = cluster()
+    short: list[Fact] = [QueueSeen("q"), build.gang("big", 3, queue="q")]
+    turn(made, short, 1.0)
+    found = explain(made, "ns", "big")
+    assert found is not None
+    assert found.queue == "q (has 0 of 7 GPUs of its fair share)"
+    running = explain(made, "ns", "run")
+    assert running is not None
+    assert running.queue == "default"

@@ -21,6 +21,8 @@ from central.core.facts import (
     NodeSilent,
     PodGone,
     PodSeen,
+    QueueGone,
+    QueueSeen,
 )
 from central.core.rules import Port, Rules
 from protos.names import GPU, RACK
@@ -52,6 +54,7 @@ class Day:
     def step(self, now: int, faults: bool) -> None:
         self.now = now
         facts = [*self._arrivals(now), *self._endings(now), *self._weather(faults)]
+        facts += self._queues(now, faults)
         if self.dice.random() < 0.7:
             facts += self._reports()
         facts = self._interleaved(facts)
@@ -88,7 +91,10 @@ class Day:
             urgent = self.dice.choice((0, 0, 0, 5))
             says = self.dice.choice((None, 40.0, 80.0))  # some of it is a lie
             minimum = self.dice.choice((size, max(1, size // 2)))
-            facts.append(build.gang(name, minimum, created=float(now), topology_required=level))
+            queue = self.dice.choice(("default", "default", "a", "b", "later"))
+            facts.append(
+                build.gang(name, minimum, created=float(now), topology_required=level, queue=queue)
+            )
             rules = self._rules(name, size * gpus) if not level else None
             labels = (("app", name),)
             for rank in range(size):
@@ -119,6 +125,30 @@ class Day:
                 Rules(ports=(Port("TCP", 80),)),
             )
         )
+
+    def _queues(self, now: int, faults: bool) -> list[Fact]:
+        """The first come after a while, people change them, and in the end all may run."""
+        if now == FAULTS_END:
+            return [QueueSeen("org"), *(QueueSeen(n, parent="org") for n in ("a", "b", "later"))]
+        if now < 20 or not faults or self.dice.random() > 0.1:
+            return []
+        self.seen["queue changed"] += 1
+        name = self.dice.choice(("a", "b", "org", "later"))
+        if self.dice.random() < 0.2:
+            return [QueueGone(name)]
+        some = ((GPU, self.dice.choice((4, 8, 16))),)
+        return [
+            QueueSeen(
+                name,
+                weight=self.dice.randint(1, 3),
+                parent=self.dice.choice(("", "org", "a")),
+                capability=self.dice.choice(((), (), ((GPU, 24),))),
+                guarantee=self.dice.choice(((), (), some)),
+                deserved=self.dice.choice(((), some)),
+                closed=self.dice.random() < 0.1,
+                error=self.dice.choice(("", "", "", "spec.weight: 0")),
+            )
+        ]
 
     def _endings(self, now: int) -> list[Fact]:
         facts: list[Fact] = []
@@ -251,7 +281,17 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
     assert not waiting
     assert all(pod.phase == "Succeeded" for pod in day.pods.values())
     exercised = {name for name, times in day.seen.items() if times}
-    kinds = {"bound", "bind failed", "other GPUs", "waits", "node lost", "reserved", "rules"}
+    kinds = {
+        "queue changed",
+        "bound",
+        "bind failed",
+        "other GPUs",
+        "waits",
+        "node lost",
+        "reserved",
+        "rules",
+    }
+    kinds.add("queue changed")
     assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):
         day.cluster.apply(GangGone("ns", str(name)))

@@ -2,27 +2,36 @@
 
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
-gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5]
+queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [below org] [closed]
+gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a]
+gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
 ---
 bind train: a b           nodes in rank order, with GPUs as a(0,1,2,3) where they are known
 wait train: why
+use a: 4 GPUs              what each queue has, where there are queues
 """
 
 import re
+from collections.abc import Iterator
 from itertools import count
 
 from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.decisions import Bind, Tell
-from central.core.facts import Fact
-from protos.names import RACK
+from central.core.facts import Fact, QueueSeen
+from protos.names import GPU, RACK
 from protos.topology import indices_of, mask_of
 from tests.central.core import build
 
 GANG = re.compile(
     r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: in one (?P<level>\S+))?"
-    r"(?: priority (?P<priority>\d+))?$"
+    r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?$"
+)
+QUEUE = re.compile(
+    r"queue (?P<name>\S+?):?(?: weight (?P<weight>\d+))?(?: capability (?P<capability>\d+) GPUs?)?"
+    r"(?: guarantee (?P<guarantee>\d+) GPUs?)?(?: deserved (?P<deserved>\d+) GPUs?)?"
+    r"(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
 )
 KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?$")
 LEVELS = {"rack": RACK, "block": build.LEVELS[0], "node": "node", "island": "island"}
@@ -42,6 +51,10 @@ def play(text: str) -> list[str]:
             facts += _rack(line, islands)
         elif line.startswith("islands"):
             islands = _islands(line)
+        elif line.startswith("queue"):
+            facts.append(_queue(line))
+        elif line.startswith("gangs"):
+            facts += _gangs(line, clock)
         elif line.startswith("gang"):
             facts += _gang(line, next(clock))
         elif line.startswith("pod"):
@@ -60,8 +73,14 @@ def play(text: str) -> list[str]:
             key = cluster.pods[decision.pod].seen.gang or decision.name
             bound.setdefault(key, []).append(decision.node + gpus)
     waits = [d for d in decisions if isinstance(d, Tell) and d.phase == "Pending"]
-    return [f"bind {name}: {' '.join(nodes)}" for name, nodes in bound.items()] + [
-        f"wait {tell.gang}: {tell.reason}" for tell in waits
+    return [
+        *(f"bind {name}: {' '.join(nodes)}" for name, nodes in bound.items()),
+        *(f"wait {tell.gang}: {tell.reason}" for tell in waits),
+        *(
+            f"use {queue.name}: {queue.used.get(GPU, 0)} GPUs"
+            for queue in (cluster.queues.root if cluster.queues.on else ())
+            if queue.name != "root" and queue.used.get(GPU)
+        ),
     ]
 
 
@@ -91,6 +110,30 @@ def _islands(line: str) -> tuple[tuple[int, ...], ...]:
     )
 
 
+def _queue(line: str) -> Fact:
+    found = QUEUE.fullmatch(line)
+    assert found, line
+    amounts = {
+        field: ((GPU, int(found[field])),)
+        for field in ("capability", "guarantee", "deserved")
+        if found[field]
+    }
+    return QueueSeen(
+        found["name"],
+        weight=int(found["weight"] or 1),
+        parent=found["parent"] or "",
+        closed=bool(found["closed"]),
+        **amounts,  # type: ignore[arg-type]  # its three amounts
+    )
+
+
+def _gangs(line: str, clock: Iterator[int]) -> list[Fact]:
+    found = re.fullmatch(r"gangs (\S+) (\d+)(:.*)", line)
+    assert found, line
+    numbers = range(1, int(found[2]) + 1)
+    return [f for n in numbers for f in _gang(f"gang {found[1]}-{n}{found[3]}", next(clock))]
+
+
 def _gang(line: str, created: int) -> list[Fact]:
     found = GANG.fullmatch(line)
     assert found, line
@@ -106,6 +149,7 @@ def _gang(line: str, created: int) -> list[Fact]:
         int(found["min"] or len(pods)),
         topology_required=LEVELS[found["level"]] if found["level"] else "",
         priority=int(found["priority"] or 0),
+        queue=found["queue"] or "default",
         created=float(created),
     )
     return [group, *pods]
