@@ -7,6 +7,9 @@ RDMA = f"{DOMAIN}/rdma"  # a share of one HCA
 GANG_LABEL = f"{DOMAIN}/gang"
 GANG_MIN = f"{DOMAIN}/gang-min"
 RUNS_FOR = f"{DOMAIN}/runs-for"  # how long a pod's work takes: 90s, 1h30m; none: for ever
+CHECKPOINT = (
+    f"{DOMAIN}/checkpointed-at"  # a time like 2026-11-20T10:00:00Z: work until then is safe
+)
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
 TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
 # Pods join a PodGroup by either annotation: the second is what Volcano's operators write.

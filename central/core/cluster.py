@@ -41,6 +41,7 @@ from protos.topology import Grant
 if TYPE_CHECKING:
     from central.core.reservation import Reservation
 
+SPARED_S = 60.0  # a pod whose eviction was refused is left alone for so long
 PATIENCE_S = 600.0  # once a gang has headed the line for so long, nobody like it delays it
 
 
@@ -243,7 +244,8 @@ class Cluster:
     def _evict_done(self, fact: EvictDone) -> None:
         pod = self.pods.get(fact.pod)
         if pod is not None and fact.why:
-            pod.evicting = False  # refused: asked again later
+            pod.evicting = False
+            pod.spared_until = self.now + SPARED_S  # refused: asked again later
             self._touch(pod)
 
     def _rule(self, fact: Rule) -> None:

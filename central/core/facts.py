@@ -111,6 +111,7 @@ class PodSeen:
     topology_preferred: str = ""
     runs_for_s: float | None = None  # how long it says that it runs; None: nobody knows
     started: float | None = None  # seconds since the epoch, as its kubelet says
+    checkpoint: float | None = None  # seconds since the epoch: work until then is safe
     preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
     labels: Labels = ()
     queue: str = ""  # annotation; what its PodGroup names goes before it

@@ -7,6 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from central.core.facts import GangSeen, PodSeen, PodSpec
+from protos.names import GPU
 
 Key = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
 
@@ -36,6 +37,7 @@ class Pod:
         "node",
         "seen",
         "since",
+        "spared_until",
         "spec",
     )
 
@@ -50,6 +52,7 @@ class Pod:
         self.held: PodSpec | None = None  # the room it takes in the snapshot
         self.blocked = ""  # why binding it is not tried again
         self.evicting = False
+        self.spared_until = 0.0  # its eviction was refused: not asked for again before
         self.since: float | None = (
             None  # bound or first seen running; what its kubelet says counts more
         )
@@ -72,6 +75,17 @@ class Pod:
         while end + 60 * late_min < now:
             late_min *= 2
         return end if end >= now else end + 60 * late_min
+
+    def lost(self, now: float) -> int:
+        """GPU-seconds of work that its eviction would cost."""
+        seen = self.seen
+        began = seen.started if seen.started is not None else self.since
+        kept = max(now if began is None else began, seen.checkpoint or 0.0)
+        return self.spec.request(GPU) * max(0, int(now - kept))
+
+    @property
+    def leaving(self) -> bool:
+        return self.evicting or self.seen.deleting
 
     @property
     def waiting(self) -> bool:

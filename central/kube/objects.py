@@ -123,6 +123,7 @@ class Reader:
             topology_preferred=preferred,
             runs_for_s=runs_for_s,
             started=_seconds(status.get("startTime")) or None,
+            checkpoint=_moment(annotations.get(names.CHECKPOINT)),
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self._labels_of(labels),
             queue=text(annotations, names.QUEUE_NAME) if ours and annotations else "",
@@ -345,3 +346,11 @@ def _node(raw: Json) -> NodeSeen:
 
 def _seconds(stamp: str | None) -> float:
     return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
+
+
+def _moment(told: Any) -> float | None:
+    """A time that people wrote; what can't be read was never said."""
+    try:
+        return _seconds(told) or None
+    except (TypeError, ValueError):
+        return None

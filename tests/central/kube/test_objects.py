@@ -50,6 +50,9 @@ def test_how_long_a_pod_says_that_it_runs() -> None:
     assert (seen.runs_for_s, seen.started, seen.preempts) == (5400.0, 60.0, False)
     plain = reader().pod(pod())
     assert (plain.runs_for_s, plain.started, plain.preempts) == (None, None, True)
+    saved = {names.CHECKPOINT: "1970-01-01T00:02:00Z"}
+    assert reader().pod(pod(metadata={"annotations": saved})).checkpoint == 120.0
+    assert reader().pod(pod(metadata={"annotations": {names.CHECKPOINT: "?"}})).checkpoint is None
     odd = pod(metadata={"annotations": {names.RUNS_FOR: "soon"}})
     assert reader().pod(odd).spec.unsupported == (
         "annotation lockstep.dev/runs-for: 'soon' is not a duration like 90s or 1h30m"

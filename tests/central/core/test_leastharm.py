@@ -1,0 +1,81 @@
+"""The least harm, against brute force on small cases; and what large ones promise."""
+
+import random
+from itertools import combinations
+
+import pytest
+
+from central.core.leastharm import Harm, Problem, Unit, choose, improve, total
+
+
+def brute(problem: Problem) -> Harm | None:
+    best: Harm | None = None
+    for size in range(len(problem.units) + 1):
+        for chosen in combinations(problem.units, size):
+            if _allowed(problem, chosen) and problem.seats(chosen) >= problem.missing:
+                best = total(chosen) if best is None else min(best, total(chosen))
+    return best
+
+
+def _allowed(problem: Problem, chosen: tuple[Unit, ...]) -> bool:
+    whole = {unit.gang for unit in chosen if unit.whole}
+    singles = [unit.gang for unit in chosen if not unit.whole]
+    return len(whole) == sum(unit.whole for unit in chosen) and all(
+        gang not in whole and singles.count(gang) <= problem.surplus[gang] for gang in singles
+    )
+
+
+def case(dice: random.Random, gangs: int) -> Problem:
+    rows = dice.randint(1, 4)
+    asks = (dice.choice((1, 2, 4, 8)), dice.choice((1, 3)))
+    free = {row: (dice.randint(0, 4), dice.randint(0, 6)) for row in range(rows)}
+    units: list[Unit] = []
+    surplus: dict[int, int] = {}
+    for gang in range(gangs):
+        pods = [
+            (dice.randrange(rows), (dice.choice((0, 1, 2, 4)), dice.randint(0, 3)))
+            for _ in range(dice.choice((1, 1, 2, 3)))
+        ]
+        age = dice.choice((0, 10, 100))
+        surplus[gang] = dice.randint(0, len(pods) - 1)
+        frees: dict[int, tuple[int, ...]] = {}
+        for row, size in pods:
+            have = frees.get(row, (0, 0))
+            frees[row] = (have[0] + size[0], have[1] + size[1])
+            if surplus[gang]:
+                units.append(Unit(gang, False, (0, age * size[0], 1), {row: size}))
+        lost = sum(age * size[0] for _, size in pods)
+        units.append(Unit(gang, True, (1, lost, len(pods)), frees))
+    return Problem(free, asks, dice.randint(1, 3), units, surplus)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_does_less_harm(seed: int) -> None:
+    dice = random.Random(seed)
+    possible = 0
+    for _ in range(120):
+        problem = case(dice, dice.randint(1, 4))
+        best = brute(problem)
+        found = choose(problem)
+        assert (found is None) == (best is None)
+        if found is None:
+            continue
+        possible += 1
+        assert _allowed(problem, tuple(found))
+        better, left = improve(problem, found, 10_000)
+        assert left > 0
+        assert problem.seats(better) >= problem.missing
+        assert total(better) == best
+    assert possible > 30
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_goes_who_need_not(seed: int) -> None:
+    dice = random.Random(1000 + seed)
+    for _ in range(30):
+        problem = case(dice, 12)
+        found = choose(problem)
+        assert found is None or _allowed(problem, tuple(found))
+        for one in found or ():
+            rest = [unit for unit in found or () if unit is not one]
+            assert problem.seats(rest) < problem.missing
