@@ -6,6 +6,7 @@ truth, and every plan in their way is made anew.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from central.core import gangs, hypernodes, promises
@@ -64,6 +65,7 @@ class Cluster:
         self.tree = hypernodes.Tree()
         self._levels = levels  # of labels: the tree where there are no HyperNodes
         self._tree_is_old = False
+        self.spared_until = inf  # when an eviction that was refused may be asked for again
         self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
 
@@ -245,7 +247,7 @@ class Cluster:
         pod = self.pods.get(fact.pod)
         if pod is not None and fact.why:
             pod.evicting = False
-            pod.spared_until = self.now + SPARED_S  # refused: asked again later
+            pod.spared_until = self.spared_until = self.now + SPARED_S  # refused: asked again later
             self._touch(pod)
 
     def _rule(self, fact: Rule) -> None:

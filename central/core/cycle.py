@@ -7,6 +7,7 @@ and replay are three callers of it.
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from itertools import groupby, islice
+from math import inf
 from operator import attrgetter
 
 from central.core import hypernodes, order, phases, placement, queues
@@ -87,6 +88,8 @@ def due(cluster: Cluster, now: float) -> float | None:
         if gang.broken_since is not None
     ]
     times += [gang.retry_at for gang in cluster.waiting.values() if gang.retry_at > now]
+    if cluster.spared_until < inf:
+        times.append(cluster.spared_until)
     return min(times, default=None)
 
 
@@ -134,10 +137,9 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
         if binds:
             holds.took(gang)
             return list(binds)
-    if missing > 0:
-        holds.refused(gang, wants[-1])
+    evictions = holds.refused(gang, wants[-1]) if missing > 0 else []
     holds.note(gang)
-    return []
+    return list(evictions)
 
 
 def _attempts(
@@ -181,6 +183,10 @@ def _place(
 
 def _not_ready(gang: Gang, missing: int) -> str:
     tally = gang.tally
+    if gang.yields_to:
+        if _is_breaking(gang):
+            return f"is being evicted for {gang.yields_to}"
+        gang.yields_to = ""
     if gang.object is not None and gang.object.error:
         return gang.object.error
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
@@ -198,6 +204,12 @@ def _not_ready(gang: Gang, missing: int) -> str:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         return f"needs {missing} more pods, {len(tally.waiting)} wait"
     return tally.blocked if not tally.waiting else ""
+
+
+def _is_breaking(gang: Gang) -> bool:
+    """Whether so many are being evicted that the others don't make up its minimum."""
+    staying = sum(not pod.evicting for pod in gang.placed())
+    return staying < len(gang.placed()) and staying < gang.minimum
 
 
 def _short_of_tasks(gang: Gang) -> str:

@@ -185,6 +185,7 @@ class Gang:
         "retry_at",
         "started",
         "told",
+        "yields_to",
     )
 
     def __init__(self, key: Key) -> None:
@@ -194,6 +195,7 @@ class Gang:
         self.started = False  # its minimum was placed once
         self.broken_since: float | None = None  # partly placed, never started
         self.headed: float | None = None  # since when it heads the line
+        self.yields_to = ""  # for whom some of it is evicted
         self.no_at = -1  # the snapshot's gains when it did not fit
         self.reason = ""
         self.told: tuple[object, ...] = ()

@@ -6,11 +6,13 @@ from math import inf
 
 import numpy as np
 
-from central.core import reservation
+from central.core import preemption, reservation
 from central.core.cluster import Cluster
+from central.core.decisions import Evict
 from central.core.domains import Ints
-from central.core.gangs import Gang, Key
+from central.core.gangs import Gang, Key, Pod
 from central.core.placement import Want
+from central.core.preemption import Claim
 from central.core.reservation import Reservation
 
 REPLAN_S = 10.0  # a better place for the head is looked for this often
@@ -25,8 +27,12 @@ class Holds:
         self._now = now
         self.dropped = False  # room that was kept is not any more
         self._passed: set[Key] = set()
+        self._refused: set[tuple[int, Want]] = set()  # for whom nobody can be evicted
         self._held: dict[Key, tuple[Reservation, list[int]]] = {}
         self._broken: set[Key] = set()
+        if now >= cluster.spared_until:
+            cluster.spared_until = inf
+            cluster.snapshot.gains += 1  # who could not be evicted may be asked again
         for key, kept in list(cluster.reserved.items()):
             if cluster.waiting.get(key) is not kept.gang:
                 self.drop(key)
@@ -56,11 +62,18 @@ class Holds:
             if kept.gang.key not in self._held:
                 kept.refresh(self._cluster, self._now)
 
-    def refused(self, gang: Gang, want: Want) -> None:
-        """The gang's minimum waits for room. If it is the first of its queue that does, room is
-        kept for it."""
+    def refused(self, gang: Gang, want: Want) -> list[Evict]:
+        """The gang's minimum waits for room. Room is made for it if others may be evicted for that;
+        else, if it is the first of its queue that waits, room is kept for it."""
         cluster, key = self._cluster, gang.key
         mine = cluster.reserved.get(key)
+        if mine is not None and mine.made and key not in self._broken and mine.want == want:
+            return []  # those who make room for it are leaving
+        if (evictions := self._make_room(gang, want)) is not None:
+            return evictions
+        if mine is not None and mine.made:  # those who left did not make the room after all
+            self.drop(key)
+            mine = None
         if mine is None:
             head = self._head(gang)
             ahead = head is None or (
@@ -74,6 +87,7 @@ class Holds:
         elif not mine.firm and self._now - mine.planned_at >= REPLAN_S:
             mine.planned_at = self._now
             self._reserve(gang, want, instead=mine, before=mine.start)
+        return []
 
     def note(self, gang: Gang) -> None:
         """Says what the room that is kept means for a gang that was refused."""
@@ -125,6 +139,45 @@ class Holds:
             None,
         )
 
+    def _make_room(self, gang: Gang, want: Want) -> list[Evict] | None:
+        """Evicts whoever must go so that all of the gang fits, and keeps that room for it; None:
+        nobody can be evicted to that end."""
+        cluster, key = self._cluster, gang.key
+        asked = (gang.priority, want)
+        if asked in self._refused or not all(pod.seen.preempts for pod in gang.waiting()):
+            return None
+        mine = cluster.reserved.get(key)
+        if mine is not None:
+            self._switch([kept for kept, _ in self._held.values() if kept is not mine])
+        others = [kept.rows for kept in cluster.reserved.values() if kept.made and kept is not mine]
+        apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        plan = preemption.room_for(cluster, Claim(gang, want, self._now, apart))
+        if plan is None:
+            self._refused.add(asked)
+            return None
+        if mine is not None:
+            self.drop(key)
+        self._broken.discard(key)
+        kept = Reservation(
+            gang,
+            want,
+            plan.rows,
+            plan.need,
+            plan.masks,
+            start=self._now,
+            after="",
+            place=reservation.words(cluster.snapshot, plan.rows),
+            made=True,
+            firm=True,
+            planned_at=self._now,
+            since=self._now,
+            versions=cluster.snapshot.version[plan.rows].copy(),
+        )
+        evictions = [_evict(cluster, pod, gang) for pod in plan.victims]
+        kept.refresh(cluster, self._now)
+        cluster.reserved[key] = kept
+        return evictions
+
     def _reserve(
         self, gang: Gang, want: Want, instead: Reservation | None, before: float | None = None
     ) -> None:
@@ -147,6 +200,20 @@ class Holds:
         found.firm = self._now - found.since >= cluster.patience_s
         found.refresh(cluster, self._now)
         cluster.reserved[gang.key] = found
+
+
+def _evict(cluster: Cluster, pod: Pod, claimant: Gang) -> Evict:
+    pod.evicting = True
+    victim = cluster.gang_of(pod)
+    if victim is not None:
+        victim.yields_to = claimant.name
+        cluster.changed[victim.key] = victim
+    seen = pod.seen
+    why = (
+        f"makes room for {claimant.namespace}/{claimant.name}, which is more urgent "
+        f"(priority {claimant.priority} over {victim.priority if victim else seen.priority})"
+    )
+    return Evict(seen.uid, seen.namespace, seen.name, pod.node, why)
 
 
 def _lasts(gang: Gang) -> float:

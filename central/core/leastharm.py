@@ -137,10 +137,11 @@ def _greedy(problem: Problem, key: Key) -> list[Unit] | None:
     state = _State(problem)
     missing = problem.missing
     version: Counter[int] = Counter()
-    heap: list[tuple[tuple[float, ...], int, int, list[Unit]]] = []
-    for row in sorted(problem.by_row):
-        if (offer := _offer(state, row, key, missing)) is not None:
-            heap.append((offer[0], row, 0, offer[1]))
+    heap: list[tuple[tuple[float, ...], int, int, list[Unit]]] = [
+        (offer[0], row, 0, offer[1])
+        for row in sorted(problem.by_row)
+        if (offer := _offer(state, row, key, missing)) is not None
+    ]
     heapify(heap)
     while missing > 0:
         if not heap:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from central.core import leastharm, placement
 from central.core.cluster import Cluster
@@ -19,7 +20,7 @@ from central.core.gangs import Gang, Pod
 from central.core.leastharm import Problem, Unit
 from central.core.leaving import Leavers, seats
 from central.core.placement import Want
-from central.core.snapshot import Bools, Snapshot
+from central.core.snapshot import Snapshot
 from protos.names import ISLAND, NODE
 
 BUDGET = 4_000  # choices that are looked at for the best one, all domains together
@@ -28,6 +29,7 @@ CONFIRMED = 8  # domains in which the seats are taken for a trial
 TRIALS = 200  # for gangs of unlike pods
 
 MayTake = Callable[[Gang, Gang], bool]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,24 @@ def less_urgent(claimant: Gang, victim: Gang) -> bool:
     return victim.priority < claimant.priority
 
 
-def room_for(
-    cluster: Cluster,
-    gang: Gang,
-    want: Want,
-    now: float,
-    apart: Ints,
-    may_take: MayTake = less_urgent,
-) -> Plan | None:
-    """apart: rows whose room is spoken for."""
-    if not all(pod.seen.preempts for pod in gang.waiting()):
-        return None
-    snapshot = cluster.snapshot
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A gang's minimum that waits; apart: rows whose room is spoken for."""
+
+    gang: Gang
+    want: Want
+    now: float
+    apart: Ints
+    may_take: MayTake = less_urgent
+
+
+def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
+    want, snapshot = claim.want, cluster.snapshot
     usable = np.ones(len(snapshot.names), dtype=np.bool_)
-    usable[apart] = False
+    usable[claim.apart] = False
     if not _could_ever(snapshot, want, usable):
         return None
-    field = _Field(cluster, gang, want, now, usable, may_take)
+    field = _Field(cluster, claim, usable)
     if not field.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, want) if field.could(rows)]
@@ -80,7 +83,7 @@ def _could_ever(snapshot: Snapshot, want: Want, usable: Bools) -> bool:
 
 def _by_domain(snapshot: Snapshot, required: str, room: Ints) -> Ints:
     if not required:
-        return room.sum(keepdims=True)
+        return np.array([room.sum()], dtype=np.int64)
     if required in (NODE, ISLAND):
         return room
     level = snapshot.domains.levels.index(required)
@@ -98,7 +101,7 @@ def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:
         yield every
         return
     if want.required in (NODE, ISLAND):
-        for row in every if not anchors else anchors:
+        for row in anchors or every:
             if len(anchors) < 2:
                 yield np.array([row], dtype=np.int64)
         return
@@ -109,19 +112,30 @@ def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:
             yield np.flatnonzero(of == domain)
 
 
+def _surplus(gang: Gang, there: Sequence[Pod]) -> int:
+    """How many members may go without breaking it. With minimums by role: none is tried alone."""
+    if gang.object is not None and gang.object.task_min:
+        return 0
+    return max(0, len(there) - gang.minimum)
+
+
+@dataclass(slots=True)
+class _Area:
+    """Rows of a domain with somebody who may go, as the resources that one pod asks for."""
+
+    rows: Sequence[int]
+    near: Sequence[int]  # who may go there
+    free: Ints
+    frees: Ints  # by who
+    asks: tuple[int, ...]
+
+
 class _Field:
     """Who may go, as arrays, and what is free beside them."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        gang: Gang,
-        want: Want,
-        now: float,
-        usable: Bools,
-        may_take: MayTake,
-    ) -> None:
-        self._cluster, self._want, self._now = cluster, want, now
+    def __init__(self, cluster: Cluster, claim: Claim, usable: Bools) -> None:
+        self._cluster, self._want, self._now = cluster, claim.want, claim.now
+        want = claim.want
         snapshot = self._snapshot = cluster.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in want.groups:
@@ -132,14 +146,16 @@ class _Field:
         self._of: list[int] = []
         pods: list[Pod] = []
         for other in cluster.gangs.values():
-            if other is gang or not (placed := other.placed()) or not may_take(gang, other):
+            if other is claim.gang or not (placed := other.placed()):
+                continue
+            if not claim.may_take(claim.gang, other):
                 continue
             there = [pod for pod in placed if pod.held is not None and not pod.leaving]
             near = [pod for pod in there if self._usable[row_of[pod.node]]]
             if near:
                 pods += near
                 self._of += [len(self.gangs)] * len(near)
-                self.gangs.append((there, max(0, len(there) - other.minimum)))
+                self.gangs.append((there, _surplus(other, there)))
         leaving = [
             pod
             for row in np.flatnonzero(self._usable).tolist()
@@ -201,54 +217,37 @@ class _Field:
             free = snapshot.free[inside][:, columns]
             if 0 in columns:  # GPUs that are not healthy are not free
                 free[:, columns.index(0)] = snapshot.gpus[inside]
+            area = _Area(inside, near, free, amounts, asks)
             if self._want.required == ISLAND and 0 in columns:
-                yield from self._islands(inside, near, free, amounts, columns.index(0), asks, count)
+                yield from self._islands(area, columns.index(0), count)
                 return
-        missing = count - int(self._base[spec][rows].sum())
-        yield self._problem(inside, near, free, amounts, asks, missing)
+        yield self._problem(area, count - int(self._base[spec][rows].sum()))
 
-    def _islands(
-        self,
-        inside: Sequence[int],
-        near: Sequence[int],
-        free: Ints,
-        amounts: Ints,
-        column: int,
-        asks: tuple[int, ...],
-        count: int,
-    ) -> Iterator[Problem]:
+    def _islands(self, area: _Area, column: int, count: int) -> Iterator[Problem]:
         """The domain is an island of the one row: its GPUs are what counts."""
-        for row in inside:
+        for row in area.rows:
             shape, mask = self._snapshot.shape[row], self._snapshot.free_mask[row]
             for island in shape.islands if shape is not None else ():
                 if self._want.anchor_gpus & ~island:
                     continue
-                room, frees = free.copy(), amounts.copy()
-                room[:, column] = (mask & island).bit_count()
-                for index in near:
-                    inside_it = int(self._leavers.masks[index]) & island
-                    frees[index, column] = inside_it.bit_count()
-                problem = self._problem(inside, near, room, frees, asks, count)
+                inside = _Area(area.rows, area.near, area.free.copy(), area.frees.copy(), area.asks)
+                inside.free[:, column] = (mask & island).bit_count()
+                for index in area.near:
+                    gpus = int(self._leavers.masks[index]) & island
+                    inside.frees[index, column] = gpus.bit_count()
+                problem = self._problem(inside, count)
                 problem.missing -= sum(map(problem.cap, problem.free.values()))
                 yield problem
 
-    def _problem(
-        self,
-        inside: Sequence[int],
-        near: Sequence[int],
-        free: Ints,
-        amounts: Ints,
-        asks: tuple[int, ...],
-        missing: int,
-    ) -> Problem:
+    def _problem(self, area: _Area, missing: int) -> Problem:
         rows = self._leavers.rows.tolist()
         units: list[Unit] = []
         wholes: dict[int, Unit | None] = {}
         surplus: dict[int, int] = {}
-        for index in near:
+        for index in area.near:
             number, row = self._of[index], rows[index]
-            there, surplus[number] = self.gangs[number]
-            frees = tuple(amounts[index].tolist())
+            _, surplus[number] = self.gangs[number]
+            frees = tuple(area.frees[index].tolist())
             if number not in wholes:
                 wholes[number] = self._whole(number)
                 units += filter(None, [wholes[number]])
@@ -259,8 +258,8 @@ class _Field:
             if surplus[number] and pod.spared_until <= self._now:
                 harm = (0, pod.lost(self._now), 1)
                 units.append(Unit(number, False, harm, {row: frees}, index))
-        by_row = {row: tuple(have) for row, have in zip(inside, free.tolist(), strict=True)}
-        return Problem(by_row, asks, missing, units, surplus)
+        by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
+        return Problem(by_row, area.asks, missing, units, surplus)
 
     def _whole(self, number: int) -> Unit | None:
         there, _ = self.gangs[number]

@@ -49,18 +49,21 @@ class Reservation:
         snapshot = cluster.snapshot
         free = np.maximum(snapshot.free[self.rows, : self.need.shape[1]], 0)
         coming = self.need * 0
-        if not self.firm and self.start < inf:
+        told = self.made or (not self.firm and self.start < inf)
+        if told:
             for index, row in enumerate(self.rows.tolist()):
                 node = cluster.nodes.get(snapshot.names[row])
                 for pod in node.pods.values() if node is not None else ():
-                    if pod.held is not None and pod.ends(now) <= self.start:
+                    if pod.held is not None and (
+                        pod.leaving if self.made else pod.ends(now) <= self.start
+                    ):
                         view = snapshot.view(pod.held)
                         coming[index, view.columns] += view.amounts
         missing = np.maximum(self.need - coming, 0)
-        self.kept = np.minimum(missing, free)
-        told = not self.firm and self.start < inf
+        self.kept = np.minimum(self.need if self.firm else missing, free)
+        late = self.start < now and not self.made
         return bool((self.versions == snapshot.version[self.rows]).all()) and not (
-            told and ((missing > free).any() or self.start < now)
+            told and (late or (missing > free).any())
         )
 
     def sentence(self, now: float) -> str:

@@ -1,69 +1,14 @@
 """Room is kept for the head of the line: others fill what it does not need, or what they bring back
 in time, and nobody starves."""
 
-from dataclasses import replace
-
 import pytest
 
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import Bind, Decision, Tell
-from central.core.facts import Fact, NodeGone, PodGone, PodSeen
+from central.core.facts import Fact, NodeGone, PodGone
 from central.core.gangs import Key
 from central.core.reservation import Reservation
 from protos.names import RACK
 from tests.central.core import build
-
-
-class World:
-    """Whoever is bound runs at once, and ends when its time is up."""
-
-    def __init__(self, *nodes: Fact, patience_s: float = 600.0) -> None:
-        self.cluster = Cluster(build.LEVELS, patience_s)
-        self.running: dict[str, PodSeen] = {}
-        self.lasts: dict[str, float] = {}  # the truth, whatever the pod says
-        self.ends: dict[str, float] = {}
-        self.began: dict[str, float] = {}  # by gang
-        self.told: dict[str, str] = {}
-        self.step(0.0, *nodes)
-
-    def step(self, now: float, *facts: Fact) -> list[str]:
-        arrived = [*facts]
-        for uid in [uid for uid, end in self.ends.items() if end <= now]:
-            del self.ends[uid]
-            arrived.append(replace(self.running.pop(uid), phase="Succeeded"))
-        for fact in facts:
-            if isinstance(fact, PodSeen):
-                self.running[fact.uid] = fact
-        decisions = turn(self.cluster, arrived, now)
-        self.cluster.check()
-        bound = sorted(self._apply(decision, now) for decision in decisions)
-        return [name for name in bound if name]
-
-    def _apply(self, decision: Decision, now: float) -> str:
-        if isinstance(decision, Tell):
-            self.told[decision.gang] = decision.reason
-            return ""
-        assert isinstance(decision, Bind), decision
-        seen = replace(self.running[decision.pod], node=decision.node, phase="Running")
-        self.running[decision.pod] = seen
-        self.cluster.apply(seen)
-        self.began.setdefault(seen.gang or seen.name, now)
-        lasts = self.lasts.get(seen.gang or seen.name, seen.runs_for_s)
-        if lasts is not None:
-            self.ends[decision.pod] = now + lasts
-        return decision.name
-
-
-def job(
-    name: str, pods: int, gpus: int = 8, runs_for_s: float | None = None, **group: object
-) -> list[Fact]:
-    created = float(str(group.pop("created", 0.0)))
-    members = [
-        build.pod(f"{name}-{i}", gpus, name, runs_for_s=runs_for_s, created=created)
-        for i in range(pods)
-    ]
-    return [build.gang(name, pods, created=created, **group), *members]
+from tests.central.core.world import World, job
 
 
 def two_nodes() -> list[Fact]:

@@ -1,0 +1,246 @@
+"""Eviction for a whole gang: who goes, and who need not; and that the room is kept for whom it was made."""
+
+import random
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from central.core import placement, preemption
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.draft import DoesNotFit, Draft
+from central.core.facts import Fact, PodGone
+from central.core.gangs import Pod
+from central.core.leaving import Leavers
+from central.core.placement import Want
+from central.core.preemption import Claim
+from protos.names import RACK
+from tests.central.core import build
+from tests.central.core.world import World, job
+
+
+def racks() -> list[Fact]:
+    return [build.node(name, rack="r1" if name in "ab" else "r2") for name in "abcd"]
+
+
+def test_a_gang_makes_room_for_a_more_urgent_one_and_the_room_is_kept() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("old", 2, topology_required=RACK), *job("young", 2, created=1.0))
+    world.step(50.0)
+    urgent = job("urgent", 2, created=50.0, priority=10, topology_required=RACK)
+    assert world.step(50.0, *urgent) == []
+    assert sorted(world.evicted) in (["old-0", "old-1"], ["young-0", "young-1"])
+    gone = world.evicted[0].split("-")[0]
+    assert "makes room for ns/urgent, which is more urgent (priority 10 over 0)" in world.whys[0]
+    assert "whose pods are leaving for it" in world.told["urgent"]
+    assert world.step(52.0, *job("small", 1, created=52.0)) == []
+    again = [replace(build.pod(f"{gone}-{i}", 8, gone), uid=f"again-{i}") for i in range(2)]
+    assert world.step(55.0, *again) == ["urgent-0", "urgent-1"]
+    assert len(world.evicted) == 2
+    assert not world.cluster.reserved or not any(
+        kept.made for kept in world.cluster.reserved.values()
+    )
+
+
+def test_equal_priority_is_left_alone() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("old", 4, priority=3))
+    world.step(1.0, *job("same", 1, created=1.0, priority=3))
+    assert not world.evicted
+
+
+def test_never_means_never() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("old", 4))
+    world.step(1.0, *job("polite", 1, created=1.0, priority=3, preempts=False))
+    assert not world.evicted
+    world.step(2.0, *job("urgent", 1, created=2.0, priority=3))
+    assert len(world.evicted) == 4  # its gang needs all four
+
+
+def test_members_above_the_minimum_go_first_and_one_by_one() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("elastic", 3, least=2), *job("single", 1, created=1.0))
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    assert len(world.evicted) == 1
+    assert world.evicted[0].startswith("elastic")
+    assert world.step(6.0) == ["urgent-0"]
+
+
+def test_the_least_work_is_lost() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(100.0 * number, *job(f"j{number}", 1, created=float(number)))
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert world.evicted == ["j3-0"]
+
+
+def test_work_that_is_saved_is_not_lost() -> None:
+    world = World(*racks())
+    for number in range(4):
+        saved = 490.0 if number == 1 else None
+        made = job(f"j{number}", 1, created=float(number), checkpoint=saved)
+        world.step(100.0 * number, *made)
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert world.evicted == ["j1-0"]
+
+
+def test_nobody_goes_when_it_does_not_help_in_full() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("high", 3, priority=9), *job("low", 1, created=1.0))
+    world.step(1.0, *job("urgent", 2, created=1.0, priority=3))
+    world.step(2.0, *job("huge", 5, created=1.0, priority=10))
+    assert not world.evicted
+
+
+def test_who_is_leaving_anyway_makes_room_and_nobody_else_goes() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("old", 3), *job("going", 1, created=1.0))
+    pod = world.cluster.pods["uid-going-0"]
+    leaving = build.pod("going-0", 8, "going", node=pod.node, phase="Running", deleting=True)
+    world.step(1.0, leaving, *job("urgent", 1, created=1.0, priority=3))
+    assert not world.evicted
+    assert "expected in less than a minute when going ends" in world.told["urgent"]
+
+
+def test_a_budget_that_refuses_sends_the_claimant_to_others() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(100.0 * number, *job(f"j{number}", 1, created=float(number)))
+    world.budgets = {"j3-0"}
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert not world.evicted
+    world.step(501.0)
+    assert world.evicted == ["j2-0"]
+    assert world.step(506.0) == ["urgent-0"]
+
+
+def test_when_all_budgets_refuse_it_is_asked_again_later() -> None:
+    world = World(build.node("a"))
+    world.step(0.0, *job("j", 1))
+    world.budgets = {"j-0"}
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    world.step(2.0)
+    world.budgets.clear()
+    world.step(30.0)
+    assert not world.evicted
+    world.step(62.0)
+    assert world.evicted == ["j-0"]
+
+
+def test_a_claimant_that_gives_up_leaves_the_room_to_others() -> None:
+    world = World(build.node("a"))
+    world.step(0.0, *job("j", 1))
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    world.step(2.0, *job("small", 1, created=2.0))
+    assert world.step(7.0, PodGone("uid-urgent-0")) == ["small-0"]
+
+
+def test_an_island_is_emptied_not_just_a_node() -> None:
+    world = World(
+        build.node("a"), build.report("a", build.topology(8, ((0, 1, 2, 3), (4, 5, 6, 7))))
+    )
+    for number in range(4):
+        world.step(10.0 * number, *job(f"j{number}", 1, gpus=2, created=float(number)))
+    wanted = job("urgent", 4, gpus=1, created=99.0, priority=3, topology_required="island")
+    world.step(100.0, *wanted)
+    assert len(world.evicted) == 2
+    assert world.step(105.0) == [f"urgent-{i}" for i in range(4)]
+
+
+def test_a_gang_of_unlike_pods_makes_room_too() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(10.0 * number, *job(f"j{number}", 1, created=float(number)))
+    mixed: list[Fact] = [
+        build.gang("mixed", 3, priority=5, created=50.0),
+        build.pod("mixed-0", 8, "mixed"),
+        build.pod("mixed-1", 4, "mixed"),
+        build.pod("mixed-2", 4, "mixed"),
+    ]
+    world.step(50.0, *mixed)
+    assert len(world.evicted) == 2
+    assert world.step(55.0) == ["mixed-0", "mixed-1", "mixed-2"]
+
+
+# --- against brute force -----------------------------------------------------------------------
+
+
+def brute(cluster: Cluster, claim: Claim) -> tuple[int, int, int] | None:
+    """The least harm of all sets of pods whose leaving lets the gang in."""
+    lower = [g for g in cluster.gangs.values() if g.priority < claim.gang.priority and g.placed()]
+    pods = [pod for gang in lower for pod in gang.placed()]
+    best: tuple[int, int, int] | None = None
+    for size in range(len(pods) + 1):
+        for chosen in combinations(pods, size):
+            harm = _harm(cluster, chosen, claim.now)
+            if harm is None or (best is not None and harm >= best):
+                continue
+            if _fits(cluster, chosen, claim.want):
+                best = harm
+    return best
+
+
+def _harm(cluster: Cluster, chosen: tuple[Pod, ...], now: float) -> tuple[int, int, int] | None:
+    broken = 0
+    for gang in cluster.gangs.values():
+        gone = [pod for pod in chosen if pod.seen.uid in gang.members]
+        if len(gang.placed()) - len(gone) < gang.minimum and gone:
+            if len(gone) != len(gang.placed()):
+                return None  # broken in part
+            broken += 1
+    return broken, sum(pod.lost(now) for pod in chosen), len(chosen)
+
+
+def _fits(cluster: Cluster, chosen: tuple[Pod, ...], want: Want) -> bool:
+    leavers = Leavers(cluster, list(chosen))
+    with leavers.gone(np.arange(len(chosen))) as snapshot:
+        draft = Draft(snapshot)
+        try:
+            placement.fit(draft, want)
+        except DoesNotFit:
+            return False
+        draft.undo()
+        return True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_could_make_room_with_less_harm(seed: int) -> None:
+    dice, made, refused = random.Random(seed), 0, 0
+    for _ in range(40):
+        cluster = Cluster(build.LEVELS)
+        nodes = [build.node(f"n{i}", rack=f"r{i % 2}", gpus=4) for i in range(dice.randint(1, 4))]
+        turn(cluster, nodes, 0.0)
+        for number in range(dice.randint(1, 5)):
+            size = dice.choice((1, 1, 2, 3))
+            facts = job(
+                f"g{number}",
+                size,
+                gpus=dice.choice((1, 2, 4)),
+                priority=dice.choice((0, 0, 0, 9)),
+                least=dice.randint(1, size),
+                created=float(number),
+            )
+            turn(cluster, facts, dice.choice((0.0, 100.0)))
+        pods, gpus = dice.choice((1, 2, 3)), dice.choice((2, 4))
+        level = dice.choice(("", RACK, "node"))
+        wanted = job("urgent", pods, gpus=gpus, priority=5, topology_required=level, created=99.0)
+        for fact in wanted:
+            cluster.apply(fact)
+        gang = cluster.gangs["ns", "urgent", True]
+        want = Want(((gang.waiting()[0].spec, pods),), level)
+        if any(pod.evicting for pod in cluster.pods.values()) or _fits(cluster, (), want):
+            continue
+        claim = Claim(gang, want, 200.0, np.zeros(0, dtype=np.int64))
+        best = brute(cluster, claim)
+        plan = preemption.room_for(cluster, claim)
+        assert (plan is None) == (best is None)
+        refused += plan is None
+        if plan is not None:
+            made += 1
+            assert _harm(cluster, plan.victims, claim.now) == best
+        cluster.check()
+    assert made > 5
+    assert refused > 2
