@@ -2,20 +2,22 @@
 those who must leave it alone, and put back for those who need not."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 
-from central.core import preemption, reservation
+from central.core import preemption, queues, reservation
 from central.core.cluster import Cluster
 from central.core.decisions import Evict
 from central.core.domains import Ints
 from central.core.gangs import Gang, Key, Pod
 from central.core.placement import Want
-from central.core.preemption import Claim
+from central.core.preemption import Claim, Plan
 from central.core.reservation import Reservation
 
 REPLAN_S = 10.0  # a better place for the head is looked for this often
+RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
 MAX_HEADS = 8  # queues whose heads have a reservation
 
 
@@ -115,6 +117,8 @@ class Holds:
     def _binds(self, kept: Reservation, gang: Gang) -> bool:
         if kept.gang is gang:
             return False
+        if kept.made and kept.queue != reservation.queue_of(gang):
+            return True  # priorities count inside a queue
         if kept.firm and gang.priority <= kept.gang.priority:
             return True
         return kept.gang.key in self._passed and gang.priority <= kept.gang.priority
@@ -151,7 +155,7 @@ class Holds:
             self._switch([kept for kept, _ in self._held.values() if kept is not mine])
         others = [kept.rows for kept in cluster.reserved.values() if kept.made and kept is not mine]
         apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        plan = preemption.room_for(cluster, Claim(gang, want, self._now, apart))
+        plan = self._lawful(Claim(gang, want, self._now, apart))
         if plan is None:
             self._refused.add(asked)
             return None
@@ -177,6 +181,49 @@ class Holds:
         kept.refresh(cluster, self._now)
         cluster.reserved[key] = kept
         return evictions
+
+    def _lawful(self, claim: Claim) -> Plan | None:
+        """Inside a queue the more urgent may take; from another queue what is above its share, also
+        when all victims are counted together."""
+        cluster, gang = self._cluster, claim.gang
+        if not cluster.queues.on:
+            return preemption.room_for(cluster, claim)
+        queue = reservation.queue_of(gang)
+        claims = any(kept.made and kept.queue == queue for kept in cluster.reserved.values())
+        going = [other for other in cluster.gangs.values() if other.yields_to]
+        spared: set[Key] = set()
+
+        def may_take(claimant: Gang, victim: Gang) -> bool:
+            if reservation.queue_of(victim) == queue:
+                return victim.priority < claimant.priority
+            if claims or victim.key in spared:
+                return False  # one claim of a queue after the other: each changes its share
+            return queues.may_reclaim(cluster, claimant, victim, going)
+
+        for _ in range(RECLAIMS_TRIED):
+            plan = preemption.room_for(cluster, replace(claim, may_take=may_take))
+            if plan is None:
+                return None
+            too_many = self._too_many(gang, plan, going)
+            if not too_many:
+                return plan
+            spared |= too_many
+        return None
+
+    def _too_many(self, gang: Gang, plan: Plan, going: list[Gang]) -> set[Key]:
+        """Victims whose queues would fall below their share by what the others lose already."""
+        taken, over = list(going), set()
+        for victim in {
+            id(one): one for pod in plan.victims if (one := self._cluster.gang_of(pod))
+        }.values():
+            if victim in taken:
+                continue
+            elsewhere = reservation.queue_of(victim) != reservation.queue_of(gang)
+            if elsewhere and not queues.may_reclaim(self._cluster, gang, victim, taken):
+                over.add(victim.key)
+            else:
+                taken.append(victim)
+        return over
 
     def _reserve(
         self, gang: Gang, want: Want, instead: Reservation | None, before: float | None = None
@@ -209,10 +256,12 @@ def _evict(cluster: Cluster, pod: Pod, claimant: Gang) -> Evict:
         victim.yields_to = claimant.name
         cluster.changed[victim.key] = victim
     seen = pod.seen
-    why = (
-        f"makes room for {claimant.namespace}/{claimant.name}, which is more urgent "
-        f"(priority {claimant.priority} over {victim.priority if victim else seen.priority})"
-    )
+    why = f"makes room for {claimant.namespace}/{claimant.name}, "
+    if victim is not None and reservation.queue_of(victim) != reservation.queue_of(claimant):
+        why += f"whose queue {reservation.queue_of(claimant)} is below its share"
+    else:
+        own = victim.priority if victim is not None else seen.priority
+        why += f"which is more urgent (priority {claimant.priority} over {own})"
     return Evict(seen.uid, seen.namespace, seen.name, pod.node, why)
 
 

@@ -11,7 +11,7 @@ from central.core import placement, preemption
 from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.draft import DoesNotFit, Draft
-from central.core.facts import Fact, PodGone
+from central.core.facts import Fact, PodGone, QueueSeen
 from central.core.gangs import Pod
 from central.core.leaving import Leavers
 from central.core.placement import Want
@@ -163,6 +163,18 @@ def test_a_gang_of_unlike_pods_makes_room_too() -> None:
     world.step(50.0, *mixed)
     assert len(world.evicted) == 2
     assert world.step(55.0) == ["mixed-0", "mixed-1", "mixed-2"]
+
+
+def test_a_queue_below_its_share_takes_back_what_the_other_has_above_its_own() -> None:
+    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks())
+    for number in range(4):
+        world.step(10.0 * number, *job(f"t{number}", 1, queue="theirs", created=float(number)))
+    assert world.step(50.0, *job("mine", 2, queue="ours", created=50.0)) == []
+    assert sorted(world.evicted) == ["t2-0", "t3-0"]
+    assert "whose queue ours is below its share" in world.whys[0]
+    assert world.step(55.0) == ["mine-0", "mine-1"]
+    world.step(56.0, *job("more", 1, queue="ours", created=56.0))
+    assert len(world.evicted) == 2
 
 
 # --- against brute force -----------------------------------------------------------------------
