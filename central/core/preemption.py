@@ -57,6 +57,8 @@ class Claim:
 
 def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
     want, snapshot = claim.want, cluster.snapshot
+    if want.required not in ("", NODE, ISLAND, *snapshot.domains.levels):
+        return None
     usable = np.ones(len(snapshot.names), dtype=np.bool_)
     usable[claim.apart] = False
     if not _could_ever(snapshot, want, usable):
