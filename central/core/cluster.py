@@ -67,6 +67,7 @@ class Cluster:
         self._tree_is_old = False
         self.spared_until = inf  # when an eviction that was refused may be asked for again
         self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
+        self.ailing: set[str] = set()  # nodes with GPUs that are not fit
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
 
     # --- facts ---------------------------------------------------------------
@@ -211,13 +212,26 @@ class Cluster:
         node.forget()
         self.shut.discard(name)
         self.snapshot.drop_node(name)
+        self._look_after(node)
         self._forget_if_empty(name)
+
+    def _look_after(self, node: Node) -> None:
+        """Whoever is on a node with GPUs that are, or were, not fit is told anew."""
+        ails, ailed = node.ails(), node.name in self.ailing
+        if ails:
+            self.ailing.add(node.name)
+        else:
+            self.ailing.discard(node.name)
+        if ails or ailed:
+            for pod in node.pods.values():
+                self._touch(pod)
 
     def _node_reported(self, fact: NodeReported) -> None:
         node = self._node(fact.node)
         node.silent = False
         if node.learn(fact):
             self._settle_gpus(node)
+            self._look_after(node)
 
     def _gang_gone(self, key: Key) -> None:
         gang = self.gangs.get(key)

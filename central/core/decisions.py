@@ -41,4 +41,17 @@ class Tell:
     failed: int = 0
 
 
-Decision = Bind | Evict | Tell
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """The pod's owner must know something that Lockstep does nothing about: an Event on the pod,
+    and on its PodGroup where there is one."""
+
+    namespace: str
+    gang: str  # of the PodGroup, as is its uid; empty: none
+    gang_uid: str
+    pod: str  # uid
+    name: str
+    why: str
+
+
+Decision = Bind | Evict | Tell | Warn

@@ -41,6 +41,9 @@ class Node:
     def healthy(self) -> int:
         return self.report.topology.healthy_mask() if self.report else 0
 
+    def ails(self) -> bool:
+        return self.report is not None and any(not gpu.healthy for gpu in self.report.topology.gpus)
+
     def free(self) -> int:
         """The GPUs that are healthy and nobody's."""
         taken = self.foreign

@@ -1,5 +1,6 @@
 """What a gang's state is called, and telling it when it changes."""
 
+from central.core import ailing
 from central.core.cluster import Cluster
 from central.core.decisions import Decision, Tell
 from central.core.gangs import Gang
@@ -17,6 +18,11 @@ def phase(gang: Gang) -> str:
 
 
 def sentence(cluster: Cluster, gang: Gang) -> str:
+    unfit = ailing.sentence(cluster, gang)
+    return f"{_state(cluster, gang)}; {unfit}" if unfit else _state(cluster, gang)
+
+
+def _state(cluster: Cluster, gang: Gang) -> str:
     now = phase(gang)
     if now == COMPLETED:
         return f"all {len(gang.members)} pods succeeded"
@@ -64,6 +70,7 @@ def tell(cluster: Cluster) -> list[Decision]:
     for gang in cluster.changed.values():
         if not gang.members:
             continue
+        tells += ailing.warn(cluster, gang)
         tally = gang.tally
         counts = (tally.running, tally.succeeded, tally.failed)
         reason = sentence(cluster, gang)

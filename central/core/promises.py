@@ -17,11 +17,23 @@ def check(cluster: "Cluster") -> None:
     for node in cluster.nodes.values():
         _room(cluster, node)
         _gpus(cluster, node)
+    _ailing(cluster)
     _filing(cluster)
     _reserved(cluster)
     _kinds(cluster)
     _queues(cluster)
     _views(cluster)
+
+
+def _ailing(cluster: "Cluster") -> None:
+    """Nodes with unfit GPUs are known, and no pod is planned onto such a GPU."""
+    ails = {node.name for node in cluster.nodes.values() if node.ails()}
+    assert cluster.ailing == ails, f"ailing: {cluster.ailing}, should be {ails}"
+    for name in ails:
+        node = cluster.nodes[name]
+        for pod in node.pods.values():
+            planned = pod.gpus if not pod.confirmed else 0
+            assert not planned & ~node.healthy(), f"{pod.seen.name} is planned onto an unfit GPU"
 
 
 def _room(cluster: "Cluster", node: "Node") -> None:

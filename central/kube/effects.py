@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from central.core.decisions import Bind, Decision, Evict, Tell
+from central.core.decisions import Bind, Decision, Evict, Tell, Warn
 from central.core.facts import BindDone, BindFailed, EvictDone, Fact
 from central.kube import calls
 from central.kube.client import Client
@@ -65,6 +65,8 @@ class Effects:
                     self._tells.evicting(decision)
                 case Tell():
                     self._tells.put(decision)
+                case Warn():
+                    self._tells.warn(decision)
 
     def stop(self) -> None:
         """Finish what is on the wire, forget the rest."""

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import orjson
 
-from central.core.decisions import Evict, Tell
+from central.core.decisions import Evict, Tell, Warn
 from central.kube.calls import pod_path
 from central.kube.client import MERGE, STRATEGIC, Client, Reply, Unreachable
 from central.kube.lanes import Lane, Pace
@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 Key = tuple[str, str, bool]
 Json = dict[str, Any]
 
-GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
+GROUP_VERSION = "scheduling.volcano.sh/v1beta1"
+GROUPS = f"/apis/{GROUP_VERSION}"
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
 RUNNING_S = 1.0  # the counts of a gang that runs, likewise
@@ -80,6 +81,16 @@ class Tells:
         }
         lane, pace = self._waiting
         lane.put(partial(self._event, involved, "Evicted", evict.why, "Warning", pace))
+
+    def warn(self, warn: Warn) -> None:
+        place = {"namespace": warn.namespace}
+        whom = [{"apiVersion": "v1", "kind": "Pod", **place, "name": warn.name, "uid": warn.pod}]
+        if warn.gang:
+            gang = {"apiVersion": GROUP_VERSION, "kind": "PodGroup", **place}
+            whom.append({**gang, "name": warn.gang, "uid": warn.gang_uid})
+        lane, pace = self._waiting
+        for each in whom:
+            lane.put(partial(self._event, each, "GpuNotFit", warn.why, "Warning", pace))
 
     def stop(self) -> None:
         self._stopped.set()
@@ -180,8 +191,7 @@ class Tells:
                 self._status_path = ""
             reply = whole
         _complain(reply, "PodGroup", tell.namespace, tell.gang)
-        version = "scheduling.volcano.sh/v1beta1"
-        return _reference(reply, version, "PodGroup", tell.namespace, tell.gang)
+        return _reference(reply, GROUP_VERSION, "PodGroup", tell.namespace, tell.gang)
 
     def _condition(self, tell: Tell, name: str, pace: Pace) -> Json | None:
         condition = {

@@ -10,7 +10,7 @@ import pytest
 
 from central.core.cluster import Cluster
 from central.core.cycle import turn
-from central.core.decisions import Bind, Decision, Evict, Tell
+from central.core.decisions import Bind, Decision, Evict, Tell, Warn
 from central.core.facts import (
     BindDone,
     BindFailed,
@@ -212,6 +212,9 @@ class Day:
                 return [EvictDone(decision.pod), PodGone(pod.uid), self._again(pod)]
             case Tell():
                 self.seen["waits" if decision.phase == "Pending" else "told"] += 1
+                return []
+            case Warn():
+                self.seen["warned"] += 1
                 return []
 
     def _bind(self, bind: Bind, faults: bool) -> list[Fact]:

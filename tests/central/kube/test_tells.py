@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from central.core.decisions import Evict, Tell
+from central.core.decisions import Evict, Tell, Warn
 from central.kube.client import Client
 from central.kube.tells import Tells
 from tests.central.kube.kit import EVENTS, GROUPS, PODS, group, pod
@@ -199,3 +199,18 @@ def test_an_evicted_pod_learns_why(client: Client, made: Make, start: Start) -> 
     uid = made(PODS, pod("p"))["metadata"]["uid"]
     start(client).evicting(Evict(uid, "default", "p", "n1", "its gang is undone"))
     eventually(lambda: events(client) == [("Pod", "p", "Evicted", "its gang is undone")])
+
+
+def test_an_owner_is_warned_at_the_pod_and_at_its_gang(
+    client: Client, made: Make, start: Start
+) -> None:
+    uid = made(PODS, pod("p"))["metadata"]["uid"]
+    tells = start(client)
+    tells.warn(Warn("default", "train", "uid-of-train", uid, "p", "GPU 3 of node a is not fit"))
+    tells.warn(Warn("default", "", "", uid, "p", "GPU 4 of node a is not fit"))
+    told = {
+        ("Pod", "p", "GpuNotFit", "GPU 3 of node a is not fit"),
+        ("PodGroup", "train", "GpuNotFit", "GPU 3 of node a is not fit"),
+        ("Pod", "p", "GpuNotFit", "GPU 4 of node a is not fit"),
+    }
+    eventually(lambda: set(events(client)) == told)

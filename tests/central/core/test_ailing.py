@@ -1,0 +1,100 @@
+"""A gang on GPUs that are not fit any more: its owner is told, once, and nothing is done to it."""
+
+from dataclasses import replace
+
+import pytest
+
+from central.core import phases
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.decisions import Decision, Evict, Tell, Warn
+from central.core.facts import GangSeen, NodeGone, NodeReported
+from protos.topology import NodeTopology
+from tests.central.core import build
+
+HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
+
+
+def report(generation: int, why: dict[int, str], holders: bool = True) -> NodeReported:
+    topology = build.topology(8, HALVES)
+    gpus = tuple(
+        replace(gpu, healthy=gpu.index not in why, why=why.get(gpu.index, ""))
+        for gpu in topology.gpus
+    )
+    grants = (build.grant("train-0", 0, 1), build.grant("train-1", 2, 3)) if holders else ()
+    return build.report("a", NodeTopology(gpus, (), topology.links, HALVES), generation, grants)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster(build.LEVELS)
+    pods = [build.pod(f"train-{i}", 2, "train") for i in range(2)]
+    group = GangSeen("ns", "train", 2, uid="uid-of-train")
+    turn(made, [build.node("a"), report(1, {}, holders=False), group, *pods], 0.0)
+    bound = [replace(pod, node="a", phase="Running") for pod in pods]
+    turn(made, [report(2, {}), *bound], 1.0)
+    return made
+
+
+def warnings(decisions: list[Decision]) -> list[Warn]:
+    return [each for each in decisions if isinstance(each, Warn)]
+
+
+def said(cluster: Cluster) -> str:
+    return phases.sentence(cluster, cluster.gangs["ns", "train", True])
+
+
+def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Cluster) -> None:
+    decisions = turn(cluster, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
+    words = "GPU 3 of node a, held by train-1, is not fit: XID 79: it has fallen off the bus"
+    assert warnings(decisions) == [
+        Warn("ns", "train", "uid-of-train", "uid-train-1", "train-1", words)
+    ]
+    assert said(cluster) == f"2 of 2 pods placed in one island of node a; {words}"
+    assert [each.reason for each in decisions if isinstance(each, Tell)] == [said(cluster)]
+    assert not [each for each in decisions if isinstance(each, Evict)]
+    cluster.check()
+
+
+def test_it_is_told_once_and_again_only_after_it_was_well(cluster: Cluster) -> None:
+    assert len(warnings(turn(cluster, [report(3, {3: "bad"})], 2.0))) == 1
+    assert not warnings(turn(cluster, [report(4, {3: "bad (over; held back)"})], 3.0))
+    assert "held back" in said(cluster)
+    assert len(warnings(turn(cluster, [report(5, {3: "bad", 0: "worse"})], 4.0))) == 1
+    turn(cluster, [report(6, {})], 5.0)
+    assert "not fit" not in said(cluster)
+    assert len(warnings(turn(cluster, [report(7, {3: "bad"})], 6.0))) == 1
+
+
+def test_gpus_that_it_does_not_hold_are_nothing_to_it(cluster: Cluster) -> None:
+    assert turn(cluster, [report(3, {7: "bad"})], 2.0) == []
+    assert "not fit" not in said(cluster)
+
+
+def test_a_whole_node_makes_no_long_sentence(cluster: Cluster) -> None:
+    decisions = turn(cluster, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0)
+    assert len(warnings(decisions)) == 4
+    assert said(cluster).endswith("; and 1 more of its GPUs")
+
+
+def test_a_node_that_goes_takes_its_troubles_along(cluster: Cluster) -> None:
+    turn(cluster, [report(3, {3: "bad"})], 2.0)
+    turn(cluster, [NodeGone("a")], 3.0)
+    cluster.check()
+    assert cluster.ailing == set()
+    assert "not fit" not in said(cluster)
+
+
+def test_ailing_promises_are_watched(cluster: Cluster) -> None:
+    turn(cluster, [report(3, {3: "bad"})], 2.0)
+    cluster.ailing.clear()
+    with pytest.raises(AssertionError, match="ailing"):
+        cluster.check()
+
+
+def test_nobody_new_comes_onto_it(cluster: Cluster) -> None:
+    sick = dict.fromkeys((4, 5, 6), "bad")
+    turn(cluster, [report(3, sick), build.pod("late", 2)], 2.0)
+    assert "uid-late" not in cluster.nodes["a"].pods
+    turn(cluster, [report(4, {})], 3.0)
+    assert "uid-late" in cluster.nodes["a"].pods
