@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from central.core.cluster import Cluster
 from central.core.cycle import turn
-from central.core.decisions import Decision, Evict, Tell
+from central.core.decisions import Decision, Evict, Tell, Warn
 from central.core.facts import EvictDone, Fact, PodGone, PodSeen
 from tests.central.core import build
 
@@ -50,6 +50,8 @@ class World:
             return ""
         if isinstance(decision, Evict):
             return self._evict(decision, now)
+        if isinstance(decision, Warn):
+            return ""
         seen = replace(self.running[decision.pod], node=decision.node, phase="Running")
         self.running[decision.pod] = seen
         self.cluster.apply(seen)
