@@ -115,9 +115,12 @@ class _State:
             for gang, count in singles.items()
         )
 
+    def _singles_of(self, gang: int) -> list[Unit]:
+        return [one for one in self.chosen if one.gang == gang] if self.singles[gang] else []
+
     def take(self, unit: Unit) -> None:
         if unit.whole:  # those of its members that were to go alone go with it
-            for single in [one for one in self.chosen if one.gang == unit.gang]:
+            for single in self._singles_of(unit.gang):
                 del self.chosen[single]
                 for row, amounts in single.frees.items():
                     self.free[row] = _plus(self.free[row], [-amount for amount in amounts])

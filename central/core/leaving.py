@@ -10,7 +10,9 @@ from central.core.cluster import Cluster
 from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.gangs import Pod
+from central.core.placement import Want
 from central.core.snapshot import Snapshot
+from protos.names import ISLAND, NODE
 
 
 class Leavers:
@@ -38,6 +40,13 @@ class Leavers:
         self.masks = np.fromiter(
             (pod.gpus & healthy[pod.node] if pod.gpus else 0 for pod in pods), np.int64, len(pods)
         )
+
+    def sorted(self, order: Ints) -> "Leavers":
+        """The same, in another order."""
+        self.pods = [self.pods[index] for index in order.tolist()]
+        self.rows, self.amounts = self.rows[order], self.amounts[order]
+        self.masks = self.masks[order]
+        return self
 
     def freed(self, chosen: Ints) -> tuple[Ints, Ints, list[int]]:
         """The rows that these (by index) are on, with what they would free there."""
@@ -72,3 +81,31 @@ def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> tuple[Ints, I
     taken = free - snapshot.free[:, : free.shape[1]]
     rows = np.flatnonzero(taken.any(axis=1))
     return rows, taken[rows], [masks[row] & ~snapshot.free_mask[row] for row in rows.tolist()]
+
+
+def could_ever(snapshot: Snapshot, want: Want, apart: Ints) -> bool:
+    """Whether some domain is large enough when empty, without the rows apart."""
+    if want.required not in ("", NODE, ISLAND, *snapshot.domains.levels):
+        return False
+    big = np.ones(1, dtype=np.bool_)
+    for spec, count in want.groups:
+        view = snapshot.view(spec).refresh()
+        room = (snapshot.allocatable[:, view.columns] // view.amounts).min(axis=1)
+        fits = np.zeros(len(room), dtype=np.bool_)
+        fits[view.fit_rows()] = True
+        room[~fits] = 0
+        room[apart] = 0
+        big = big & (_by_domain(snapshot, want.required, room) >= count)
+    return bool(big.any())
+
+
+def _by_domain(snapshot: Snapshot, required: str, room: Ints) -> Ints:
+    if not required:
+        return np.array([room.sum()], dtype=np.int64)
+    if required in (NODE, ISLAND):
+        return room
+    level = snapshot.domains.levels.index(required)
+    of = snapshot.domains.of[level]
+    inside = of >= 0
+    count = snapshot.domains.count(level)
+    return np.bincount(of[inside], weights=room[inside], minlength=count).astype(np.int64)

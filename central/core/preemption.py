@@ -18,7 +18,7 @@ from central.core.draft import DoesNotFit, Draft
 from central.core.facts import PodSpec
 from central.core.gangs import Gang, Pod
 from central.core.leastharm import Problem, Unit
-from central.core.leaving import Leavers, seats
+from central.core.leaving import Leavers, could_ever, seats
 from central.core.placement import Want
 from central.core.snapshot import Snapshot
 from protos.names import ISLAND, NODE
@@ -57,42 +57,15 @@ class Claim:
 
 def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
     want, snapshot = claim.want, cluster.snapshot
-    if want.required not in ("", NODE, ISLAND, *snapshot.domains.levels):
-        return None
     usable = np.ones(len(snapshot.names), dtype=np.bool_)
     usable[claim.apart] = False
-    if not _could_ever(snapshot, want, usable):
+    if not could_ever(snapshot, want, claim.apart):
         return None
     field = _Field(cluster, claim, usable)
     if not field.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, want) if field.could(rows)]
     return field.single(domains) if len(want.groups) == 1 else field.mixed(domains)
-
-
-def _could_ever(snapshot: Snapshot, want: Want, usable: Bools) -> bool:
-    """Whether some domain is large enough when empty."""
-    big = np.ones(1, dtype=np.bool_)
-    for spec, count in want.groups:
-        view = snapshot.view(spec).refresh()
-        room = (snapshot.allocatable[:, view.columns] // view.amounts).min(axis=1)
-        fits = np.zeros(len(room), dtype=np.bool_)
-        fits[view.fit_rows()] = True
-        room[~fits | ~usable] = 0
-        big = big & (_by_domain(snapshot, want.required, room) >= count)
-    return bool(big.any())
-
-
-def _by_domain(snapshot: Snapshot, required: str, room: Ints) -> Ints:
-    if not required:
-        return np.array([room.sum()], dtype=np.int64)
-    if required in (NODE, ISLAND):
-        return room
-    level = snapshot.domains.levels.index(required)
-    of = snapshot.domains.of[level]
-    inside = of >= 0
-    count = snapshot.domains.count(level)
-    return np.bincount(of[inside], weights=room[inside], minlength=count).astype(np.int64)
 
 
 def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:

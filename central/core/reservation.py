@@ -13,7 +13,7 @@ from central.core.cluster import Cluster
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft
 from central.core.gangs import Gang, Pod
-from central.core.leaving import Leavers, seats
+from central.core.leaving import Leavers, could_ever, seats
 from central.core.placement import Want
 from central.core.snapshot import ClassView, Snapshot
 from central.core.tree import DEFAULT
@@ -97,6 +97,8 @@ def queue_of(gang: Gang) -> str:
 def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> Reservation | None:
     """Where the gang fits first as those who run end; None: nowhere, ever. On the rows `apart`
     nobody's end is counted on: others wait for it."""
+    if not could_ever(cluster.snapshot, want, np.zeros(0, dtype=np.int64)):
+        return None
     leavers, ends = _in_order(cluster, want, now, apart)
     low, high = 0, len(ends)
     found = _fits_without(cluster, leavers, want, high)
@@ -171,7 +173,7 @@ def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Le
             ends,
         )
     )
-    return Leavers(cluster, [pods[index] for index in order.tolist()]), ends[order]
+    return leavers.sorted(order), ends[order]
 
 
 def _main(views: Sequence[ClassView], want: Want) -> int:
