@@ -23,6 +23,7 @@ class Unit:
     harm: Harm
     frees: dict[int, Amounts]  # by row
     pod: int = -1  # which, where it is one member
+    rank: int = 0  # of equals, the last rank goes first
 
 
 @dataclass(slots=True)
@@ -83,12 +84,12 @@ def _plus(a: Sequence[int], b: Sequence[int]) -> Amounts:
 
 
 def _by_harm(unit: Unit, row: int) -> tuple[float, ...]:
-    return unit.harm
+    return (*unit.harm, -unit.rank)
 
 
 def _by_harm_per_seat(unit: Unit, row: int) -> tuple[float, ...]:
     size = max(unit.frees[row][0], 1)
-    return tuple(part / size for part in unit.harm)
+    return (*(part / size for part in unit.harm), -unit.rank)
 
 
 Key = Callable[[Unit, int], tuple[float, ...]]
@@ -197,7 +198,8 @@ def _offer(state: _State, row: int, key: Key, missing: int) -> Offer | None:
             continue
         needed = _needed(problem, state.free[row], row, picked, start + min(gained, missing))
         gained += sum(_elsewhere(state, one, row) for one in needed if len(one.frees) > 1)
-        score = tuple(part / min(gained, missing) for part in total(needed))
+        harm = (part / min(gained, missing) for part in total(needed))
+        score = (*harm, -sum(one.rank for one in needed))
         if best is None or score < best[0]:
             best = (score, needed)
         if gained >= missing:

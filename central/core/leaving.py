@@ -99,6 +99,15 @@ def could_ever(snapshot: Snapshot, want: Want, apart: Ints) -> bool:
     return bool(big.any())
 
 
+def counts_do(snapshot: Snapshot, want: Want) -> bool:
+    """Whether some domain has room by counts: without that no trial is worth its time."""
+    enough = np.ones(1, dtype=np.bool_)
+    for spec, count in want.groups:
+        room = snapshot.view(spec).refresh().cap
+        enough = enough & (_by_domain(snapshot, want.required, room) >= count)
+    return bool(enough.any())
+
+
 def _by_domain(snapshot: Snapshot, required: str, room: Ints) -> Ints:
     if not required:
         return np.array([room.sum()], dtype=np.int64)

@@ -28,10 +28,18 @@ def _state(cluster: Cluster, gang: Gang) -> str:
         return f"all {len(gang.members)} pods succeeded"
     if now == PENDING:
         placed = len(gang.placed())
-        waits = gang.reason or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+        waits = (
+            gang.reason
+            or _gone(gang)
+            or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+        )
         return f"{placed} of {gang.minimum} pods are bound; {waits}" if placed else waits
     text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(cluster, gang)}"
     return f"{text}; the others: {gang.reason}" if gang.tally.wants and gang.reason else text
+
+
+def _gone(gang: Gang) -> str:
+    return f"gave way to {gang.yields_to}" if gang.yields_to else ""
 
 
 def closeness(cluster: Cluster, gang: Gang) -> str:

@@ -232,7 +232,7 @@ class _Field:
             pod = self._leavers.pods[index]
             if surplus[number] and pod.spared_until <= self._now:
                 harm = (0, pod.lost(self._now), 1)
-                units.append(Unit(number, False, harm, {row: frees}, index))
+                units.append(Unit(number, False, harm, {row: frees}, index, pod.seen.order[0]))
         by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
         return Problem(by_row, area.asks, missing, units, surplus)
 

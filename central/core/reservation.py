@@ -13,7 +13,7 @@ from central.core.cluster import Cluster
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft
 from central.core.gangs import Gang, Pod
-from central.core.leaving import Leavers, could_ever, seats
+from central.core.leaving import Leavers, could_ever, counts_do, seats
 from central.core.placement import Want
 from central.core.snapshot import ClassView, Snapshot
 from central.core.tree import DEFAULT
@@ -132,6 +132,8 @@ def _fits_without(
 ) -> tuple[Ints, Ints, list[int]] | None:
     """The seats that the gang would take if the first so many were gone."""
     with leavers.gone(np.arange(count)) as snapshot:
+        if not counts_do(snapshot, want):
+            return None
         draft = Draft(snapshot)
         free, masks = snapshot.free.copy(), list(snapshot.free_mask)
         try:

@@ -62,6 +62,15 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
         rows.append((f"(c) backlog of {gangs} x {pods}, 5000 nodes", rate, "pods/s", ""))
     say("10,000 single pods")
     rows.append(("(c) 10,000 single pods, 5000 nodes", turns.singles(5000, 10_000), "pods/s", ""))
+    say("reclaim")
+    spent, evicted = turns.claim(turns.full(500), 250)
+    rows.append(
+        (f"(c) reclaim of {evicted} GPUs for one gang, 500 nodes", spent, "ms", "<= 500 ms")
+    )
+    spent, _ = turns.claim(turns.full(500), 501)
+    rows.append(("(c) no to a gang that is too big, 500 nodes", spent, "ms", "<= 5 ms"))
+    spent, _ = turns.claim(turns.full(500, priority=10), 250)
+    rows.append(("(c) no where nobody is less urgent, and a reservation", spent, "ms", ""))
     rows.append(("    a fixed piece of Python", reference, "ms", ""))
     return rows
 

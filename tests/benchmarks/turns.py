@@ -5,11 +5,11 @@ import gc
 import random
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from central.core.cluster import Cluster
 from central.core.cycle import decide, turn
-from central.core.decisions import Bind
+from central.core.decisions import Bind, Evict
 from central.core.facts import Fact, GangGone, GangSeen, PodGone, PodSeen
 from protos.names import BLOCK, RACK
 from tests.central.core import build
@@ -104,6 +104,37 @@ def singles(nodes: int, pods: int) -> float:
     assert sum(isinstance(decision, Bind) for decision in decisions) == pods
     made.check()
     return pods / spent
+
+
+def full(nodes: int, priority: int = 0) -> Cluster:
+    """Every GPU is held by a pod of its own."""
+    made = cluster(nodes)
+    facts: list[Fact] = [
+        build.pod(
+            f"s-{number}",
+            1,
+            node=f"node-{number // 8:05}",
+            phase="Running",
+            priority=priority,
+            started=float(number % 977),
+        )
+        for number in range(8 * nodes)
+    ]
+    turn(made, facts, 1000.0)
+    return made
+
+
+def claim(made: Cluster, pods: int) -> tuple[float, int]:
+    """Milliseconds to decide on an urgent gang of 8-GPU pods, and how many pods are evicted."""
+    group, *members = gang("urgent", pods, 8)
+    assert isinstance(group, GangSeen)
+    for fact in (replace(group, priority=10), *members):
+        made.apply(fact)
+    began = time.thread_time()
+    decisions = decide(made, 1001.0)
+    spent = (time.thread_time() - began) * 1e3
+    made.check()
+    return spent, sum(isinstance(decision, Evict) for decision in decisions)
 
 
 def reference_ms() -> float:

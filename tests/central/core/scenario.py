@@ -3,30 +3,32 @@
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
 queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [below org] [closed]
-gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a]
+gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s]
+after 60 s                what follows comes so much later; who was bound runs, who was evicted is gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
 ---
 bind train: a b           nodes in rank order, with GPUs as a(0,1,2,3) where they are known
+evict train: a b
 wait train: why
 use a: 4 GPUs              what each queue has, where there are queues
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import Bind, Tell
+from central.core.decisions import Bind, Evict, Tell
 from central.core.facts import Fact, QueueSeen
 from protos.names import GPU, RACK
 from protos.topology import indices_of, mask_of
 from tests.central.core import build
+from tests.central.core.world import World
 
 GANG = re.compile(
     r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: in one (?P<level>\S+))?"
-    r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?$"
+    r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?(?: for (?P<lasts>\d+) s)?$"
 )
 QUEUE = re.compile(
     r"queue (?P<name>\S+?):?(?: weight (?P<weight>\d+))?(?: capability (?P<capability>\d+) GPUs?)?"
@@ -39,7 +41,8 @@ LEVELS = {"rack": RACK, "block": build.LEVELS[0], "node": "node", "island": "isl
 
 def play(text: str) -> list[str]:
     """What comes of the cluster and the arrivals above the line, as lines."""
-    cluster = Cluster(build.LEVELS)
+    world = World()
+    now = 0.0
     lines = [
         line.partition("#")[0].strip() for line in text.split("---", maxsplit=1)[0].splitlines()
     ]
@@ -47,7 +50,11 @@ def play(text: str) -> list[str]:
     islands: tuple[tuple[int, ...], ...] | None = None
     clock = count(1)
     for line in filter(None, lines):
-        if line.startswith("rack"):
+        if after := re.fullmatch(r"after (\d+) s", line):
+            world.step(now, *facts)
+            now += float(after[1])
+            facts = []
+        elif line.startswith("rack"):
             facts += _rack(line, islands)
         elif line.startswith("islands"):
             islands = _islands(line)
@@ -63,18 +70,24 @@ def play(text: str) -> list[str]:
             facts.append(build.pod(found[1], int(found[2]), created=float(next(clock))))
         else:
             raise AssertionError(f"not understood: {line}")
-    decisions = turn(cluster, facts, 0.0)
-    cluster.check()
+    world.step(now, *facts)
+    cluster = world.cluster
     bound: dict[str, list[str]] = {}
-    for decision in decisions:
+    evicted: dict[str, list[str]] = {}
+    told: dict[str, Tell] = {}
+    for decision in world.decisions:
+        if isinstance(decision, Evict):
+            evicted.setdefault(world.names[decision.pod], []).append(decision.node)
+        if isinstance(decision, Tell):
+            told[decision.gang] = decision
         if isinstance(decision, Bind):
             known = cluster.nodes[decision.node].shape is not None and decision.gpus
             gpus = f"({','.join(map(str, indices_of(decision.gpus)))})" if known else ""
-            key = cluster.pods[decision.pod].seen.gang or decision.name
-            bound.setdefault(key, []).append(decision.node + gpus)
-    waits = [d for d in decisions if isinstance(d, Tell) and d.phase == "Pending"]
+            bound.setdefault(world.names[decision.pod], []).append(decision.node + gpus)
+    waits = [tell for tell in told.values() if tell.phase == "Pending"]
     return [
         *(f"bind {name}: {' '.join(nodes)}" for name, nodes in bound.items()),
+        *(f"evict {name}: {' '.join(nodes)}" for name, nodes in evicted.items()),
         *(f"wait {tell.gang}: {tell.reason}" for tell in waits),
         *(
             f"use {queue.name}: {queue.used.get(GPU, 0)} GPUs"
@@ -143,7 +156,8 @@ def _gang(line: str, created: int) -> list[Fact]:
         assert amount, kind
         for _ in range(int(amount[1])):
             name = f"{found['name']}-{len(pods)}"
-            pods.append(build.pod(name, int(amount[2] or 0), found["name"], created=float(created)))
+            pod = build.pod(name, int(amount[2] or 0), found["name"], created=float(created))
+            pods.append(replace(pod, runs_for_s=float(found["lasts"]) if found["lasts"] else None))
     group = build.gang(
         found["name"],
         int(found["min"] or len(pods)),

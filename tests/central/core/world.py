@@ -20,6 +20,8 @@ class World:
         self.ends: dict[str, float] = {}
         self.began: dict[str, float] = {}  # by gang
         self.told: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # the gang of each pod there ever was, or its own name
+        self.decisions: list[Decision] = []
         self.evicted: list[str] = []
         self.whys: list[str] = []
         self.leaving: dict[str, float] = {}
@@ -39,8 +41,10 @@ class World:
         for fact in facts:
             if isinstance(fact, PodSeen):
                 self.running[fact.uid] = fact
+                self.names[fact.uid] = fact.gang or fact.name
         decisions = turn(self.cluster, arrived, now)
         self.cluster.check()
+        self.decisions += decisions
         bound = sorted(self._apply(decision, now) for decision in decisions)
         return [name for name in bound if name]
 
