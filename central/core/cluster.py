@@ -36,6 +36,16 @@ from central.core.kinds import Kinds
 from central.core.nodes import Node
 from central.core.snapshot import Snapshot
 from central.core.tree import Queues
+from central.core.volumes import (
+    AttachLimits,
+    ClaimGone,
+    ClaimSeen,
+    StorageClassGone,
+    StorageClassSeen,
+    StorageFact,
+    VolumeGone,
+    VolumeSeen,
+)
 from protos.names import GPU
 from protos.topology import Grant
 
@@ -98,6 +108,16 @@ class Cluster:
             case NamespaceSeen() | NamespaceGone():
                 self._namespace(fact)
                 self._rule(fact)
+            case (
+                ClaimSeen()
+                | ClaimGone()
+                | VolumeSeen()
+                | VolumeGone()
+                | StorageClassSeen()
+                | StorageClassGone()
+                | AttachLimits()
+            ):
+                self._storage(fact)
             case BindDone():
                 self._bind_done(fact)
             case BindFailed():
@@ -368,6 +388,13 @@ class Cluster:
             for pod in self.pods.values():
                 if pod.seen.namespace == fact.name:
                     self._rekind(pod)
+
+    def _storage(self, fact: StorageFact) -> None:
+        for uid in self.kinds.storage.apply(fact):
+            self._rekind(self.pods[uid])
+        if isinstance(fact, AttachLimits):
+            self.snapshot.neighbours.put_limits(fact.node, dict(fact.limits))
+            self.snapshot.gains += 1
 
     # --- gangs -----------------------------------------------------------------
 

@@ -16,15 +16,23 @@ if TYPE_CHECKING:
 
 Bools = npt.NDArray[np.bool_]
 MANY = np.int64(2**40)
-PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED = range(1, 7)
+PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE = range(1, 10)
 WORDS = {
     PORTS: "host port taken",
+    IN_USE: "its claim is for one pod and in use",
+    FULL: "volume limit",
+    ELSEWHERE: "its volumes are elsewhere",
     NO_LABEL: "topology spread: no such node label",
     SPREAD: "topology spread",
     NEAR: "pod affinity",
     APART: "pod anti-affinity",
     AVOIDED: "anti-affinity of pods there",
 }
+
+
+def has_company(spec: PodSpec) -> bool:
+    """Whether where such a pod may go depends on more than room and the nodes themselves."""
+    return spec.rules is not None or bool(spec.matched) or spec.volumes is not None
 
 
 class Company:
@@ -37,6 +45,7 @@ class Company:
         self._judged: Ints = np.zeros(0, dtype=np.int64)
         self._affine: Bools = np.zeros(0, dtype=np.bool_)
         self._tolerated: Bools = np.zeros(0, dtype=np.bool_)
+        self._reached: Bools = np.zeros(0, dtype=np.bool_)
 
     def moved(self) -> bool:
         """Whether any count has changed since the limits were last worked out."""
@@ -55,6 +64,7 @@ class Company:
             self._limit = np.full(len(self._snapshot.names), MANY, dtype=np.int64)
             self._why = np.zeros(len(self._limit), dtype=np.int64)
             self._ports()
+            self._volumes()
             self._spread()
             self._near()
             self._apart()
@@ -93,6 +103,22 @@ class Company:
             self._refuse(self._snapshot.neighbours.taken(port) > 0, PORTS)
         if ports:
             self._one(np.full(len(self._limit), True))
+
+    def _volumes(self) -> None:
+        volumes, neighbours = self._spec.volumes, self._snapshot.neighbours
+        if volumes is None:
+            return
+        everywhere = np.full(len(self._limit), True)
+        for claim in volumes.exclusive:
+            self._refuse(everywhere & neighbours.using(claim).any(), IN_USE)
+            self._one(everywhere)
+        for driver, count in volumes.attach:
+            room = neighbours.attach_room(driver) // count
+            self._refuse(room <= 0, FULL)
+            np.minimum(self._limit, np.maximum(room, 0), out=self._limit)
+        if volumes.places:
+            self._judge()
+            self._refuse(~self._reached, ELSEWHERE)
 
     def _spread(self) -> None:
         neighbours = self._snapshot.neighbours
@@ -167,10 +193,12 @@ class Company:
             self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
             self._affine = np.append(self._affine, np.zeros(more, dtype=np.bool_))
             self._tolerated = np.append(self._tolerated, np.zeros(more, dtype=np.bool_))
+            self._reached = np.append(self._reached, np.zeros(more, dtype=np.bool_))
         for row in np.flatnonzero(self._judged != snapshot.version):
             node = snapshot.nodes[row]
             self._affine[row] = node is not None and not predicates.unsuited(self._spec, node)
             self._tolerated[row] = node is not None and not predicates.untolerated(self._spec, node)
+            self._reached[row] = node is not None and predicates.reaches(self._spec, node)
             self._judged[row] = snapshot.version[row]
 
 

@@ -276,9 +276,13 @@ def _seat(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Sea
             places += [(names[row], share) for share in _shares(cluster.snapshot, seat)]
     cluster.seat(gang, seated, places)
     return [
-        Bind(pod.seen.uid, pod.seen.namespace, pod.seen.name, name, gpus)
+        Bind(pod.seen.uid, pod.seen.namespace, pod.seen.name, name, gpus, _unbound(cluster, pod))
         for pod, (name, gpus) in zip(seated, places, strict=True)
     ]
+
+
+def _unbound(cluster: Cluster, pod: Pod) -> tuple[str, ...]:
+    return cluster.kinds.storage.unbound(pod.seen) if pod.seen.claims else ()
 
 
 def _shares(snapshot: Snapshot, seat: Seat) -> list[int]:

@@ -13,6 +13,7 @@ class Bind(NamedTuple):  # a tuple: thousands are made in a turn
     name: str
     node: str
     gpus: int = 0  # mask; 0 also where the node's GPUs are not known one by one
+    claims: tuple[str, ...] = ()  # whose volumes must be made for this node first
 
 
 @dataclass(frozen=True, slots=True)

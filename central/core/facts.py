@@ -8,7 +8,8 @@ storage in bytes, everything else in pieces.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from central.core.rules import Labels, Rules
+from central.core.rules import Labels, NodeTerms, Rules
+from central.core.volumes import StorageFact, Volumes
 from protos.topology import Grant, NodeTopology
 
 Resources = Mapping[str, int]
@@ -31,16 +32,6 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """One match expression of a node selector term; key "metadata.name" with field=True."""
-
-    key: str
-    operator: str  # In NotIn Exists DoesNotExist Gt Lt
-    values: tuple[str, ...]
-    field: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class PodSpec:
     """What placement must know of a pod; equal for pods that are alike, so decided once for all."""
 
@@ -49,13 +40,14 @@ class PodSpec:
     ]  # sorted by name; with overhead and init containers; always has pods=1
     node_selector: tuple[tuple[str, str], ...] = ()
     # terms are alternatives, the requirements of a term hold together; None: no required affinity
-    node_terms: tuple[tuple[Requirement, ...], ...] | None = None
+    node_terms: NodeTerms | None = None
     tolerations: tuple[Toleration, ...] = ()
     gpu_containers: tuple[
         tuple[str, int], ...
     ] = ()  # containers in order with their nvidia.com/gpu
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
     rules: Rules | None = None  # what it asks of the pods beside it
+    volumes: Volumes | None = None  # filled in by kinds.Kinds, as claims are bound
     matched: tuple[int, ...] = ()  # rules that speak of such pods: filled in by kinds.Kinds
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -115,6 +107,7 @@ class PodSeen:
     preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
     labels: Labels = ()
     queue: str = ""  # annotation; what its PodGroup names goes before it
+    claims: tuple[str, ...] = ()  # names of its PersistentVolumeClaims
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +265,7 @@ Fact = (
     | HyperNodeGone
     | NamespaceSeen
     | NamespaceGone
+    | StorageFact
     | NodeReported
     | NodeSilent
     | BindDone

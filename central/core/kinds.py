@@ -11,6 +11,8 @@ from dataclasses import replace
 from central.core.facts import PodSeen, PodSpec
 from central.core.neighbours import Neighbours
 from central.core.rules import Labels, Peers
+from central.core.storage import Storage
+from central.core.volumes import Volumes
 
 NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 
@@ -19,6 +21,7 @@ _KEPT = 50_000
 
 class Kinds:
     def __init__(self, neighbours: Neighbours) -> None:
+        self.storage = Storage()
         self._neighbours = neighbours
         self._used: dict[Peers, int] = {}  # by how many pods
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -64,6 +67,10 @@ class Kinds:
 
     def file(self, seen: PodSeen | None, before: PodSeen | None) -> None:
         """The pod that was like this is now like that, or gone."""
+        if before is not None and before.claims:
+            self.storage.unfile(before)
+        if seen is not None and seen.claims:
+            self.storage.file(seen)
         if seen is not None and before is not None and seen.labels == before.labels:
             return
         if before is not None:
@@ -76,8 +83,9 @@ class Kinds:
 
     def of(self, seen: PodSeen) -> PodSpec:
         """One object for all pods of the kind."""
+        spec = self._with_volumes(seen) if seen.claims else seen.spec
         if not self._neighbours.ids:
-            return self._only(seen.spec)
+            return self._only(spec)
         key = (seen.namespace, seen.labels, seen.deleting)
         matched = self._matched.get(key)
         if matched is None:
@@ -91,11 +99,11 @@ class Kinds:
             )
             self._matched[key] = matched
         if not matched:
-            return self._only(seen.spec)
-        if (kind := self._kinds.get((seen.spec, matched))) is None:
+            return self._only(spec)
+        if (kind := self._kinds.get((spec, matched))) is None:
             if len(self._kinds) >= _KEPT:
                 self._kinds.clear()
-            kind = self._kinds[(seen.spec, matched)] = replace(seen.spec, matched=matched)
+            kind = self._kinds[(spec, matched)] = replace(spec, matched=matched)
         return kind
 
     def spoken_of(self, fresh: Iterable[Peers]) -> list[str]:
@@ -108,6 +116,13 @@ class Kinds:
             if any(self._match(peers, namespace, labels, leaving=False) for peers in rules)
             for uid in sorted(uids)
         ]
+
+    def _with_volumes(self, seen: PodSeen) -> PodSpec:
+        volumes = self.storage.asks(seen)
+        if volumes == Volumes():
+            return seen.spec
+        unsupported = seen.spec.unsupported or volumes.why
+        return replace(seen.spec, volumes=volumes, unsupported=unsupported)
 
     def _only(self, spec: PodSpec) -> PodSpec:
         if len(self._plain) >= _KEPT:

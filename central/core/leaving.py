@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from central.core.cluster import Cluster
+from central.core.company import has_company
 from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.gangs import Pod
@@ -33,7 +34,7 @@ class Leavers:
             healthy[name] = cluster.nodes[name].healthy()
         self._snapshot = snapshot
         self.pods = pods
-        counted = (spec.rules is not None or bool(spec.matched) for spec in kinds)
+        counted = (has_company(spec) for spec in kinds)
         self._counted = np.fromiter(counted, np.bool_, len(kinds))[kind]
         self.rows = np.fromiter((snapshot.row[pod.node] for pod in pods), np.int64, len(pods))
         self.amounts: Ints = vectors[kind] if len(pods) else vectors[:0]

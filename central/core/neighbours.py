@@ -13,6 +13,9 @@ import numpy as np
 from central.core.domains import Ints
 from central.core.facts import NodeSeen, PodSpec
 from central.core.rules import Peers, Port
+from central.core.volumes import Volumes
+
+ANY = np.int64(2**40)
 
 
 class Places:
@@ -62,7 +65,10 @@ class Neighbours:
         self._matching: dict[int, Ints] = {}  # by id of the peers
         self._avoiding: dict[int, dict[str, Ints]] = {}  # pods apart from them, by topology key
         self._ports: dict[Port, Ints] = {}
-        self._moved: Counter[int | Port] = Counter()  # what has changed how often
+        self._claims: dict[str, Ints] = {}  # pods that use claims which are for one pod
+        self._attached: dict[str, Ints] = {}  # volumes by driver
+        self._limits: dict[str, dict[str, int]] = {}  # by node, then by driver
+        self._moved: Counter[int | Port | str] = Counter()  # what has changed how often
 
     # --- nodes -----------------------------------------------------------------
 
@@ -81,7 +87,7 @@ class Neighbours:
         self._rows = rows
         for places in self._places.values():
             places.grow(rows)
-        for counts in (self._matching, self._ports):
+        for counts in (self._matching, self._ports, self._claims, self._attached):
             for which in counts:
                 counts[which] = np.append(counts[which], more)  # type: ignore[index]  # its own key
         for by_key in self._avoiding.values():
@@ -119,6 +125,8 @@ class Neighbours:
             if number in self._matching:
                 self._matching[number][row] += change
                 self._moved[number] += 1
+        if spec.volumes is not None:
+            self._count_volumes(row, spec.volumes, change)
         if spec.rules is None:
             return
         for apart in spec.rules.apart:
@@ -134,6 +142,30 @@ class Neighbours:
                 self._ports[port] = np.zeros(self._rows, dtype=np.int64)
             self._ports[port][row] += change
             self._moved[_everywhere(port)] += 1
+
+    def _count_volumes(self, row: int | Ints, volumes: Volumes, change: int | Ints) -> None:
+        for claim in volumes.exclusive:
+            self._claims.setdefault(claim, self._none())[row] += change
+            self._moved[claim] += 1
+        for driver, volumes_each in volumes.attach:
+            self._attached.setdefault(driver, self._none())[row] += volumes_each * change
+            self._moved[driver] += 1
+
+    def using(self, claim: str) -> Ints:
+        return self._claims.get(claim, self._none())
+
+    def put_limits(self, node: str, limits: Mapping[str, int]) -> None:
+        """How many volumes the node attaches, by driver."""
+        self._limits[node] = dict(limits)
+        self.nodes_moved += 1
+
+    def attach_room(self, driver: str) -> Ints:
+        """By row, how many more volumes of the driver; where nobody says, any number."""
+        room = np.full(self._rows, ANY, dtype=np.int64)
+        for row, node in enumerate(self._nodes):
+            if node is not None and node.name in self._limits:
+                room[row] = self._limits[node.name].get(driver, ANY)
+        return room - self._attached.get(driver, self._none())
 
     def matching(self, peers: Peers) -> Ints:
         number = self.ids.get(peers)
@@ -160,6 +192,9 @@ class Neighbours:
                 number = ids.get(peers, -1)
                 parts += (number, moved[number])
             parts += (moved[_everywhere(port)] for port in spec.rules.ports)
+        if spec.volumes is not None:
+            parts += (moved[claim] for claim in spec.volumes.exclusive)
+            parts += (moved[driver] for driver, _ in spec.volumes.attach)
         return tuple(parts)
 
     def _none(self) -> Ints:
@@ -170,6 +205,7 @@ class Neighbours:
     def tally(self) -> dict[object, Counter[int]]:
         """Every count that is not zero: by what, then by row."""
         kept: list[tuple[object, Ints]] = [*self._matching.items(), *self._ports.items()]
+        kept += [*self._claims.items(), *self._attached.items()]
         for number, by_key in self._avoiding.items():
             kept += [((number, key), counts) for key, counts in by_key.items()]
         return {what: nonzero for what, counts in kept if (nonzero := _nonzero(counts))}
@@ -182,6 +218,10 @@ class Neighbours:
             if spec.rules is not None:
                 whats += spec.rules.ports
                 whats += [(self.ids[a.peers], a.key) for a in spec.rules.apart]
+            if spec.volumes is not None:
+                whats += spec.volumes.exclusive
+                for driver, count in spec.volumes.attach:
+                    whats += [driver] * count
             for what in whats:
                 found.setdefault(what, Counter())[row] += 1
         return found

@@ -25,13 +25,18 @@ Groups = Sequence[tuple[PodSpec, int]]
 
 def entangled(snapshot: Snapshot, groups: Groups) -> bool:
     """Whether placing one of the pods can change where another may go."""
-    if all(spec.rules is None for spec, _ in groups) or sum(count for _, count in groups) == 1:
+    if (
+        all(spec.rules is None and spec.volumes is None for spec, _ in groups)
+        or sum(count for _, count in groups) == 1
+    ):
         return False
     return any(_touches(snapshot, spec, count, groups) for spec, count in groups)
 
 
 def _touches(snapshot: Snapshot, spec: PodSpec, count: int, groups: Groups) -> bool:
     neighbours, rules = snapshot.neighbours, spec.rules
+    if spec.volumes is not None and spec.volumes.exclusive:
+        return True
     if rules is None:
         return False
     others = [other for other, _ in groups if other is not spec and other != spec]
@@ -85,7 +90,7 @@ def fit(
 
 
 def _bare(spec: PodSpec) -> PodSpec:
-    return replace(spec, rules=None, matched=())
+    return replace(spec, rules=None, volumes=None, matched=())
 
 
 def _candidates(

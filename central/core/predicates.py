@@ -3,7 +3,8 @@ alone, as Kubernetes defines them; what depends on room is the snapshot's arithm
 
 from collections.abc import Mapping
 
-from central.core.facts import NodeSeen, PodSpec, Requirement, Taint, Toleration
+from central.core.facts import NodeSeen, PodSpec, Taint, Toleration
+from central.core.rules import NodeTerms, Requirement
 
 BLOCKING = ("NoSchedule", "NoExecute")
 
@@ -28,11 +29,19 @@ def unsuited(spec: PodSpec, node: NodeSeen) -> str:
     """What the pod's own choice of nodes says."""
     if any(node.labels.get(key) != value for key, value in spec.node_selector):
         return "node selector"
-    if spec.node_terms is not None and not any(
-        term and all(matches(requirement, node) for requirement in term) for term in spec.node_terms
-    ):
+    if spec.node_terms is not None and not meets(spec.node_terms, node):
         return "node affinity"
     return ""
+
+
+def reaches(spec: PodSpec, node: NodeSeen) -> bool:
+    """Whether the pod's volumes can be used there."""
+    places = spec.volumes.places if spec.volumes is not None else ()
+    return all(meets(terms, node) for terms in places)
+
+
+def meets(terms: NodeTerms, node: NodeSeen) -> bool:
+    return any(term and all(matches(requirement, node) for requirement in term) for term in terms)
 
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

@@ -121,6 +121,7 @@ def _kinds(cluster: "Cluster") -> None:
         now = cluster.kinds.of(pod.seen)
         name = pod.seen.name
         assert known & set(pod.spec.matched) == set(now.matched), f"{name} is of another kind"
+        assert pod.spec.volumes == now.volumes, f"{name} has other volumes by now"
     rows = cluster.snapshot.row
     held = [(rows[pod.node], pod.held) for pod in cluster.pods.values() if pod.held is not None]
     assert neighbours.tally() == neighbours.expected(held), (

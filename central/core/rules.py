@@ -1,11 +1,24 @@
-"""What a pod asks of the pods beside it, as values: whom it joins, whom it avoids, how evenly it is
-spread, and which ports of the node it takes. Terms are as Kubernetes defines them."""
+"""What a pod asks of its node and of the pods beside it, as values: labels, whom it joins, whom it
+avoids, how evenly it is spread, and which ports of the node it takes. Terms are as Kubernetes defines them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 Labels = tuple[tuple[str, str], ...]  # sorted by key
 EVERYWHERE = ""  # a port that listens on every address
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One match expression of a node selector term; key "metadata.name" with field=True."""
+
+    key: str
+    operator: str  # In NotIn Exists DoesNotExist Gt Lt
+    values: tuple[str, ...]
+    field: bool = False
+
+
+NodeTerms = tuple[tuple[Requirement, ...], ...]  # alternatives; what is inside one holds together
 
 
 @dataclass(frozen=True, slots=True)

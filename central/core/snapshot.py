@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from central.core.company import Company
+from central.core.company import Company, has_company
 from central.core.domains import Domains, Ints
 from central.core.facts import NodeSeen, PodSpec
 from central.core.judgement import Constraint, Judgement, constraint
@@ -283,7 +283,7 @@ class ClassView:
         self.spec = spec
         self.columns, self.amounts = snapshot.vector(spec.requests)
         self.gpus = spec.request(GPU)
-        self.company = Company(snapshot, spec) if spec.rules or spec.matched else None
+        self.company = Company(snapshot, spec) if has_company(spec) else None
         self._snapshot = snapshot
         self._mark = -1
         self._relabelled = -1

@@ -19,12 +19,14 @@ from central.core.facts import BindDone, BindFailed, EvictDone, Fact
 from central.kube import calls
 from central.kube.client import Client
 from central.kube.lanes import Lane
+from central.kube.provisioning import Provisioning
 from central.kube.tells import Tells
 
 log = logging.getLogger(__name__)
 
 INTENTS_S = 0.3  # at most so long a bind waits for the agent to have its intents
 PATIENCE_S = 10.0
+VOLUMES_S = 180.0  # at most so long a bind waits for its volumes to be made
 BACKOFF_S = (0.1, 2.0)  # first, longest
 
 
@@ -49,13 +51,14 @@ class Effects:
         self._patience_s = patience_s
         self._lane = Lane("effects", workers)
         self._evictions = calls.Evictions(client)
+        self._provisioning = Provisioning(client)
         self._tells = Tells(client)
 
     def submit(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
             match decision:
                 case Bind():
-                    go = self._later(partial(calls.bind, self._client, decision), decision)
+                    go = self._later(partial(self._bind, decision), decision)
                     if decision.gpus:
                         self._gate.hold(decision.node, INTENTS_S, partial(self._lane.put, go))
                     else:
@@ -73,10 +76,18 @@ class Effects:
         self._lane.stop()
         self._tells.stop()
 
+    def _bind(self, asked: Bind) -> BindDone | BindFailed:
+        if asked.claims and (why := self._provisioning.refusal(asked)):
+            return BindFailed(asked.pod, asked.node, why)
+        return calls.bind(self._client, asked)
+
     def _later(
         self, call: Callable[[], BindDone | BindFailed | EvictDone], asked: Bind | Evict
     ) -> Callable[[], None]:
-        return partial(self._try, call, asked, time.monotonic() + self._patience_s, 0)
+        patience_s = self._patience_s
+        if isinstance(asked, Bind) and asked.claims:
+            patience_s = max(patience_s, VOLUMES_S)
+        return partial(self._try, call, asked, time.monotonic() + patience_s, 0)
 
     def _try(
         self,

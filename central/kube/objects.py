@@ -26,7 +26,7 @@ from central.core.facts import (
     Taint,
 )
 from central.core.rules import Labels
-from central.kube import podrules, podspec
+from central.kube import podrules, podspec, storage
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.quantities import NotAQuantity, seconds
 from protos import names
@@ -127,6 +127,7 @@ class Reader:
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self._labels_of(labels),
             queue=text(annotations, names.QUEUE_NAME) if ours and annotations else "",
+            claims=storage.claims_of(name, spec) if spec.get("volumes") else (),
         )
 
     def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:

@@ -6,8 +6,8 @@ rather than being placed against its wish.
 
 from typing import Any
 
-from central.core.facts import PodSpec, Requirement, Toleration
-from central.core.rules import Rules
+from central.core.facts import PodSpec, Toleration
+from central.core.rules import NodeTerms, Requirement, Rules
 from central.kube.errors import Unreadable
 from central.kube.quantities import NotAQuantity, whole
 from protos import names
@@ -98,9 +98,11 @@ def _gpu_containers(spec: Json) -> tuple[tuple[str, int], ...]:
 def _node_terms(spec: Json) -> tuple[tuple[Requirement, ...], ...] | None:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is None:
-        return None
-    terms = (_term(term) for term in required.get("nodeSelectorTerms") or ())
+    return None if required is None else node_terms(required)
+
+
+def node_terms(selector: Json) -> NodeTerms:
+    terms = (_term(term) for term in selector.get("nodeSelectorTerms") or ())
     return tuple(term for term in terms if term)  # an empty term matches no node
 
 

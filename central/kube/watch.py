@@ -28,9 +28,9 @@ from central.core.facts import (
     PriorityGone,
     QueueGone,
 )
-from central.kube import queues
+from central.core.volumes import AttachLimits, ClaimGone, StorageClassGone, VolumeGone
+from central.kube import queues, storage
 from central.kube.client import Client, Refused, Stream, Unreachable
-from central.kube.errors import Malformed
 from central.kube.objects import Reader
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,42 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
             lambda raw: HyperNodeGone(raw["metadata"]["name"]),
             optional=True,
         ),
+        *_storage(),
         Kind("pods", "/api/v1/pods", reader.pod, lambda raw: PodGone(raw["metadata"]["uid"])),
+    )
+
+
+def _storage() -> tuple[Kind, ...]:
+    """What pods' volumes depend on. Optional: a box without storage does not serve them."""
+    return (
+        Kind(
+            "persistentvolumeclaims",
+            "/api/v1/persistentvolumeclaims",
+            storage.claim,
+            lambda raw: ClaimGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "persistentvolumes",
+            "/api/v1/persistentvolumes",
+            storage.volume,
+            lambda raw: VolumeGone(raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "storageclasses",
+            "/apis/storage.k8s.io/v1/storageclasses",
+            storage.storage_class,
+            lambda raw: StorageClassGone(raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "csinodes",
+            "/apis/storage.k8s.io/v1/csinodes",
+            storage.attach_limits,
+            lambda raw: AttachLimits(raw["metadata"]["name"]),
+            optional=True,
+        ),
     )
 
 
@@ -242,7 +277,7 @@ class _Reflector(threading.Thread):
     def _read(self, raw: Json, into: dict[Fact, Fact]) -> None:
         try:
             into[self._kind.gone(raw)] = self._kind.seen(raw)
-        except (Malformed, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("%s: an object is left out: %s", self._kind.name, error)
 
     def _tell(self, gone: Fact, fact: Fact) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from central.core.cluster import Cluster
+from central.kube import storage
 from central.kube.objects import Reader
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
@@ -21,6 +22,8 @@ from tests.e2e.world import until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 Json = dict[str, Any]
 SCHEDULER = "default-scheduler"
+CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
+CLASSES, CSINODES = "/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/csinodes"
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +37,18 @@ def api() -> Iterator[Plane]:
 @pytest.mark.parametrize("seed", range(4))
 def test_kube_scheduler_would_take_the_same_nodes(api: Plane, seed: int) -> None:
     maker = Maker(seed, old=True)
+    maker.made = seed * 1000  # claims keep their names: nobody takes their finalizers off here
     made = maker.world(nodes=9, pods=9)
+    waiting = [maker.pod() for _ in range(100)]
+    for pod in waiting:
+        if maker.chance(0.3):
+            maker.claim(made, pod)
     for node in made.nodes.values():
         _make(api, "/api/v1/nodes", node)
+    _make_storage(api, made)
     for pod in made.pods.values():
         _make_pod(api, pod)
-    asking = {_make_pod(api, maker.pod()) for _ in range(100)}
+    asking = {_make_pod(api, pod) for pod in waiting}
     try:
         with scheduler.asked(api) as answers:
             until("every pod to be judged", lambda: asking <= _judged(api), 60)
@@ -48,6 +57,7 @@ def test_kube_scheduler_would_take_the_same_nodes(api: Plane, seed: int) -> None
         for name in SPACES:
             _drop(api, f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
         _drop(api, "/api/v1/nodes")
+        _drop(api, CSINODES)
 
 
 def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
@@ -61,18 +71,55 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
         cluster.apply(reader.node(node))
     for pod in pods:
         cluster.apply(reader.pod(pod))
+    _tell_storage(api, world, cluster)
     cluster.check()
     sizes: Counter[int] = Counter()
+    olds = 0
     for uid in sorted(asking):
         judged = answers.get(uid, [set()])
         assert all(found == judged[0] for found in judged), "kube-scheduler is of two minds"
         view = cluster.snapshot.view(cluster.pods[uid].spec).refresh()
-        ours = {name for name, row in cluster.snapshot.row.items() if view.cap[row]}
-        assert ours == judged[0], world.pods[uid]["spec"]
-        assert oracle.feasible(world, world.pods[uid]) == judged[0], world.pods[uid]["spec"]
+        able = not view.spec.unsupported
+        ours = {name for name, row in cluster.snapshot.row.items() if able and view.cap[row]}
+        pod = world.pods[uid]
+        world.old_spread = False
+        assert ours == oracle.feasible(world, pod), pod["spec"]
+        if ours != judged[0]:  # Kubernetes 1.20 is apart from those that came after in one way
+            world.old_spread = True
+            assert judged[0] == oracle.feasible(world, pod), pod["spec"]
+            olds += 1
         sizes[len(ours)] += 1
+    assert olds < 5
     assert sizes[0] > 3
     assert sum(count for size, count in sizes.items() if 0 < size < len(nodes)) > 20
+
+
+def _tell_storage(api: Plane, world: World, cluster: Cluster) -> None:
+    for raw in api.client.get(CLAIMS)["items"]:
+        world.claims[(raw["metadata"]["namespace"], raw["metadata"]["name"])] = raw
+        cluster.apply(storage.claim(raw))
+    for raw in api.client.get(VOLUMES)["items"]:
+        world.volumes[raw["metadata"]["name"]] = raw
+        cluster.apply(storage.volume(raw))
+    for raw in api.client.get(CLASSES)["items"]:
+        world.classes[raw["metadata"]["name"]] = raw
+        cluster.apply(storage.storage_class(raw))
+    for raw in api.client.get(CSINODES)["items"]:
+        world.csinodes[raw["metadata"]["name"]] = raw
+        cluster.apply(storage.attach_limits(raw))
+
+
+def _make_storage(api: Plane, made: World) -> None:
+    known = {raw["metadata"]["name"] for raw in api.client.get(CLASSES)["items"]}
+    for name, raw in made.classes.items():
+        if name not in known:
+            _make(api, CLASSES, raw)
+    for raw in made.csinodes.values():
+        _make(api, CSINODES, raw)
+    for raw in made.volumes.values():
+        _make(api, VOLUMES, raw)
+    for (space, _), raw in made.claims.items():
+        _make(api, f"/api/v1/namespaces/{space}/persistentvolumeclaims", raw)
 
 
 def _make(api: Plane, path: str, body: Json) -> Json:

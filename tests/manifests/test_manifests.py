@@ -164,11 +164,17 @@ def test_the_centre_is_granted_what_it_calls() -> None:
     needed = {
         *(
             ("", kind, verb)
-            for kind in ("nodes", "namespaces", "pods")
+            for kind in ("nodes", "namespaces", "pods", "persistentvolumes")
             for verb in ("list", "watch")
         ),
         *((volcano, kind, verb) for kind in ("podgroups", "queues") for verb in ("list", "watch")),
         *(("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")),
+        *(
+            ("storage.k8s.io", kind, verb)
+            for kind in ("storageclasses", "csinodes")
+            for verb in ("list", "watch")
+        ),
+        *(("", "persistentvolumeclaims", verb) for verb in ("get", "list", "watch", "patch")),
         *(("topology.volcano.sh", "hypernodes", verb) for verb in ("list", "watch")),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),

@@ -2,8 +2,9 @@
 
 import pytest
 
-from central.core.facts import Requirement, Taint, Toleration
+from central.core.facts import Taint, Toleration
 from central.core.predicates import matches, refusal, tolerates
+from central.core.rules import Requirement
 from tests.central.core import build
 
 NODE = build.node(

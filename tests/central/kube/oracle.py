@@ -14,6 +14,13 @@ class World:
     nodes: dict[str, Json] = field(default_factory=dict)
     pods: dict[str, Json] = field(default_factory=dict)  # by uid; those with a nodeName count
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)  # labels
+    claims: dict[tuple[str, str], Json] = field(default_factory=dict)
+    volumes: dict[str, Json] = field(default_factory=dict)
+    classes: dict[str, Json] = field(default_factory=dict)
+    csinodes: dict[str, Json] = field(default_factory=dict)
+    # As Kubernetes 1.20 had it: spread counts the pods of a domain that has a node for the pod, those
+    # on its other nodes too.
+    old_spread: bool = False
 
     def there(self) -> list[tuple[Json, Json]]:
         """(pod, node) for whoever is on a node and has not ended."""
@@ -39,7 +46,7 @@ def refusal(world: World, pod: Json, node: Json) -> str:
         return "TaintToleration"
     if not node_affine(pod, node):
         return "NodeAffinity"
-    for filtering in (ports, spread, near, apart, avoided):
+    for filtering in (ports, one_pod, attach, claims, zones, spread, near, apart, avoided):
         if not filtering(world, pod, node):
             return filtering.__name__
     return ""
@@ -212,6 +219,114 @@ def avoided(world: World, pod: Json, node: Json) -> bool:
     return True
 
 
+# --- volumes ----------------------------------------------------------------------
+
+
+def claims_of(world: World, pod: Json) -> list[Json | None]:
+    found = []
+    for volume in pod["spec"].get("volumes") or []:
+        if "persistentVolumeClaim" in volume:
+            name = volume["persistentVolumeClaim"]["claimName"]
+            found.append(world.claims.get((pod["metadata"]["namespace"], name)))
+    return found
+
+
+def is_bound(claim: Json) -> bool:
+    annotations = claim["metadata"].get("annotations") or {}
+    return bool(claim["spec"].get("volumeName")) and (
+        "pv.kubernetes.io/bind-completed" in annotations
+    )
+
+
+def claims(world: World, pod: Json, node: Json) -> bool:
+    for claim in claims_of(world, pod):
+        if claim is None or "deletionTimestamp" in claim["metadata"]:
+            return False
+        if is_bound(claim):
+            volume = world.volumes.get(claim["spec"]["volumeName"])
+            if volume is None:
+                return False
+            affinity = (volume["spec"].get("nodeAffinity") or {}).get("required")
+            if affinity is not None and not any(
+                expressions(term["matchExpressions"], node["metadata"]["labels"])
+                for term in affinity["nodeSelectorTerms"]
+            ):
+                return False
+            continue
+        made = world.classes.get(claim["spec"].get("storageClassName") or "")
+        if made is None or made.get("volumeBindingMode") != "WaitForFirstConsumer":
+            return False
+        if made["provisioner"] == "kubernetes.io/no-provisioner":
+            return False  # no volume of these worlds is there to be found
+        chosen = (claim["metadata"].get("annotations") or {}).get(
+            "volume.kubernetes.io/selected-node"
+        )
+        if chosen and chosen != node["metadata"]["name"]:
+            return False
+        allowed = made.get("allowedTopologies") or []
+        if allowed and not any(
+            all(
+                node["metadata"]["labels"].get(one["key"]) in one["values"]
+                for one in term["matchLabelExpressions"]
+            )
+            for term in allowed
+        ):
+            return False
+    return True
+
+
+def zones(world: World, pod: Json, node: Json) -> bool:
+    keys = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+    labels = node["metadata"]["labels"]
+    if not any(key in labels for key in keys):
+        return True
+    for claim in claims_of(world, pod):
+        if claim is not None and is_bound(claim):
+            volume = world.volumes.get(claim["spec"]["volumeName"]) or {"metadata": {}}
+            for key, value in (volume["metadata"].get("labels") or {}).items():
+                if key in keys and labels.get(key) not in value.split("__"):
+                    return False
+    return True
+
+
+def one_pod(world: World, pod: Json, node: Json) -> bool:
+    for claim in claims_of(world, pod):
+        if claim is not None and "ReadWriteOncePod" in claim["spec"].get("accessModes", []):
+            for other, _ in world.there():
+                if any(used is claim for used in claims_of(world, other)):
+                    return False
+    return True
+
+
+def driver_of(world: World, claim: Json | None) -> str:
+    if claim is None:
+        return ""
+    volume = world.volumes.get(claim["spec"].get("volumeName") or "")
+    if volume is not None:
+        driver: str = (volume["spec"].get("csi") or {}).get("driver", "")
+        return driver
+    made = world.classes.get(claim["spec"].get("storageClassName") or "")
+    provisioner: str = made["provisioner"] if made else ""
+    return provisioner
+
+
+def attach(world: World, pod: Json, node: Json) -> bool:
+    csinode = world.csinodes.get(node["metadata"]["name"]) or {"spec": {"drivers": []}}
+    for driver in csinode["spec"]["drivers"] or []:
+        most = (driver.get("allocatable") or {}).get("count")
+        if most is None:
+            continue
+        there = 0
+        for other, where in world.there():
+            if where is node:
+                for claim in claims_of(world, other):
+                    there += driver_of(world, claim) == driver["name"]
+        mine = [c for c in claims_of(world, pod) if c and driver_of(world, c) == driver["name"]]
+        if mine and there + len(mine) > most:
+            return False
+    return True
+
+
 # --- spread ----------------------------------------------------------------------
 
 
@@ -230,6 +345,11 @@ def spread(world: World, pod: Json, node: Json) -> bool:
             if spread_counts(pod, constraint, constraints, other_node):
                 value = other_node["metadata"]["labels"][key]
                 counts[value] = counts.get(value, 0) + peers_on(world, pod, constraint, other_node)
+        if world.old_spread:
+            for other_node in world.nodes.values():
+                value = other_node["metadata"]["labels"].get(key)
+                if value in counts and not spread_counts(pod, constraint, constraints, other_node):
+                    counts[value] += peers_on(world, pod, constraint, other_node)
         fewest = min(counts.values(), default=0)
         if len(counts) < (constraint.get("minDomains") or 1):
             fewest = 0

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.core.facts import HyperNodeSeen, Member, NodeSeen, Requirement, Taint, Toleration
+from central.core.facts import HyperNodeSeen, Member, NodeSeen, Taint, Toleration
+from central.core.rules import Requirement
 from central.kube.errors import Malformed
 from central.kube.objects import Reader
 from protos import names

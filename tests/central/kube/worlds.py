@@ -14,6 +14,27 @@ SPACES = {
 }
 
 
+DISK = "disk.example.com"
+CLASSES: list[Json] = [
+    {"name": "fast", "provisioner": DISK, "volumeBindingMode": "WaitForFirstConsumer"},
+    {
+        "name": "zoned",
+        "provisioner": DISK,
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [
+            {"matchLabelExpressions": [{"key": ZONE, "values": ["z1", "z2"]}]},
+            {"matchLabelExpressions": [{"key": CELL, "values": ["c1"]}]},
+        ],
+    },
+    {"name": "now", "provisioner": DISK, "volumeBindingMode": "Immediate"},
+    {
+        "name": "local",
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    },
+]
+
+
 class Maker:
     """old: only what Kubernetes 1.20 knows."""
 
@@ -27,8 +48,19 @@ class Maker:
         for number in range(nodes):
             node = self.node(f"n{number}")
             world.nodes[node["metadata"]["name"]] = node
+        for made in CLASSES:
+            rest = {key: value for key, value in made.items() if key != "name"}
+            world.classes[made["name"]] = {"metadata": {"name": made["name"]}, **rest}
+        for name in world.nodes:
+            if self.chance(0.5):
+                limit: Json = {"name": DISK, "nodeID": name, "topologyKeys": None}
+                if self.chance(0.8):
+                    limit["allocatable"] = {"count": self.dice.choice((1, 2))}
+                world.csinodes[name] = {"metadata": {"name": name}, "spec": {"drivers": [limit]}}
         for _ in range(pods):
             pod = self.pod(rules=0.3)
+            if self.chance(0.3):
+                self.claim(world, pod)
             pod["spec"]["nodeName"] = self.dice.choice(sorted(world.nodes))
             pod["status"]["phase"] = self.dice.choice(("Running",) * 6 + ("Succeeded", "Pending"))
             if not self.old and self.chance(0.1):
@@ -82,6 +114,60 @@ class Maker:
             "spec": spec,
             "status": {"phase": "Pending"},
         }
+
+    def claim(self, world: World, pod: Json) -> None:
+        """Gives the pod a claim of its own, in any state; now and then another pod's, or none that
+        there is."""
+        space = pod["metadata"]["namespace"]
+        name = f"c-{pod['metadata']['name']}"
+        shared = [
+            key
+            for key, claim in sorted(world.claims.items())
+            if key[0] == space and "ReadWriteOncePod" in claim["spec"]["accessModes"]
+        ]
+        if shared and self.chance(0.5):
+            name = self.dice.choice(shared)[1]
+        elif self.chance(0.93):
+            world.claims[(space, name)] = self._claim(world, space, name)
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+        pod["spec"].setdefault("volumes", []).append(volume)
+
+    def _claim(self, world: World, space: str, name: str) -> Json:
+        made: Json = {
+            "metadata": {"name": name, "namespace": space, "annotations": {}},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "storageClassName": self.dice.choice(("fast", "fast", "zoned", "now", "local")),
+            },
+        }
+        if self.chance(0.6):
+            made["spec"]["volumeName"] = f"v-{name}"
+            made["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes"
+            world.volumes[f"v-{name}"] = self._volume(f"v-{name}")
+            nfs = "nfs" in world.volumes[f"v-{name}"]["spec"]
+            if nfs and not self.old and self.chance(0.7):
+                made["spec"]["accessModes"] = ["ReadWriteOncePod"]
+        elif self.chance(0.2):
+            chosen = self.dice.choice(sorted(world.nodes))
+            made["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = chosen
+        return made
+
+    def _volume(self, name: str) -> Json:
+        spec: Json = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+        meta: Json = {"name": name}
+        if self.chance(0.6):
+            spec["csi"] = {"driver": DISK, "volumeHandle": name}
+        else:
+            spec["nfs"] = {"server": "none", "path": "/"}
+        if self.chance(0.4):
+            term = {"key": ZONE, "operator": "In", "values": [self.dice.choice(("z1", "z2"))]}
+            spec["nodeAffinity"] = {
+                "required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+            }
+        elif self.chance(0.4):
+            meta["labels"] = {ZONE: self.dice.choice(("z1", "z3", "z1__z2"))}
+        return {"metadata": meta, "spec": spec}
 
     def _rules(self, spec: Json, container: Json) -> None:
         affinity: Json = {}

@@ -1,0 +1,93 @@
+"""Claims, volumes, storage classes and CSINodes as JSON -> facts. Pure."""
+
+from typing import Any
+
+from central.core.rules import NodeTerms, Requirement
+from central.core.volumes import AttachLimits, ClaimSeen, StorageClassSeen, VolumeSeen
+from central.kube import podspec
+
+Json = dict[str, Any]
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+_ZONES = tuple(
+    f"{prefix}/{kind}"
+    for prefix in ("topology.kubernetes.io", "failure-domain.beta.kubernetes.io")
+    for kind in ("zone", "region")
+)
+
+
+def claims_of(pod: str, spec: Json) -> tuple[str, ...]:
+    """The names of the pod's claims, those made for it alone included."""
+    names = []
+    for volume in spec.get("volumes") or ():
+        if claim := volume.get("persistentVolumeClaim"):
+            names.append(claim["claimName"])
+        elif volume.get("ephemeral"):
+            names.append(f"{pod}-{volume['name']}")
+    return tuple(names)
+
+
+def claim(raw: Json) -> ClaimSeen:
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    annotations = meta.get("annotations") or {}
+    volume = spec.get("volumeName") or ""
+    return ClaimSeen(
+        meta["namespace"],
+        meta["name"],
+        volume,
+        bound=bool(volume) and BIND_COMPLETED in annotations,
+        lost=status.get("phase") == "Lost",
+        deleting="deletionTimestamp" in meta,
+        storage_class=annotations.get(OLD_CLASS) or spec.get("storageClassName") or "",
+        selected_node=annotations.get(SELECTED_NODE) or "",
+        one_pod="ReadWriteOncePod" in (spec.get("accessModes") or ()),
+    )
+
+
+def volume(raw: Json) -> VolumeSeen:
+    meta, spec = raw["metadata"], raw.get("spec") or {}
+    places: list[NodeTerms] = []
+    required = (spec.get("nodeAffinity") or {}).get("required")
+    if required is not None:
+        places.append(podspec.node_terms(required))
+    if zones := _zones(meta.get("labels") or {}):
+        places.append(zones)
+    return VolumeSeen(meta["name"], tuple(places), (spec.get("csi") or {}).get("driver") or "")
+
+
+def _zones(labels: Json) -> NodeTerms:
+    """In the volume's zone and region; a node that has neither takes every volume."""
+    inside = tuple(
+        Requirement(key, "In", tuple(labels[key].split("__"))) for key in _ZONES if key in labels
+    )
+    if not inside:
+        return ()
+    return inside, tuple(Requirement(key, "DoesNotExist", ()) for key in _ZONES)
+
+
+def storage_class(raw: Json) -> StorageClassSeen:
+    allowed = tuple(
+        tuple(
+            Requirement(expression["key"], "In", tuple(expression.get("values") or ()))
+            for expression in term.get("matchLabelExpressions") or ()
+        )
+        for term in raw.get("allowedTopologies") or ()
+    )
+    return StorageClassSeen(
+        raw["metadata"]["name"],
+        raw.get("provisioner") or "",
+        raw.get("volumeBindingMode") == "WaitForFirstConsumer",
+        allowed,
+    )
+
+
+def attach_limits(raw: Json) -> AttachLimits:
+    drivers = (raw.get("spec") or {}).get("drivers") or ()
+    limits = {
+        driver["name"]: count
+        for driver in drivers
+        if (count := (driver.get("allocatable") or {}).get("count")) is not None
+    }
+    return AttachLimits(raw["metadata"]["name"], tuple(sorted(limits.items())))
