@@ -24,7 +24,16 @@ from central.core.facts import (
     QueueSeen,
 )
 from central.core.gangs import Gang
-from central.core.rules import Port, Rules
+from central.core.rules import Port, Requirement, Rules
+from central.core.volumes import (
+    AttachLimits,
+    ClaimGone,
+    ClaimSeen,
+    StorageClassGone,
+    StorageClassSeen,
+    VolumeGone,
+    VolumeSeen,
+)
 from protos.names import GPU, RACK
 from tests.central.core import build
 
@@ -53,6 +62,8 @@ RULES = st.sampled_from(
         ),
     ]
 )
+CLAIMS = st.sampled_from([(), (), (), ("c",), ("c", "d")])
+PLACES = st.sampled_from([(), (((Requirement(RACK, "In", ("r1",)),),),)])
 LABELS = st.sampled_from([(), (), (("app", "x"),), (("app", "y"),)])
 QUEUES = st.sampled_from(["p", "q", "r", "default", "root"])
 AMOUNTS = st.sampled_from([(), (), ((GPU, 2),), ((GPU, 4),), (("cpu", 300),)])
@@ -65,18 +76,21 @@ FACTS = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels: build.pod(
-            name,
-            gpus,
-            gang=name.partition("-")[0],
-            node=node,
-            phase=phase,
-            ours=ours,
-            deleting=deleting,
-            runs_for_s=lasts,
-            priority=urgent,
-            rules=rules,
-            labels=labels,
+        lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels, claims: (
+            build.pod(
+                name,
+                gpus,
+                gang=name.partition("-")[0],
+                node=node,
+                phase=phase,
+                ours=ours,
+                deleting=deleting,
+                runs_for_s=lasts,
+                priority=urgent,
+                rules=rules,
+                labels=labels,
+                claims=claims,
+            )
         ),
         PODS,
         st.integers(0, 3),
@@ -88,6 +102,7 @@ FACTS = st.one_of(
         st.sampled_from([0, 0, 0, 5]),
         RULES,
         LABELS,
+        CLAIMS,
     ),
     st.builds(
         lambda name, minimum, level, queue: build.gang(
@@ -126,6 +141,21 @@ FACTS = st.one_of(
         st.sampled_from(["one", "two"]),
         GRANTS,
     ),
+    st.builds(
+        lambda name, bound, other, one_pod: ClaimSeen(
+            "ns", name, "v" if bound else "", bound, other, storage_class="s", one_pod=one_pod
+        ),
+        st.sampled_from(["c", "d"]),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+    ),
+    st.builds(ClaimGone, st.just("ns"), st.sampled_from(["c", "d"])),
+    st.builds(VolumeSeen, st.just("v"), PLACES, st.sampled_from(["", "disk"])),
+    st.just(VolumeGone("v")),
+    st.builds(StorageClassSeen, st.just("s"), st.just("disk"), st.booleans()),
+    st.just(StorageClassGone("s")),
+    st.builds(AttachLimits, NODES, st.sampled_from([(), (("disk", 1),)])),
     st.builds(NodeGone, NODES),
     st.builds(
         lambda name, tier, members: HyperNodeSeen(
