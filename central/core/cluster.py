@@ -6,6 +6,7 @@ truth, and every plan in their way is made anew.
 """
 
 from collections.abc import Sequence
+from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,10 @@ class Cluster:
         self.changed: dict[Key, Gang] = {}  # since they were last looked at
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
         self.partial: dict[Key, Gang] = {}  # bound in part, never whole
+        self.retrying: dict[Key, Gang] = {}  # asked again though nothing was gained
+        self.asked_at = -1  # the snapshot's gains when all who wait were last asked
+        self.likes: dict[object, int] = {}  # the numbers of wishes (Gang.like)
+        self.numbers = count(1)
         self.queues = Queues()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
@@ -440,6 +445,8 @@ class Cluster:
             self.queues.forget(gang)
 
     def file(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
+        if not waiting:
+            self.retrying.pop(gang.key, None)
         for wanted, under in ((waiting, self.waiting), (partial, self.partial)):
             if wanted:
                 under[gang.key] = gang

@@ -5,12 +5,12 @@ and replay are three callers of it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, islice
 from math import inf
 from operator import attrgetter
 
-from central.core import hypernodes, order, phases, placement, queues
+from central.core import hypernodes, order, phases, placement, queues, reservation
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.draft import DoesNotFit, Draft, Seat
@@ -29,6 +29,7 @@ Memo = dict[frozenset[Reservation], Refused]
 
 UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
 RETRY_MAX_S = 30.0
+LIKES_KEPT = 10_000
 
 
 def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
@@ -47,11 +48,13 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     decisions: list[Decision] = []
     cluster.settle_tree()
     for gang in cluster.changed.values():
+        gang.like = 0
+        gang.rank = order.rank(gang)
         _file(cluster, gang)
     if cluster.queues.on:
         cluster.queues.measure(cluster.snapshot, cluster.shut)
     holds = Holds(cluster, now)
-    asked = {key for key, gang in cluster.waiting.items() if _is_asked(cluster, gang, now)}
+    asked = _asked(cluster, now)
     decisions += _walk(cluster, holds, asked)
     if holds.dropped:  # what was kept for one is there for all who were refused for it
         gains = cluster.snapshot.gains
@@ -63,21 +66,40 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     return decisions
 
 
-def _walk(cluster: Cluster, holds: Holds, asked: Set[Key]) -> list[Decision]:
+def _walk(cluster: Cluster, holds: Holds, asked: Collection[Key]) -> list[Decision]:
     """Along the line once."""
     decisions: list[Decision] = []
     memo: Memo = {}
-    line = [
-        gang for key, gang in cluster.waiting.items() if key in asked or key in cluster.reserved
+    verdicts: dict[int, Gang] = {}  # who was refused first of its likes, with nothing kept for it
+    line = [cluster.waiting[key] for key in asked]
+    line += [
+        gang for key in cluster.reserved if (gang := cluster.waiting.get(key)) and key not in asked
     ]
     for gang in order.queue(cluster, line):
         if gang.key in asked or holds.stale(gang):
-            decisions += _serve(cluster, gang, holds, memo)
-            _file(cluster, gang)
-            cluster.changed[gang.key] = gang
+            same = verdicts.get(gang.like) if gang.key not in cluster.reserved else None
+            if same is not None and same.no_at == cluster.snapshot.gains:
+                _refuse_alike(cluster, gang, same)
+            else:
+                decisions += _serve(cluster, gang, holds, memo)
+                _file(cluster, gang)
+                cluster.changed[gang.key] = gang
+                if not gang.reason and gang.key in cluster.waiting:
+                    cluster.retrying[gang.key] = gang  # the others come with the next turn
+                if gang.like and gang.key not in cluster.reserved:
+                    verdicts[gang.like] = gang
         holds.passed(gang)
     holds.close()
     return decisions
+
+
+def _refuse_alike(cluster: Cluster, gang: Gang, same: Gang) -> None:
+    """Since another was refused, room was only taken: who comes later and wants the same, on the
+    same terms, need not be looked at."""
+    gang.no_at = same.no_at
+    if gang.reason != same.reason:
+        gang.reason = same.reason
+        cluster.changed[gang.key] = gang
 
 
 def due(cluster: Cluster, now: float) -> float | None:
@@ -87,7 +109,7 @@ def due(cluster: Cluster, now: float) -> float | None:
         for gang in cluster.partial.values()
         if gang.broken_since is not None
     ]
-    times += [gang.retry_at for gang in cluster.waiting.values() if gang.retry_at > now]
+    times += [gang.retry_at for gang in cluster.retrying.values() if gang.retry_at > now]
     if cluster.spared_until < inf:
         times.append(cluster.spared_until)
     return min(times, default=None)
@@ -106,13 +128,26 @@ def _file(cluster: Cluster, gang: Gang) -> None:
     cluster.file(gang, waiting=tally.wants > 0, partial=partial)
 
 
+def _asked(cluster: Cluster, now: float) -> dict[Key, None]:
+    """Those to be looked at in this turn. While nothing is gained that is who changed, and whose
+    retry is due."""
+    waiting, snapshot = cluster.waiting, cluster.snapshot
+    pool: Iterable[Key] = waiting
+    if cluster.asked_at == snapshot.gains:
+        pool = [key for key in (*cluster.changed, *cluster.retrying) if key in waiting]
+    cluster.asked_at = snapshot.gains
+    return {key: None for key in pool if _is_asked(cluster, waiting[key], now)}
+
+
 def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
     """A gang that did not fit is not asked again until something was gained or it changed."""
     if gang.bind_failures != gang.failures_seen:
         gang.failures_seen = gang.bind_failures
         gang.retry_at = now + min(RETRY_MAX_S, 2.0 ** min(gang.bind_failures - 1, 6))
+        cluster.retrying[gang.key] = gang
     if now < gang.retry_at:
         return False
+    cluster.retrying.pop(gang.key, None)
     return gang.key in cluster.changed or gang.no_at != cluster.snapshot.gains
 
 
@@ -125,6 +160,7 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
         return []
     attempts, wants = _attempts(cluster, gang, missing)
     refusals = [queues.refusal(cluster, gang, want.groups) for want in wants]
+    gang.like = _like(cluster, gang, wants)
     if refusals[-1]:  # of the least that would do
         gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains
         if gang.key in cluster.reserved:
@@ -140,6 +176,21 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
     evictions = holds.refused(gang, wants[-1]) if missing > 0 else []
     holds.note(gang)
     return list(evictions)
+
+
+def _like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
+    """A number for what the gang wants and on what terms, while none of it has a place."""
+    if gang.tally.placed:
+        return 0
+    pods = gang.waiting()
+    terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in pods}
+    asked = (reservation.queue_of(gang), gang.priority, frozenset(terms), gang.started, wants)
+    number = cluster.likes.get(asked)
+    if number is None:
+        if len(cluster.likes) >= LIKES_KEPT:
+            cluster.likes.clear()
+        number = cluster.likes[asked] = next(cluster.numbers)
+    return number
 
 
 def _attempts(

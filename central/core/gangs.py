@@ -178,9 +178,11 @@ class Gang:
         "failures_seen",
         "headed",
         "key",
+        "like",
         "members",
         "no_at",
         "object",
+        "rank",
         "reason",
         "retry_at",
         "started",
@@ -197,6 +199,8 @@ class Gang:
         self.broken_since: float | None = None  # partly placed, never started
         self.headed: float | None = None  # since when it heads the line
         self.yields_to = ""  # for whom some of it is evicted
+        self.rank: tuple[int, float, Key] = (0, 0.0, key)  # its place in the line
+        self.like = 0  # those with the same number want the same, on the same terms; 0: not known
         self.no_at = -1  # the snapshot's gains when it did not fit
         self.reason = ""
         self.told: tuple[object, ...] = ()

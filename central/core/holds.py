@@ -29,7 +29,7 @@ class Holds:
         self._now = now
         self.dropped = False  # room that was kept is not any more
         self._passed: set[Key] = set()
-        self._refused: set[tuple[int, Want]] = set()  # for whom nobody can be evicted
+        self._refused: set[tuple[str, int, Want]] = set()  # for whom nobody can be evicted
         self._held: dict[Key, tuple[Reservation, list[int]]] = {}
         self._broken: set[Key] = set()
         if now >= cluster.spared_until:
@@ -147,7 +147,7 @@ class Holds:
         """Evicts whoever must go so that all of the gang fits, and keeps that room for it; None:
         nobody can be evicted to that end."""
         cluster, key = self._cluster, gang.key
-        asked = (gang.priority, want)
+        asked = (reservation.queue_of(gang), gang.priority, want)
         if asked in self._refused or not all(pod.seen.preempts for pod in gang.waiting()):
             return None
         mine = cluster.reserved.get(key)

@@ -3,10 +3,11 @@ stands lowest (queues.level), looked at again whenever one of them was given som
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
 
 from central.core import queues
 from central.core.cluster import Cluster
-from central.core.gangs import Gang
+from central.core.gangs import Gang, Key
 from central.core.queues import Level
 from central.core.tree import Queue
 
@@ -14,14 +15,14 @@ from central.core.tree import Queue
 def queue(cluster: Cluster, asked: Iterable[Gang]) -> Iterator[Gang]:
     """The gangs one by one, each when those before it have been placed or refused."""
     if not cluster.queues.on:
-        yield from sorted(asked, key=rank)
+        yield from sorted(asked, key=_RANK)
         return
     lines: dict[str, list[Gang]] = {}
     for gang in asked:
         if gang.account is not None:
             lines.setdefault(gang.account.queue, []).append(gang)
     for line in lines.values():
-        line.sort(key=rank, reverse=True)
+        line.sort(key=_RANK, reverse=True)
     by_name = cluster.queues.by_name
     leaves = {name for name in lines if not by_name[name].error and not by_name[name].children}
     for name in sorted(lines.keys() - leaves):  # they get a refusal, or what they had once
@@ -29,8 +30,12 @@ def queue(cluster: Cluster, asked: Iterable[Gang]) -> Iterator[Gang]:
     yield from _Turns(cluster, {by_name[name]: lines[name] for name in leaves})
 
 
-def rank(gang: Gang) -> tuple[int, float, tuple[str, str, bool]]:
+def rank(gang: Gang) -> tuple[int, float, Key]:
+    """Its place inside its queue; kept in gang.rank while the gang does not change."""
     return (-gang.priority, gang.created, gang.key)
+
+
+_RANK = attrgetter("rank")
 
 
 class _Turns:
@@ -52,7 +57,9 @@ class _Turns:
             queue = heap[0][1]
             while inner := self._heaps.get(queue):
                 queue = inner[0][1]
-            yield self._lines[queue].pop()
+            line, moved = self._lines[queue], queue.moved
+            while line and queue.moved == moved:  # who gets nothing leaves it where it stands
+                yield line.pop()
             self._settle(queue)
 
     def _settle(self, queue: Queue) -> None:

@@ -25,7 +25,18 @@ SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_00
 
 
 class Queue:
-    __slots__ = ("asks", "children", "error", "gangs", "name", "parent", "path", "seen", "used")
+    __slots__ = (
+        "asks",
+        "children",
+        "error",
+        "gangs",
+        "moved",
+        "name",
+        "parent",
+        "path",
+        "seen",
+        "used",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,6 +47,7 @@ class Queue:
         self.path: tuple[Queue, ...] = (self,)  # from itself up to the root
         self.gangs: dict[Key, Gang] = {}
         self.asks: Sums = {}  # by its own gangs that wait
+        self.moved = 0  # grows with every change of what is used
         self.used: Sums = {}  # by its gangs and those below it
 
     def __iter__(self) -> Iterator["Queue"]:
@@ -130,6 +142,7 @@ class Queues:
         if account.used:
             for above in queue.path:
                 add(above.used, account.used, times)
+                above.moved += 1
 
     def _unknown(self, name: str) -> Queue:
         queue = self.by_name[name] = Queue(name)
