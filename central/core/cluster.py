@@ -80,7 +80,9 @@ class Cluster:
         self.tree = hypernodes.Tree()
         self._levels = levels  # of labels: the tree where there are no HyperNodes
         self._tree_is_old = False
-        self.spared_until = inf  # when an eviction that was refused may be asked for again
+        # when evictions that were refused, or did not help, are thought of again
+        self.claims_due: set[float] = set()
+        self.lowest = inf  # no gang that has a place was ever less urgent
         self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
         self.ailing: set[str] = set()  # nodes with GPUs that are not fit
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
@@ -286,7 +288,8 @@ class Cluster:
         pod = self.pods.get(fact.pod)
         if pod is not None and fact.why:
             pod.evicting = False
-            pod.spared_until = self.spared_until = self.now + SPARED_S  # refused: asked again later
+            pod.spared_until = self.now + SPARED_S
+            self.claims_due.add(pod.spared_until)  # refused: asked again later
             self._touch(pod)
 
     def _rule(self, fact: Rule) -> None:

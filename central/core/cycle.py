@@ -7,7 +7,6 @@ and replay are three callers of it.
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, islice
-from math import inf
 from operator import attrgetter
 
 from central.core import hypernodes, order, phases, placement, queues, reservation
@@ -110,8 +109,7 @@ def due(cluster: Cluster, now: float) -> float | None:
         if gang.broken_since is not None
     ]
     times += [gang.retry_at for gang in cluster.retrying.values() if gang.retry_at > now]
-    if cluster.spared_until < inf:
-        times.append(cluster.spared_until)
+    times += cluster.claims_due
     return min(times, default=None)
 
 
@@ -121,6 +119,8 @@ def _file(cluster: Cluster, gang: Gang) -> None:
     if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
         gang.started = True
     cluster.queues.file(gang)
+    if tally.placed:
+        cluster.lowest = min(cluster.lowest, gang.priority)
     half = len(tally.placed) > 0 and not gang.started and gang.missing() > 0
     partial = half and any(pod.alive for pod in tally.placed)
     if not partial:

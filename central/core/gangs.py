@@ -174,6 +174,7 @@ class Gang:
         "account",
         "bind_failures",
         "broken_since",
+        "claims_at",
         "class_priority",
         "failures_seen",
         "headed",
@@ -198,6 +199,7 @@ class Gang:
         self.started = False  # its minimum was placed once
         self.broken_since: float | None = None  # partly placed, never started
         self.headed: float | None = None  # since when it heads the line
+        self.claims_at = 0.0  # no evictions for it are thought of before
         self.yields_to = ""  # for whom some of it is evicted
         self.rank: tuple[int, float, Key] = (0, 0.0, key)  # its place in the line
         self.like = 0  # those with the same number want the same, on the same terms; 0: not known

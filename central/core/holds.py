@@ -18,6 +18,7 @@ from central.core.reservation import Reservation
 
 REPLAN_S = 10.0  # a better place for the head is looked for this often
 RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
+CLAIM_AGAIN_S = 2.0  # after a "no": it costs a look at every gang there is
 MAX_HEADS = 8  # queues whose heads have a reservation
 
 
@@ -32,8 +33,8 @@ class Holds:
         self._refused: set[tuple[str, int, Want]] = set()  # for whom nobody can be evicted
         self._held: dict[Key, tuple[Reservation, list[int]]] = {}
         self._broken: set[Key] = set()
-        if now >= cluster.spared_until:
-            cluster.spared_until = inf
+        if over := {time for time in cluster.claims_due if time <= now}:
+            cluster.claims_due -= over
             cluster.snapshot.gains += 1  # who could not be evicted may be asked again
         for key, kept in list(cluster.reserved.items()):
             if cluster.waiting.get(key) is not kept.gang:
@@ -148,7 +149,13 @@ class Holds:
         nobody can be evicted to that end."""
         cluster, key = self._cluster, gang.key
         asked = (reservation.queue_of(gang), gang.priority, want)
+        if gang.priority <= cluster.lowest and not cluster.queues.on:
+            return None
         if asked in self._refused or not all(pod.seen.preempts for pod in gang.waiting()):
+            return None
+        if self._now < gang.claims_at:
+            if gang.claims_at < self._now + CLAIM_AGAIN_S:  # not in this very turn
+                cluster.claims_due.add(gang.claims_at)
             return None
         mine = cluster.reserved.get(key)
         if mine is not None:
@@ -158,6 +165,7 @@ class Holds:
         plan = self._lawful(Claim(gang, want, self._now, apart))
         if plan is None:
             self._refused.add(asked)
+            gang.claims_at = self._now + CLAIM_AGAIN_S
             return None
         if mine is not None:
             self.drop(key)

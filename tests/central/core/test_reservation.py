@@ -3,6 +3,7 @@ in time, and nobody starves."""
 
 import pytest
 
+from central.core.decisions import Bind
 from central.core.facts import Fact, NodeGone, PodGone
 from central.core.gangs import Key
 from central.core.reservation import Reservation
@@ -122,3 +123,21 @@ def test_nothing_is_reserved_for_what_can_never_fit() -> None:
     world.step(0.0, *job("long", 1, runs_for_s=600), *job("giant", 3, created=1.0))
     assert not world.cluster.reserved
     assert world.step(1.0, *job("small", 1, created=2.0)) == ["small-0"]
+
+
+def test_room_that_was_given_away_is_noticed() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("one", 1))
+    world.step(1.0, *job("big", 2, created=1.0), *job("small", 1, created=2.0))
+    world.cluster.assume(Bind("uid-small-0", "ns", "small-0", "b"))
+    with pytest.raises(AssertionError, match="room of big was given to others"):
+        world.cluster.check()
+
+
+def test_room_for_nobody_is_noticed() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("one", 1))
+    world.step(1.0, *job("big", 2, created=1.0))
+    world.cluster.waiting.clear()
+    with pytest.raises(AssertionError, match="who does not wait"):
+        world.cluster.check()
