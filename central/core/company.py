@@ -47,17 +47,14 @@ class Company:
         self._tolerated: Bools = np.zeros(0, dtype=np.bool_)
         self._reached: Bools = np.zeros(0, dtype=np.bool_)
 
-    def moved(self) -> bool:
-        """Whether any count has changed since the limits were last worked out."""
-        return self._stamp != self._snapshot.neighbours.stamp(self._spec)
-
     def forget(self) -> None:
         self._stamp = ()
         self._judged[:] = -1
 
     def limit(self) -> Ints:
         """By row, how many more such pods their company allows there: none, one, or as many as fit.
-        One after another: what one pod changes for the next is not looked ahead."""
+        One after another: what one pod changes for the next is not looked ahead. The same array
+        until something has changed."""
         stamp = self._snapshot.neighbours.stamp(self._spec)
         if self._stamp != stamp:
             self._stamp = stamp

@@ -287,6 +287,7 @@ class ClassView:
         self._snapshot = snapshot
         self._mark = -1
         self._relabelled = -1
+        self._limit: Ints = np.zeros(0, dtype=np.int64)  # the company's, as it was last used
         self.cap: Ints = np.zeros(0, dtype=np.int64)
         self.sums: list[Ints] = []
         self._judgement = snapshot.judgement(spec)
@@ -300,9 +301,14 @@ class ClassView:
 
     def refresh(self) -> "ClassView":
         snapshot = self._snapshot
-        if self.company is not None and self.company.moved():
-            self._mark = -1  # pods elsewhere decide what fits here
         self._mark, touched = snapshot.touched_since(self._mark)
+        if self.company is not None:
+            limit = self.company.limit()
+            if len(limit) != len(self._limit):
+                touched = None
+            elif limit is not self._limit and touched is not None:  # pods elsewhere moved it
+                touched += np.flatnonzero(limit != self._limit).tolist()
+            self._limit = limit
         if touched is None or self._relabelled != snapshot.relabelled or len(touched) > 1000:
             self._relabelled = snapshot.relabelled
             self.cap = self._count(np.arange(len(snapshot.names)))
@@ -340,7 +346,7 @@ class ClassView:
             free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
             np.minimum(room, free // amount, out=room)
         if self.company is not None:
-            np.minimum(room, self.company.limit()[rows], out=room)
+            np.minimum(room, self._limit[rows], out=room)
         self._judgement.refresh(rows, snapshot.nodes, snapshot.version)
         room[(room < 0) | ~self._judgement.fit[rows]] = 0
         return room
