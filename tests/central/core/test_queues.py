@@ -386,3 +386,40 @@ def test_without_queues_nothing_is_taken_back() -> None:
     turn(cluster, gangs(1, "b"), 1.0)
     claimant = cluster.gangs["ns", "b000", True]
     assert not may_reclaim(cluster, claimant, cluster.gangs["ns", "a000", True])
+
+
+# --- a long line -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queues", [(), (queue("a"), queue("b", weight=2))])
+def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, ...]) -> None:
+    """Who wants what was just refused is not looked at, but waits with a sentence as true."""
+    facts = [*nodes(8), *queues, *gangs(60, "a", gpus=4), *gangs(60, "b", gpus=4)]
+    cluster, decisions = played(*facts)
+    told = waits(decisions)
+    assert len(told) == 118
+    assert all(why.startswith("needs 1 pod x 4 GPUs at once; ") for why in told.values())
+    served = len(bound(decisions))
+    for now in range(1, 6):
+        pod = next(pod for pod in cluster.pods.values() if pod.node and pod.alive)
+        ended = build.pod(pod.seen.name, 4, pod.seen.gang, node=pod.node, phase="Succeeded")
+        decisions = turn(cluster, [ended], float(now))
+        cluster.check()
+        assert len(bound(decisions)) == 1
+        served += 1
+        assert not turn(cluster, [], now + 0.5), "nothing was gained"
+    assert served == 7
+    assert all(gang.reason for gang in cluster.waiting.values())
+
+
+def test_unlike_gangs_behind_one_that_is_refused_are_looked_at() -> None:
+    big = [f for n in range(3) for f in gang(f"big{n}", "a", pods=2, gpus=8, created=float(n))]
+    small = gang("small", "a", gpus=2, created=9.0)
+    short: list[Fact] = [
+        build.gang("short", 1, queue="a", created=10.0),
+        build.pod("short-0", 8, "short", runs_for_s=1.0),
+    ]
+    running = build.pod("there-0", 8, "there", node="n0", phase="Running", runs_for_s=100.0)
+    group = build.gang("there", 1, queue="a")
+    _, decisions = played(*nodes(16), queue("a"), group, running, *big, *short, *small)
+    assert bound(decisions) in (["short"], ["small"]), "it ends before the room for big is there"
