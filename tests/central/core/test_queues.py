@@ -7,7 +7,9 @@ from central.core.cycle import turn
 from central.core.decisions import Bind, Decision, Tell
 from central.core.facts import (
     Fact,
+    GangGone,
     NamespaceSeen,
+    PodGone,
     PriorityGone,
     PrioritySeen,
     QueueGone,
@@ -325,6 +327,15 @@ def test_a_guarantee_is_there_when_its_queue_comes() -> None:
     assert used(cluster, "b") == 6
 
 
+def test_what_is_deleted_leaves_the_books() -> None:
+    cluster, _ = played(*nodes(8), queue("a", capability=4), *gang("g", "a", pods=2, gpus=2))
+    assert used(cluster, "a") == 4
+    turn(cluster, [GangGone("ns", "g"), PodGone("uid-g-0"), PodGone("uid-g-1")], 1.0)
+    cluster.check()
+    assert used(cluster, "a") == 0
+    assert not cluster.queues.by_name["a"].gangs
+
+
 def test_a_closed_queue_keeps_what_runs() -> None:
     cluster, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
     turn(cluster, [build.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
@@ -369,6 +380,14 @@ def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
     assert not may(full(queue("a", guarantee=8), queue("b")))
     assert may(full(queue("a", guarantee=7), queue("b", deserved=8)))
     assert not may(full(queue("a", guarantee=7), queue("b", deserved=8)), taken=1)
+
+
+def test_nobody_takes_more_than_it_is_due() -> None:
+    cluster, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
+    turn(cluster, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
+    victim = cluster.gangs["ns", "a000", True]
+    assert not may_reclaim(cluster, cluster.gangs["ns", "five", True], victim)
+    assert may_reclaim(cluster, cluster.gangs["ns", "four", True], victim)
 
 
 def test_teams_settle_it_where_they_meet() -> None:
