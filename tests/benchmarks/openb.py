@@ -150,13 +150,18 @@ Score = Callable[[Fleet, Ask, npt.NDArray[np.int64]], Scores]
 
 def best_fit(there: Fleet, ask: Ask, rows: npt.NDArray[np.int64]) -> Scores:
     gpu = there.gpu[rows]
-    left = (there.cpu[rows] - ask.cpu) / 128_000 + (gpu.sum(axis=1) - ask.demand) / 8000
     tightest = np.where(gpu >= max(ask.milli, 1), gpu, np.inf).argmin(axis=1)
-    return np.floor(100 * (1 - 0.5 * left)), tightest
+    return np.floor(_fullness(there, ask, rows)), tightest
+
+
+def _fullness(there: Fleet, ask: Ask, rows: npt.NDArray[np.int64]) -> Floats:
+    left = (there.cpu[rows] - ask.cpu) / 128_000
+    left += (there.gpu[rows].sum(axis=1) - ask.demand) / 8000
+    return 100 * (1 - 0.5 * left)
 
 
 def least_fragments(kinds: list[tuple[Ask, float]], fit: float) -> Score:
-    """FGD; fit: how much best-fit counts beside."""
+    """FGD, in whole points as published; fit: how much best-fit counts beside, in fine ones."""
 
     def score(there: Fleet, ask: Ask, rows: npt.NDArray[np.int64]) -> Scores:
         cpu, gpu, model = there.cpu[rows] - ask.cpu, there.gpu[rows], there.model[rows]
@@ -170,8 +175,10 @@ def least_fragments(kinds: list[tuple[Ask, float]], fit: float) -> Score:
             gain[(after < 0).any(axis=1)] = -np.inf
             better = gain > best
             best[better], device[better] = gain[better], index
-        worth = np.floor(100 / (1 + np.exp(-best / 1000)))
-        return (worth + fit * best_fit(there, ask, rows)[0] if fit else worth), device
+        worth = 100 / (1 + np.exp(-best / 1000))
+        if not fit:
+            return np.floor(worth), device
+        return worth + fit * _fullness(there, ask, rows), device
 
     return score
 
@@ -230,16 +237,16 @@ def random_fit(dice: random.Random) -> Score:
 
 
 def core_run(nodes: list[dict[str, str]], line: list[Ask], dice: random.Random) -> list[float]:
-    """The core itself, pod by pod."""
+    """The core itself, pod by pod; the nodes' names, which break its ties, are of any order."""
     cluster = Cluster()
     facts: list[Fact] = [
         NodeSeen(
-            node["sn"],
+            f"n{place:04}",
             {MODEL: node["model"]},
             {"cpu": int(node["cpu_milli"]), "memory": int(node["memory_mib"]), "pods": 1000}
             | {GPU: int(node["gpu"])},
         )
-        for node in dice.sample(nodes, len(nodes))
+        for place, node in enumerate(dice.sample(nodes, len(nodes)))
     ]
     capacity = sum(int(node["gpu"]) for node in nodes)
     arrived = allocated = 0
@@ -286,8 +293,8 @@ def measure(folder: Path, workload: str, seeds: int, *, whole: bool) -> Table:
             "BestFit, random ties": (best_fit, True),
             "FGD": (least_fragments(kinds, 0.0), False),
             "FGD, random ties": (least_fragments(kinds, 0.0), True),
-            "FGD + BestFit / 2": (least_fragments(kinds, 0.5), False),
-            "FGD + BestFit / 2, random ties": (least_fragments(kinds, 0.5), True),
+            "FGD + BestFit / 20": (least_fragments(kinds, 0.05), False),
+            "FGD + BestFit / 20, random ties": (least_fragments(kinds, 0.05), True),
         }
         for name, (score, loose) in tries.items():
             ties = random.Random(seed) if loose else None
