@@ -132,6 +132,7 @@ class _Careful(pickle.Unpickler):
             ("collections", "Counter"),
             ("collections", "OrderedDict"),
             ("collections", "deque"),
+            ("itertools", "count"),
             ("numpy", "ndarray"),
             ("numpy", "dtype"),
             ("numpy._core.multiarray", "_reconstruct"),

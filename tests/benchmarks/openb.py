@@ -28,7 +28,8 @@ from rich.table import Table
 from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.decisions import Bind
-from central.core.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec, Requirement
+from central.core.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
+from central.core.rules import Requirement
 from protos.names import GPU
 
 Floats = npt.NDArray[np.float64]
