@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from agent import commands
 from agent.machine import Unusable
 from agent.settings import Settings, parser, settings
+from protos import logs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,11 +33,7 @@ def run(chosen: Settings) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from agent.service import Agent  # the other commands start without gRPC
 
-    logging.basicConfig(
-        level=chosen.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.configure(chosen.log_level, chosen.log_format)
     logging.getLogger(__name__).info("%s", chosen)
     agent = Agent(chosen)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,6 +14,8 @@ from agent.capture import CaptureError
 from agent.health import Case, Event, Health
 from agent.machine import GpuFacts, Machine, NvmlFacts, Unusable
 from agent.node import Node
+from agent.nvml.usage import Usage
+from agent.nvml.usage import read as read_usage
 from agent.patience import Hanging, Patience
 from agent.settings import Settings
 from agent.survey import survey
@@ -21,6 +23,8 @@ from protos.topology import Hca, NodeTopology
 
 log = logging.getLogger(__name__)
 
+USAGE_S = 2.0  # what was read is good for so long
+METER_S = 1.0  # a driver that takes longer tells no usage
 CALM_S = 1.0  # a storm of errors is one look in so long
 MOST_XIDS = 1000  # that are counted apart
 
@@ -32,7 +36,9 @@ class Hardware:
         self._driver = Patience("the NVIDIA driver")
         self._news: SimpleQueue[Event | None] = SimpleQueue()
         self._minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
-        self._facts: tuple[GpuFacts, ...] = ()
+        self._meter = Patience("the NVIDIA driver")
+        self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
+        self.facts: tuple[GpuFacts, ...] = ()
         self.health = Health()
         self.looked_at = 0.0  # by the monotonic clock
         self.xids: dict[tuple[str, int], int] = {}  # how often, by uuid and number
@@ -82,7 +88,7 @@ class Hardware:
         self.health, topology = health.step(
             self.health,
             seen,
-            self._facts,
+            self.facts,
             xids,
             now=time.monotonic(),
             damping=self._settings.damping,
@@ -119,14 +125,28 @@ class Hardware:
             self._voice.bad(f"{error}; looking again every {s.survey_every_s:g} s")
             if known.gpus:
                 if not isinstance(error, Hanging):
-                    self._facts = ()  # no driver: when it is back, it starts anew
+                    self.facts = ()  # no driver: when it is back, it starts anew
                 return health.blind(known, str(error))
             return survey(Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root)))
         self._minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
-        self._facts = machine.nvml.gpus
+        self.facts = machine.nvml.gpus
         seen = survey(machine)
         self._voice.good(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} network cards")
         return health.judge(known, seen)
+
+    def usage(self) -> tuple[Usage, ...]:
+        """What the GPUs do now, or did a moment ago; none where the driver does not say."""
+        when, usage = self._usage
+        if self._settings.capture or time.monotonic() - when < USAGE_S:
+            return usage
+        links = {g.uuid: tuple(k.link for k in g.nvlinks if k.active) for g in self.facts}
+        try:
+            usage = self._meter.ask(lambda: read_usage(self._settings.driver_root, links), METER_S)
+        except (Unusable, Hanging) as error:
+            log.debug("no usage: %s", error)
+            usage = ()
+        self._usage = (time.monotonic(), usage)
+        return usage
 
     def device_nodes(self, uuids: Sequence[str]) -> tuple[str, ...]:
         return devicenodes.paths(uuids, self._minors, self._files_policy(), self._settings.dev_root)

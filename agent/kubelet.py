@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from agent.backoff import Backoff, Voice
+from agent.latency import Latency
 from agent.node import Node
 from agent.plugin import OPTIONS, Plugin
 from agent.sockets import CHANNEL, PATH_BYTES, details
@@ -42,6 +43,21 @@ class Kubelet:
         self._node, self._plugin, self._offer = node, plugin, plugin.offer
         self.own = self.plugins / self._offer.endpoint
         self._voice = Voice(log)
+        self.registered = False
+
+    @property
+    def resource(self) -> str:
+        return self._offer.resource
+
+    @property
+    def took(self) -> Latency:
+        """To answer Allocate."""
+        return self._plugin.took
+
+    @property
+    def offers(self) -> bool:
+        """Whether there is anything to register."""
+        return bool(self._offer.devices(self._node.state))
 
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff()
@@ -73,9 +89,11 @@ class Kubelet:
             ours, kubelet = identity(self.own), identity(self.socket)
             self._register()
             self._voice.good(f"registered {self._offer.resource} with the kubelet at {self.socket}")
+            self.registered = True
             self._watch(stop, ours, kubelet)
             return True
         finally:
+            self.registered = False
             self._plugin.closing.set()
             self._node.wake()
             server.stop(grace=0.2).wait(timeout=1.0)

@@ -3,11 +3,13 @@ translates back. No answer takes longer than about a second: the kubelet waits w
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 
 from agent import allocation
+from agent.latency import Latency
 from agent.node import Node, State
 from agent.offer import Device, Offer, Refused
 from agent.podresources import Admissions, PodResources, Truth
@@ -38,6 +40,7 @@ class Plugin(rpc.DevicePluginServicer):
         self._count = threading.Lock()
         self.streams = 0  # ListAndWatch calls that are open
         self.closing = threading.Event()
+        self.took = Latency()  # Allocate
 
     def GetDevicePluginOptions(
         self, request: pb.Empty, context: grpc.ServicerContext
@@ -102,6 +105,7 @@ class Plugin(rpc.DevicePluginServicer):
     def Allocate(
         self, request: pb.AllocateRequest, context: grpc.ServicerContext
     ) -> pb.AllocateResponse:
+        began = time.monotonic()
         answer = pb.AllocateResponse()
         with self._admissions.allocating():
             try:
@@ -111,6 +115,7 @@ class Plugin(rpc.DevicePluginServicer):
                 log.warning("allocate: refused: %s", error)
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._truth.stale()
+        self.took.add(time.monotonic() - began)
         return answer
 
     def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:

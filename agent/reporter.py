@@ -90,6 +90,7 @@ class Reporter:
         self._channel: grpc.Channel | None = None
         self._stopping = threading.Event()
         self._trouble: dict[str, str] = {}  # by loop; empty: none
+        self.sent = self.failed = 0  # reports
 
     # The connection, shared by both loops
 
@@ -159,9 +160,11 @@ class Reporter:
                 if ack.want_full:
                     self._report(self._message(state, heartbeat=False))
             except Away as away:
+                self.failed += 1
                 self._say("reports", str(away))
                 stop.wait(backoff.pause_s())
                 continue
+            self.sent += 1
             told = state.generation
             backoff.reset()
             self._say("reports", "")

@@ -3,6 +3,7 @@ others noticing."""
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -13,12 +14,14 @@ from agent.hardware import Hardware
 from agent.hcas import HcaOffer
 from agent.kubelet import Kubelet
 from agent.limits import Limits
+from agent.machine import Unusable
 from agent.node import Node
 from agent.offer import Offer
 from agent.plugin import Plugin
 from agent.podresources import Admissions, PodResources, Truth
 from agent.reporter import Peer, Reporter
 from agent.settings import Settings, version
+from protos.probes import Probes, Unservable
 from protos.topology import RdmaLimit
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ class Agent:
             for offer in offers
         ]
         self._reporter: Reporter | None = None
+        self._probes: Probes | None = None
         if settings.server:
             peer = Peer(
                 settings.server, settings.ca_file, settings.token_file, settings.server_name
@@ -70,6 +74,7 @@ class Agent:
 
     def start(self) -> None:
         """Raises CaptureError: a capture that can't be read will not heal."""
+        self._serve_probes()
         self._hardware.look(first=True)
         every = self._settings.report_every_s
         self._spawn("survey", partial(self._hardware.run, self._stop))
@@ -86,6 +91,40 @@ class Agent:
         else:
             log.info("no --server: serving the kubelet only")
 
+    def _serve_probes(self) -> None:
+        """Raises Unusable."""
+        if not self._settings.metrics_listen:
+            return
+        from agent.metrics import Metrics, registry  # nobody else needs it
+
+        known = Metrics(self.node, self._hardware, self._kubelets, self._reporter)
+        try:
+            self._probes = Probes(
+                self._settings.metrics_listen,
+                registry(known),
+                unhealthy=self._unhealthy,
+                unready=self._unready,
+            )
+        except Unservable as error:
+            raise Unusable(str(error)) from error
+        self._probes.start()
+        log.info("metrics and probes are served on port %d", self._probes.port)
+
+    def _unhealthy(self) -> str:
+        """What only a new start could mend. A driver that hangs is not of that kind."""
+        dead = [thread.name for thread in self._threads if not thread.is_alive()]
+        if dead:
+            return f"not running: {', '.join(dead)}"
+        s = self._settings
+        late_s = time.monotonic() - self._hardware.looked_at
+        if late_s > 3 * s.survey_every_s + 2 * s.driver_wait_s + 30:
+            return f"the hardware was last looked at {late_s:.0f} s ago"
+        return ""
+
+    def _unready(self) -> str:
+        waits = [k.resource for k in self._kubelets if k.offers and not k.registered]
+        return f"not registered with the kubelet: {', '.join(waits)}" if waits else ""
+
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
         # Daemons: a driver that hangs must not keep the process from ending.
         thread = threading.Thread(target=work, name=name, daemon=True)
@@ -100,6 +139,9 @@ class Agent:
         """Within a second; may be called twice."""
         self._stop.set()
         self._truth.stop()
+        if self._probes:
+            self._probes.stop()
+            self._probes = None
         self._hardware.wake()
         self.node.wake()
         if self._reporter:

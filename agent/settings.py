@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from agent import commands
 from agent.health import Damping
+from protos import logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,9 @@ class Settings:
     cgroup_root: Path | None = None
     rdma_hca_handles: int = -1  # -1: no limit
     rdma_hca_objects: int = -1
+    metrics_listen: str = ""  # empty: none
     log_level: str = "info"
+    log_format: str = "text"
 
 
 class Parser(argparse.ArgumentParser):
@@ -136,6 +139,15 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="a GPU that was fit for so long has its earlier falls forgotten (default: %(default)g)",
     )
+    run.add_argument(
+        "--metrics-listen",
+        type=_server,
+        default="",
+        metavar="HOST:PORT",
+        help="serve /metrics, /healthz and /readyz there (default: nowhere; the shipped manifests "
+        "say 0.0.0.0:9400)",
+    )
+    run.add_argument("--log-format", choices=logs.FORMATS, default="text")
     run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
 

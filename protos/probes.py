@@ -1,0 +1,102 @@
+"""What each of our programs answers over plain HTTP: /metrics for Prometheus, /healthz and /readyz for
+a kubelet. Nothing here is secret, and nothing can be changed by it."""
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8  # requests; more are turned away
+PATIENCE_S = 5.0  # with a client that says nothing
+
+Trouble = Callable[[], str]  # a sentence; empty: none
+
+
+class Unservable(Exception):
+    """The address can't be listened at; the message is a sentence."""
+
+
+class Probes(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(
+        self, listen: str, registry: CollectorRegistry, *, unhealthy: Trouble, unready: Trouble
+    ) -> None:
+        """Raises Unservable."""
+        self.registry, self.unhealthy, self.unready = registry, unhealthy, unready
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        host, _, port = listen.rpartition(":")
+        host = host.strip("[]")
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        try:
+            super().__init__((host, int(port)), _Handler)
+        except (OSError, OverflowError, ValueError) as error:
+            raise Unservable(f"--metrics-listen {listen}: {error}") from error
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def start(self) -> None:
+        threading.Thread(target=self.serve_forever, name="probes", daemon=True).start()
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a request of %s failed", client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Probes
+    timeout = PATIENCE_S
+    server_version = "lockstep"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                self._answer(200, generate_latest(self.server.registry), CONTENT_TYPE_LATEST)
+            case "/healthz":
+                self._probe(self.server.unhealthy())
+            case "/readyz":
+                self._probe(self.server.unready())
+            case _:
+                self._answer(404, b"/metrics, /healthz, /readyz\n")
+
+    def _probe(self, trouble: str) -> None:
+        self._answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+
+    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        with contextlib.suppress(OSError):  # whoever asked has gone
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class calls it so
+        log.debug(format, *args)
