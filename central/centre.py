@@ -26,7 +26,9 @@ from central.kube.objects import Reader
 from central.kube.review import Reviewer
 from central.loop import Loop
 from central.settings import Settings
+from central.status import Status
 from protos.names import GPU
+from protos.probes import Probes, Unservable
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,11 @@ def run(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.callback(client.close)
         ready = _Ready(cluster, settings.agents_wait_s)
-        loop = Loop(cluster, ready=ready, journal=_journal(settings, cluster, stack))
+        status = Status(client.counts)
+        _serve_probes(settings, status, stack)
+        journal = _journal(settings, cluster, stack)
+        loop = Loop(cluster, ready=ready, journal=journal, meter=status)
+        status.watch(loop)
         _on_signals(stopping, loop.stop)
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
@@ -71,6 +77,23 @@ def run(settings: Settings) -> int:
         loop.run(effects, intents)
         log.info("stopping: what runs keeps running")
     return 0
+
+
+def _serve_probes(settings: Settings, status: Status, stack: ExitStack) -> None:
+    if not settings.metrics_listen:
+        return
+    try:
+        probes = Probes(
+            settings.metrics_listen,
+            status.registry,
+            unhealthy=status.unhealthy,
+            unready=status.unready,
+        )
+    except Unservable as error:
+        raise Unusable(str(error)) from error
+    probes.start()
+    stack.callback(probes.stop)
+    log.info("metrics and probes are served on port %d", probes.port)
 
 
 def _journal(settings: Settings, cluster: Cluster, stack: ExitStack) -> Journal | None:

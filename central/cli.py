@@ -3,13 +3,13 @@ What goes wrong for a reason that the user can mend is one sentence and exit cod
 
 import argparse
 import json
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 
 from central import asking, settings
+from protos import logs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,11 +101,7 @@ def _central(args: argparse.Namespace) -> int:
     from central.kube.client import Unusable
 
     chosen = settings.settings(args)
-    logging.basicConfig(
-        level=chosen.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.configure(chosen.log_level, chosen.log_format)
     try:
         return centre.run(chosen)
     except (Unusable, serving.Unusable, tls.Unreadable) as error:

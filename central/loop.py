@@ -36,6 +36,14 @@ class Journal(Protocol):
     def decided(self, decisions: Sequence[Decision]) -> None: ...
 
 
+class Meter(Protocol):
+    """central.status.Status: counts what was told and decided."""
+
+    def turned(
+        self, facts: Sequence[Fact], decisions: Sequence[Decision], seconds: float
+    ) -> None: ...
+
+
 Answer = TypeVar("Answer")
 
 
@@ -56,6 +64,7 @@ class Loop:
         ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         journal: Journal | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._cluster = cluster
         self._ready = ready
@@ -66,6 +75,13 @@ class Loop:
         self._inbox: SimpleQueue[Fact | _Question | None] = SimpleQueue()
         self._stopping = False
         self._turns = 0
+        self._meter = meter
+        self.turned_at: float | None = None  # when it last looked into its inbox, by time.monotonic
+        self.decides = False  # all is listed
+
+    @property
+    def queued(self) -> int:
+        return self._inbox.qsize()
 
     def listen(self, listener: Callable[[float], Iterable[Fact]]) -> None:
         """Asked for facts by the clock at every turn, such as agents that have fallen silent."""
@@ -95,6 +111,7 @@ class Loop:
             listed = not decided and self._ready()
             facts, questions = self._drain(0.0 if listed else TICK_S)
             began = time.perf_counter()
+            self.turned_at = time.monotonic()
             now = self._clock()
             for listener in self._listeners:
                 facts += listener(now)
@@ -104,6 +121,7 @@ class Loop:
                 decided = listed and len(facts) < BATCH
                 facts = []
                 if decided:
+                    self.decides = True
                     _tame_garbage_collection()
                     log.info("all is listed: %d nodes, %d pods", *self._sizes())
             if decided:
@@ -111,7 +129,10 @@ class Loop:
                 decisions = cycle.turn(self._cluster, facts, self._epoch + now)
                 self._journal.decided(decisions)
                 self._act(decisions, effects, intents)
-                self._speak(len(facts), decisions, time.perf_counter() - began)
+                took_s = time.perf_counter() - began
+                self._speak(len(facts), decisions, took_s)
+                if self._meter:
+                    self._meter.turned(facts, decisions, took_s)
             for question in questions:
                 _answer(question, self._cluster)
 

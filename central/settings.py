@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from central.core.cluster import PATIENCE_S
+from protos import logs
 from protos.names import BLOCK, NAMESPACE, RACK, SCHEDULER, ZONE
 
 LEVELS = (ZONE, BLOCK, RACK)
@@ -24,7 +25,9 @@ class Settings:
     workers: int = 32
     silent_after_s: float = 30.0
     agents_wait_s: float = 5.0
+    metrics_listen: str = ""  # empty: nowhere
     log_level: str = "info"
+    log_format: str = "text"
     journal: str | None = None
     journal_mib: int = 256
 
@@ -103,6 +106,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="a journal that has grown so large becomes FILE.1 (default 256)",
     )
     parser.add_argument(
+        "--metrics-listen",
+        default="",
+        metavar="HOST:PORT",
+        help="serve /metrics, /healthz and /readyz there, over plain HTTP (default: nowhere; the "
+        "shipped manifests say 0.0.0.0:9400)",
+    )
+    parser.add_argument("--log-format", default="text", choices=logs.FORMATS)
+    parser.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error")
     )
 
@@ -120,7 +131,9 @@ def settings(args: argparse.Namespace) -> Settings:
         workers=args.workers,
         silent_after_s=args.silent_after,
         agents_wait_s=args.agents_wait,
+        metrics_listen=args.metrics_listen,
         log_level=args.log_level,
+        log_format=args.log_format,
         journal=args.journal,
         journal_mib=args.journal_size,
     )

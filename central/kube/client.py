@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -78,6 +78,8 @@ class Client:
         self._access = access
         self._prefix = urlsplit(access.server).path.rstrip("/")
         self._idle: deque[_Connection] = deque()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts_lock = threading.Lock()
         self._credentials_lock = threading.Lock()
         self._credentials: tuple[float, dict[str, str]] = (0.0, {})
 
@@ -93,9 +95,22 @@ class Client:
             headers = self._headers()
             if body is not None:
                 headers = {**headers, "Content-Type": content_type}
-            return self._exchange(method, path, body, headers, timeout_s)
+            reply = self._exchange(method, path, body, headers, timeout_s)
         except (OSError, http.client.HTTPException) as error:
+            self._count(method, "unreachable")
             raise Unreachable(f"{self.server}: {_why(error)}") from error
+
+        self._count(method, f"{reply.status // 100}xx")
+        return reply
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Requests so far by verb and outcome: 2xx, 4xx, 5xx, unreachable."""
+        with self._counts_lock:
+            return dict(self._counts)
+
+    def _count(self, verb: str, outcome: str) -> None:
+        with self._counts_lock:
+            self._counts[verb, outcome] += 1
 
     def get(self, path: str, timeout_s: float = 60.0) -> dict[str, Any]:
         """The parsed object; raises Refused or Unreachable."""
@@ -119,9 +134,11 @@ class Client:
             if response.status >= 400:
                 raise Reply(response.status, response.read()).refusal()
         except (OSError, http.client.HTTPException) as error:
+            self._count("WATCH", "unreachable")
             connection.close()
             raise Unreachable(f"{self.server}: {_why(error)}") from error
-        except Refused:
+        except Refused as refused:
+            self._count("WATCH", f"{refused.status // 100}xx")
             connection.close()
             raise
         return Stream(self.server, connection, response)

@@ -125,6 +125,18 @@ def test_the_centres_arguments_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name", "extra"), WORKLOADS)
+def test_probes_ask_where_the_program_answers(kind: str, name: str, extra: str) -> None:
+    container = pod_spec(kind, name)["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert f"--metrics-listen=0.0.0.0:{ports['metrics']}" in container["args"]
+    asked = [container[probe].get("httpGet") for probe in ("livenessProbe", "readinessProbe")]
+    assert asked[0] == {"path": "/healthz", "port": "metrics"}
+    # Agents must reach the centre before it decides: its Service has them wait for the port only.
+    ready = {"path": "/readyz", "port": "metrics"} if extra == "agent" else None
+    assert asked[1] == ready
+
+
+@pytest.mark.parametrize(("kind", "name", "extra"), WORKLOADS)
 def test_pods_may_do_no_more_than_they_must(kind: str, name: str, extra: str) -> None:
     spec = pod_spec(kind, name)
     assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
