@@ -64,13 +64,19 @@ class Hardware:
         """For the next look: what was heard until then."""
         events: list[Event] = []
         try:
-            item = self._news.get(timeout=self._settings.survey_every_s)
+            item = self._news.get(timeout=self._pause_s())
             while True:
                 if item is not None:
                     events.append(item)
                 item = self._news.get_nowait()
         except Empty:
             return events
+
+    def _pause_s(self) -> float:
+        """Until the next look; sooner where a hold ends."""
+        every_s = self._settings.survey_every_s
+        due = health.due(self.health, self._settings.damping)
+        return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
     def look(self, events: Sequence[Event] = (), *, first: bool = False) -> None:
         """Raises CaptureError at the first look: a capture that can't be read will not heal."""

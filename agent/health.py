@@ -117,8 +117,11 @@ def _next(
     if facts is not None and facts.wear.ecc_volatile >= 0:
         case = replace(case, ecc=facts.wear.ecc_volatile)
     against = _read(gpu, facts) or (findings.links(facts, case.links) if facts else None)
-    against = against or (marks[0].finding if marks else None) or struck
-    return _judged(replace(case, marks=tuple(marks)), against, first, now, damping)
+    against = against or (marks[0].finding if marks else None)
+    case = _judged(replace(case, marks=tuple(marks)), against or struck, first, now, damping)
+    if struck and not against:  # it happened, and is over
+        case = replace(case, well_since=now)
+    return case
 
 
 def _learn(case: Case, gpu: Gpu, facts: GpuFacts | None) -> Case:
@@ -162,7 +165,20 @@ def _why(case: Case, damping: Damping) -> str:
         return ""
     if case.well_since is None:
         return case.against.why
-    return f"{case.against.why} (over; held back for {case.hold_s(damping):g} s to see that it stays so)"
+    held = f"held back for {case.hold_s(damping):g} s"
+    return f"{case.against.why} (over; {held} to see that it does not come again)"
+
+
+def due(health: Health, damping: Damping) -> float | None:
+    """When the next hold ends, if nothing happens: time for a look."""
+    return min(
+        (
+            case.well_since + case.hold_s(damping)
+            for case in health.cases.values()
+            if case.against is not None and case.well_since is not None
+        ),
+        default=None,
+    )
 
 
 def judge(known: NodeTopology, seen: NodeTopology) -> NodeTopology:
