@@ -81,8 +81,16 @@ def _read(file: Path, what: str) -> str:
 
 
 class Reporter:
-    def __init__(self, node: Node, peer: Peer, report_every_s: float, version: str) -> None:
+    def __init__(
+        self,
+        node: Node,
+        peer: Peer,
+        report_every_s: float,
+        version: str,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
         self._node, self._peer = node, peer
+        self._backoff = backoff
         self._report_every_s = report_every_s
         self._version = version
         self._voice = Voice(log)
@@ -150,7 +158,7 @@ class Reporter:
     # Reports
 
     def run(self, stop: threading.Event) -> None:
-        backoff = Backoff()
+        backoff = self._backoff()
         told = 0  # the generation that the centre has
         self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
         while not stop.is_set():
@@ -190,7 +198,7 @@ class Reporter:
     # Plans
 
     def run_intents(self, stop: threading.Event) -> None:
-        backoff = Backoff()
+        backoff = self._backoff()
         version = 0
         while not stop.is_set():
             request = pb.IntentsRequest(

@@ -1,13 +1,21 @@
 """The agent and a centre behind TLS, on good days and on bad ones."""
 
+import logging
+import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agent.backoff import Backoff
+from agent.node import Node
+from agent.reporter import Peer, Reporter
+from agent.survey import survey
 from protos import wire
 from tests.agent.test_health import without
+from tests.fakes import machines
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 from tests.fakes.patience import eventually
@@ -151,3 +159,49 @@ def test_a_certificate_of_another_name(tmp_path: Path, caplog: pytest.LogCapture
         box.start()
         eventually(lambda: fleet.reports)
     fleet.stop()
+
+
+def test_a_centre_that_is_away_for_an_hour_costs_nothing_but_attempts(
+    fleet: FleetBox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As many attempts as an hour has, without its pauses: nothing is stored up, one line is said,
+    and the first words to a centre that is back are the node as it is then."""
+    caplog.set_level(logging.INFO)
+    attempts = int(3600 / Backoff().most_s)
+    fleet.stop()
+    node = Node("node-1")
+    peer = Peer(fleet.address, fleet.ca_file, fleet.token_file)
+    reporter = Reporter(node, peer, 0.1, "1", lambda: Backoff(0.0005, 0.001))
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=work, args=(stop,)) for work in (reporter.run, reporter.run_intents)
+    ]
+    node.set_grants(())
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: reporter.failed > 50, 20)
+        before = resident_mib()
+        topologies = [survey(machines.machine()), survey(without(7))]
+        for change in range(200):  # the node lives on meanwhile
+            node.set_topology(topologies[change % 2])
+        eventually(lambda: reporter.failed > 50 + attempts, 40)
+        assert resident_mib() - before < 8
+        fleet.start()
+        eventually(lambda: fleet.reports, 10)
+        assert fleet.reports[0].generation == node.state.generation
+        assert not fleet.reports[0].heartbeat
+        assert full(fleet) == 1
+    finally:
+        stop.set()
+        reporter.stop()
+        node.wake()
+        for thread in threads:
+            thread.join(5)
+    away = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(away) <= 4
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -591,7 +591,7 @@ int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, EventSet *set) 
   return SUCCESS;
 }
 int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds) {
-  for (long left = milliseconds; left >= 0; left -= 20) {
+  for (long left = milliseconds; left >= 0; left -= 50) {
     READY();
     int index, code, all = xids(-1, NULL, NULL);
     if (set->told > all) set->told = all; /* the file was begun anew */
@@ -601,7 +601,7 @@ int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds) {
       *event = (Event){&machine.gpu[index], XID_EVENT, (unsigned)code, ~0u, ~0u};
       return SUCCESS;
     }
-    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
   }
   return TIMEOUT;
 }
