@@ -72,7 +72,7 @@ def _over(queue: Queue, above: Queue, resource: str, amount: int, most: int) -> 
     return (
         f"{_who(queue, above)} may use {words.amount(resource, most)} {name} and uses "
         f"{words.amount(resource, above.used.get(resource, 0))}; "
-        f"{words.amount(resource, amount)} more are wanted"
+        f"{words.amount(resource, amount)} more {'is' if amount == 1 else 'are'} wanted"
     )
 
 

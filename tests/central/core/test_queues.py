@@ -306,7 +306,7 @@ def test_one_bad_queue_stops_only_itself() -> None:
 def test_capability_holds_exactly_and_what_is_freed_is_used() -> None:
     cluster, decisions = played(*nodes(16), queue("a", capability=3), *gangs(5, "a"))
     assert bound(decisions) == ["a000", "a001", "a002"]
-    assert waits(decisions)["a003"] == "queue a may use 3 GPUs and uses 3; 1 more are wanted"
+    assert waits(decisions)["a003"] == "queue a may use 3 GPUs and uses 3; 1 more is wanted"
     ended = build.pod("a000-0", 1, "a000", node=cluster.pods["uid-a000-0"].node, phase="Succeeded")
     assert bound(turn(cluster, [ended], 1.0)) == ["a003"]
 
