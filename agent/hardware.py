@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 
-from agent import commands, devicenodes, findings, health, host, nvml, sysfs
+from agent import commands, devicenodes, findings, health, host, nvml, shares, sysfs
 from agent.backoff import Voice
 from agent.capture import CaptureError
 from agent.health import Case, Event, Health
@@ -101,10 +101,15 @@ class Hardware:
         )
         for sentence in () if first else health.changes(known, topology):
             log.warning("%s", sentence)
-        self._node.set_topology(topology)
+        self._node.set_topology(self._offered(topology))
         self.looked_at = time.monotonic()
         if self.events and _listed(before) != _listed(self.health.cases):
             self.events.renew()
+
+    def _offered(self, topology: NodeTopology) -> NodeTopology:
+        s = self._settings
+        policy = shares.Policy(s.rdma_shares, s.rdma_hca_handles, s.cgroup_root is not None)
+        return shares.offered(topology, s.rdma_devices, policy)
 
     def _tell(self, events: Sequence[Event], known: NodeTopology) -> None:
         """One line for each error of each GPU, however often it came."""

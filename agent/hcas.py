@@ -7,32 +7,28 @@ from agent.allocation import Choice, Holding, Key, Question, Response
 from agent.node import State
 from agent.offer import Device
 from protos.names import RDMA
+from protos.nearest import card_of, share
 from protos.topology import Hca
 
 
 class HcaOffer:
-    """patterns: which cards (see shares.served); share_count: how many shares each is."""
-
     resource = RDMA
     endpoint = "lockstep-rdma.sock"
 
     def __init__(
         self,
-        patterns: Sequence[str],
-        share_count: int,
         device_nodes: Callable[[Sequence[Hca]], tuple[str, ...]],
         just_given: Callable[[], Sequence[str]],
         starting: Callable[[tuple[str, ...], Key | None], None],
     ) -> None:
-        self._patterns, self._share_count = tuple(patterns), share_count
         self._device_nodes, self._just_given = device_nodes, just_given
         self._starting = starting
 
     def devices(self, state: State) -> tuple[Device, ...]:
         return tuple(
-            Device(shares.share(hca.name, number), not hca.why, hca.numa)
-            for hca in shares.served(state.topology, self._patterns)
-            for number in range(self._share_count)
+            Device(share(hca.name, number), not hca.why, hca.numa)
+            for hca in state.topology.hcas
+            for number in range(hca.shares)
         )
 
     def preferred(
@@ -52,12 +48,12 @@ class HcaOffer:
         )
 
     def response(self, ids: Sequence[str], state: State) -> Response:
-        names = set(map(shares.card_of, ids))
+        names = set(map(card_of, ids))
         cards = [hca for hca in state.topology.hcas if hca.name in names]
         return shares.response(ids, state.topology, self._device_nodes(cards))
 
     def words(self, ids: Sequence[str], state: State) -> str:
-        names = set(map(shares.card_of, ids))
+        names = set(map(card_of, ids))
         return "HCAs " + ",".join(hca.name for hca in state.topology.hcas if hca.name in names)
 
     def starting(self, ids: Sequence[str], holder: Key | None) -> None:

@@ -15,8 +15,8 @@ from agent.backoff import Voice
 from agent.cgroups import Cgroups, Files
 from agent.node import Node
 from agent.offer import Refused
-from agent.shares import card_of
 from protos.names import RDMA
+from protos.nearest import card_of
 from protos.topology import RdmaLimit, RdmaUse
 
 log = logging.getLogger(__name__)

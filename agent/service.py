@@ -49,8 +49,6 @@ class Agent:
         )
         gpus = GpuOffer(self._hardware.device_nodes)
         hcas = HcaOffer(
-            settings.rdma_devices,
-            settings.rdma_shares,
             self._hardware.card_nodes,
             gpus.just_given,
             self._limits.starting,

@@ -32,7 +32,7 @@ class Settings:
     damping: Damping = field(default_factory=Damping)
     pass_device_nodes: str = "auto"
     rdma_devices: tuple[str, ...] = ("auto",)
-    rdma_shares: int = 16
+    rdma_shares: int = 0  # from the cards' limits
     cgroup_root: Path | None = None
     rdma_hca_handles: int = -1  # -1: no limit
     rdma_hca_objects: int = -1
@@ -163,9 +163,10 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--rdma-shares",
         type=_count,
-        default=16,
+        default=0,
         metavar="N",
-        help="how many shares a network card is (default: %(default)s)",
+        help="how many shares a network card is, or auto: how many pods have room below the limit "
+        "that the cgroup of all pods has, 16 without one (default: auto)",
     )
 
     run.add_argument(
@@ -204,6 +205,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
+    if text == "auto":
+        return 0
     if text.isascii() and text.isdigit() and 1 <= int(text) <= 1000:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")

@@ -6,22 +6,22 @@ plan names cards, not shares: the shares of one card are alike."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from agent.allocation import Choice, Holding, Key, Question, Response, first_in_line
 from protos.names import DOMAIN, GPU, RDMA
-from protos.nearest import nearest, rails
-from protos.topology import Grant, Hca, NodeTopology, mask_of
+from protos.nearest import BETWEEN, card_of, nearest, rails
+from protos.topology import Grant, Hca, NodeTopology, RdmaLimit, mask_of
 
-BETWEEN = "::"  # mlx5_0::3 is the fourth share of mlx5_0
-
-
-def share(card: str, number: int) -> str:
-    return f"{card}{BETWEEN}{number}"
+OTHERWISE = 16  # shares of a card whose real limits are not known
 
 
-def card_of(share_id: str) -> str:
-    return share_id.partition(BETWEEN)[0]
+@dataclass(frozen=True, slots=True)
+class Policy:
+    shares: int = 0  # of each card; 0: as many pods as have room below the card's limits
+    handles: int = -1  # of one pod
+    settable: bool = False
 
 
 def served(topology: NodeTopology, patterns: Sequence[str]) -> tuple[Hca, ...]:
@@ -34,6 +34,27 @@ def served(topology: NodeTopology, patterns: Sequence[str]) -> tuple[Hca, ...]:
     wanted = ["*" if pattern == "all" else pattern for pattern in patterns]
     return tuple(
         hca for hca in topology.hcas if any(fnmatchcase(hca.name, each) for each in wanted)
+    )
+
+
+def offered(topology: NodeTopology, patterns: Sequence[str], policy: Policy) -> NodeTopology:
+    """The same topology; its cards say how many shares they are offered as."""
+    names = {hca.name for hca in served(topology, patterns)}
+    limits = dict(topology.rdma_cgroup or ())
+
+    def count(card: str) -> int:
+        most = limits.get(card, RdmaLimit()).hca_handle
+        if policy.shares:
+            return policy.shares
+        return most // policy.handles if most >= 0 and policy.handles > 0 else OTHERWISE
+
+    return replace(
+        topology,
+        hcas=tuple(
+            replace(hca, shares=count(hca.name) if hca.name in names else 0)
+            for hca in topology.hcas
+        ),
+        rdma_settable=policy.settable and topology.rdma_cgroup is not None,
     )
 
 

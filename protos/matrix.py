@@ -80,6 +80,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 "port": hca.port,
                 "uverbs": hca.uverbs,
                 "why": hca.why,
+                "shares": hca.shares,
             }
             for hca in topology.hcas
         ],

@@ -4,6 +4,8 @@ GPU = "nvidia.com/gpu"
 
 DOMAIN = "lockstep.dev"
 RDMA = f"{DOMAIN}/rdma"  # a share of one HCA
+RDMA_HANDLES = f"{DOMAIN}/rdma-hca-handles"  # annotations: limits of a pod, of each of its HCAs
+RDMA_OBJECTS = f"{DOMAIN}/rdma-hca-objects"
 GANG_LABEL = f"{DOMAIN}/gang"
 GANG_MIN = f"{DOMAIN}/gang-min"
 RUNS_FOR = f"{DOMAIN}/runs-for"  # how long a pod's work takes: 90s, 1h30m; none: for ever

@@ -6,12 +6,21 @@ Two devices are as far apart as the links' word says; where that is the way betw
 PCIe switch with a GPU carry the work's traffic ("rails"); the others, for storage and management, do
 not. A machine without such a switch has no such sign: there the fastest cards are rails."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from protos.topology import LEVELS, Gpu, Hca, NodeTopology, indices_of
 
+BETWEEN = "::"  # mlx5_0::3 is the fourth share of mlx5_0
 SWITCHED = ("PIX", "PXB")
 GRACE_SOCKET = 4  # bits of the PCI domain that count the root ports of one Grace
+
+
+def share(card: str, number: int) -> str:
+    return f"{card}{BETWEEN}{number}"
+
+
+def card_of(share_id: str) -> str:
+    return share_id.partition(BETWEEN)[0]
 
 
 def rails(topology: NodeTopology) -> tuple[str, ...]:
@@ -78,8 +87,3 @@ def _socket(device: Gpu | Hca, grace: bool) -> int:
         return device.numa
     domain = device.pci.partition(":")[0]
     return int(domain, 16) >> GRACE_SOCKET if domain else -1
-
-
-def healthy(topology: NodeTopology, served: Collection[str]) -> tuple[str, ...]:
-    """Of the cards that are served those that work may be sent to."""
-    return tuple(hca.name for hca in topology.hcas if hca.name in served and not hca.why)

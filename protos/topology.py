@@ -34,6 +34,7 @@ class Hca:
     port: int = 1  # the first that is up
     uverbs: str = ""  # uverbs0: its file below /dev/infiniband
     why: str = ""  # why no work should be sent to it; empty: it is fit
+    shares: int = 0  # of lockstep.dev/rdma that it is offered as
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class NodeTopology:
     islands: tuple[tuple[int, ...], ...] = ()
     numa_nodes: tuple[NumaNode, ...] = ()
     rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
+    rdma_settable: bool = False  # the agent may set pods' limits
     driver_version: str = ""
 
     def shape(self) -> "Shape":

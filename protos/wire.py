@@ -34,6 +34,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 port=hca.port,
                 uverbs=hca.uverbs,
                 why=hca.why,
+                shares=hca.shares,
             )
             for hca in topology.hcas
         ],
@@ -44,6 +45,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
     )
     if topology.rdma_cgroup is not None:
         message.rdma_cgroup.available = True
+        message.rdma_cgroup.settable = topology.rdma_settable
         for name, limit in topology.rdma_cgroup:
             message.rdma_cgroup.devices[name].hca_handle = limit.hca_handle
             message.rdma_cgroup.devices[name].hca_object = limit.hca_object
@@ -79,6 +81,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 port=hca.port,
                 uverbs=hca.uverbs,
                 why=hca.why,
+                shares=hca.shares,
             )
             for hca in message.hcas
         ),
@@ -93,6 +96,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
             if message.HasField("rdma_cgroup") and message.rdma_cgroup.available
             else None
         ),
+        rdma_settable=message.rdma_cgroup.settable,
         driver_version=message.driver_version,
     )
     _check(topology)

@@ -6,6 +6,7 @@ truth, and every plan in their way is made anew.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
@@ -160,7 +161,7 @@ class Cluster:
             node.pods[pod.seen.uid] = pod
             pod.node, pod.gpus, pod.held = name, gpus, pod.spec
             pod.assumed, pod.confirmed, pod.since = True, False, self.now
-            if gpus:
+            if gpus or pod.spec.rdma_limits:
                 self.replanned.add(name)
         if any(pod.spec.matched for pod in pods):
             self.snapshot.gains += 1  # whoever waits to be near them may go now
@@ -223,7 +224,7 @@ class Cluster:
             self._tree_is_old = True
         node.seen = fact
         (self.shut.discard if fact.ready and not fact.unschedulable else self.shut.add)(fact.name)
-        self.snapshot.put_node(fact)
+        self._put(node)
         if new:
             for pod in node.pods.values():
                 self._hold(pod)
@@ -256,9 +257,17 @@ class Cluster:
     def _node_reported(self, fact: NodeReported) -> None:
         node = self._node(fact.node)
         node.silent = False
+        before = node.rdma_most
         if node.learn(fact):
+            if node.seen is not None and node.rdma_most != before:
+                self._put(node)
             self._settle_gpus(node)
             self._look_after(node)
+
+    def _put(self, node: Node) -> None:
+        """What the API server and the agent say of it, in one row."""
+        if node.seen is not None:
+            self.snapshot.put_node(replace(node.seen, rdma_most=node.rdma_most))
 
     def _gang_gone(self, key: Key) -> None:
         gang = self.gangs.get(key)
@@ -357,7 +366,7 @@ class Cluster:
         return self.pods.get(self.uids.get(name, ""))
 
     def _replan(self, pod: Pod) -> None:
-        if pod.spec.request(GPU):
+        if pod.spec.request(GPU) or pod.spec.rdma_containers:
             self.replanned.add(pod.node)
 
     def intents(self, name: str) -> tuple[Grant, ...]:

@@ -45,6 +45,8 @@ class PodSpec:
     gpu_containers: tuple[
         tuple[str, int], ...
     ] = ()  # containers in order with their nvidia.com/gpu
+    rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
+    rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
     rules: Rules | None = None  # what it asks of the pods beside it
     volumes: Volumes | None = None  # filled in by kinds.Kinds, as claims are bound
@@ -75,6 +77,8 @@ class NodeSeen:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    # What a pod's RDMA limits may be at most, as its agent says; None: nobody sets any there.
+    rdma_most: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Constraint = tuple[object, ...]
 
 def constraint(spec: PodSpec) -> Constraint:
     """What of a pod the predicates look at."""
-    return spec.node_selector, spec.node_terms, spec.tolerations
+    return spec.node_selector, spec.node_terms, spec.tolerations, spec.rdma_limits
 
 
 class Judgement:

@@ -3,6 +3,7 @@ pod is planned or known to have."""
 
 from collections.abc import Callable
 
+from central.core import cards
 from central.core.facts import NodeReported, NodeSeen
 from central.core.gangs import Pod
 from protos.closest import closest
@@ -16,6 +17,7 @@ class Node:
     def __init__(self, name: str) -> None:
         self.name = name
         self.seen: NodeSeen | None = None
+        self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
         self.report: NodeReported | None = None
         self.silent = False
         self.shape: Shape | None = None
@@ -32,10 +34,11 @@ class Node:
         self.report = report
         self.shape = report.topology.shape()
         self.truth = _truth(report)
+        self.rdma_most = cards.most(report.topology)
         return True
 
     def forget(self) -> None:
-        self.report = None
+        self.report = self.rdma_most = None
         self.shape, self.truth, self.foreign = None, {}, 0
 
     def healthy(self) -> int:
@@ -97,6 +100,7 @@ class Node:
             return ()
         uuids = [gpu.uuid for gpu in self.report.topology.gpus]
         grants: list[Grant] = []
+        planned: dict[cards.Container, int] = {}
         for pod in self.pods.values():
             if pod.confirmed or not pod.gpus or not pod.alive:
                 continue
@@ -104,9 +108,13 @@ class Node:
             for container, count in pod.spec.gpu_containers:
                 share = closest(self.shape, left, count)
                 left &= ~share
+                planned[pod.seen.namespace, pod.seen.name, container] = share
                 ids = tuple(uuids[index] for index in indices_of(share))
                 if ids:
                     grants.append(Grant(pod.seen.namespace, pod.seen.name, container, GPU, ids))
+        asking = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
+        if asking:
+            grants += cards.intents(self.report, asking, planned)
         return tuple(sorted(grants))
 
 

@@ -15,13 +15,26 @@ def refusal(spec: PodSpec, node: NodeSeen) -> str:
         return "not ready"
     if node.unschedulable and not any(tolerates(t, CORDON) for t in spec.tolerations):
         return "cordoned"
-    return untolerated(spec, node) or unsuited(spec, node)
+    return untolerated(spec, node) or unsuited(spec, node) or unlimited(spec, node)
 
 
 def untolerated(spec: PodSpec, node: NodeSeen) -> str:
     for taint in node.taints:
         if taint.effect in BLOCKING and not any(tolerates(t, taint) for t in spec.tolerations):
             return f"taint {taint.key}"
+    return ""
+
+
+def unlimited(spec: PodSpec, node: NodeSeen) -> str:
+    """Whether the limits that the pod wishes can be set there."""
+    if not spec.rdma_limits:
+        return ""
+    if node.rdma_most is None:
+        return "sets no RDMA limits"
+    for key, wished in spec.rdma_limits:
+        at_most = dict(node.rdma_most).get(key, -1)
+        if at_most >= 0 and not 0 <= wished <= at_most:
+            return f"{key} of at most {at_most}"
     return ""
 
 

@@ -40,6 +40,7 @@ _RANKS = (
     "apps.kubernetes.io/pod-index",
 )
 _KEPT_SPECS = 50_000
+_LIMIT = re.compile(r"0|[1-9]\d{0,9}|max", re.ASCII)  # 010 is 8 to the kernel
 
 
 class Reader:
@@ -101,8 +102,14 @@ class Reader:
         wrong = wrong or (unread if ours else "")
         namespace: str = meta["namespace"]
         read = self._spec(spec, ours, namespace, labels)
-        if wrong:
-            read = self._alike_of(replace(read, unsupported=wrong))
+        limits, unread = _rdma_limits(annotations)
+        if limits and not read.rdma_containers:
+            unread = f"annotation {names.RDMA_HANDLES}: no container asks for {names.RDMA}"
+            limits = ()
+        wrong = wrong or (unread if ours else "")
+        if wrong or limits:
+            unsupported = wrong or read.unsupported
+            read = self._alike_of(replace(read, unsupported=unsupported, rdma_limits=limits))
         return PodSeen(
             uid=meta["uid"],
             namespace=namespace,
@@ -306,6 +313,19 @@ def _gang_of(labels: Json, annotations: Json) -> tuple[str, int | None, str]:
     if told.isascii() and told.isdigit() and int(told[:10]) > 0 and len(told) <= 10:
         return gang, int(told), ""
     return gang, None, f'annotation {names.GANG_MIN}: "{told}" is not a positive whole number'
+
+
+def _rdma_limits(annotations: Json) -> tuple[tuple[tuple[str, int], ...], str]:
+    """The limits that a pod wishes of each of its HCAs, by the kernel's names, and what is wrong."""
+    found = []
+    for key, name in (("hca_handle", names.RDMA_HANDLES), ("hca_object", names.RDMA_OBJECTS)):
+        told = annotations.get(name)
+        if told is None:
+            continue
+        if not _LIMIT.fullmatch(str(told)) or (told != "max" and int(told) >= 2**31 - 1):
+            return (), f'annotation {name}: "{told}" is neither a whole number nor max'
+        found.append((key, -1 if told == "max" else int(told)))
+    return tuple(found), ""
 
 
 def _runs_for(annotations: Json) -> tuple[float | None, str]:

@@ -19,15 +19,17 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
     """Of pods that others place only what they use matters, and whom they keep away."""
     requests = _requests(spec)
-    gpus = _gpu_containers(spec)
+    gpus = _device_containers(spec, names.GPU)
+    rdma = _device_containers(spec, names.RDMA)
     if not ours:
-        return PodSpec(requests=requests, gpu_containers=gpus, rules=rules)
+        return PodSpec(requests=requests, gpu_containers=gpus, rdma_containers=rdma, rules=rules)
     return PodSpec(
         requests=requests,
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         node_terms=_node_terms(spec),
         tolerations=_tolerations(spec),
         gpu_containers=gpus,
+        rdma_containers=rdma,
         unsupported=_unsupported(spec),
         rules=rules,
     )
@@ -87,11 +89,11 @@ def _raise_to(total: dict[str, int], least: dict[str, int]) -> None:
             total[resource] = amount
 
 
-def _gpu_containers(spec: Json) -> tuple[tuple[str, int], ...]:
-    """Those that hold GPUs while the pod runs, in the order in which the kubelet serves them:
+def _device_containers(spec: Json, resource: str) -> tuple[tuple[str, int], ...]:
+    """Those that hold such devices while the pod runs, in the order in which the kubelet serves them:
     sidecars first. An init container that ends hands its devices on to these."""
     sidecars = [c for c in spec.get("initContainers") or () if _is_sidecar(c)]
-    found = ((c, _asks(c, "spec").get(names.GPU, 0)) for c in (*sidecars, *spec["containers"]))
+    found = ((c, _asks(c, "spec").get(resource, 0)) for c in (*sidecars, *spec["containers"]))
     return tuple((container["name"], count) for container, count in found if count)
 
 

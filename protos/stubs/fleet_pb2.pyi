@@ -200,6 +200,7 @@ class Hca(_message.Message):
     PORT_FIELD_NUMBER: _builtins.int
     UVERBS_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """mlx5_0"""
     pci: _builtins.str
@@ -213,6 +214,8 @@ class Hca(_message.Message):
     """uverbs0"""
     why: _builtins.str
     """why no work should be sent to it; empty: it is fit"""
+    shares: _builtins.int
+    """that it is offered as; 0: it is not offered"""
     def __init__(
         self,
         *,
@@ -224,10 +227,11 @@ class Hca(_message.Message):
         port: _builtins.int = ...,
         uverbs: _builtins.str = ...,
         why: _builtins.str = ...,
+        shares: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_layer", b"link_layer", "name", b"name", "numa", b"numa", "pci", b"pci", "port", b"port", "rate_gbps", b"rate_gbps", "uverbs", b"uverbs", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_layer", b"link_layer", "name", b"name", "numa", b"numa", "pci", b"pci", "port", b"port", "rate_gbps", b"rate_gbps", "shares", b"shares", "uverbs", b"uverbs", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -325,7 +329,10 @@ class RdmaCgroup(_message.Message):
 
     AVAILABLE_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    SETTABLE_FIELD_NUMBER: _builtins.int
     available: _builtins.bool
+    settable: _builtins.bool
+    """the agent may set pods' limits"""
     @_builtins.property
     def devices(self) -> _containers.MessageMap[_builtins.str, Global___RdmaLimit]: ...
     def __init__(
@@ -333,10 +340,11 @@ class RdmaCgroup(_message.Message):
         *,
         available: _builtins.bool = ...,
         devices: _abc.Mapping[_builtins.str, Global___RdmaLimit] | None = ...,
+        settable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "devices", b"devices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "devices", b"devices", "settable", b"settable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

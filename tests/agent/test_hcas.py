@@ -12,6 +12,7 @@ from agent.machine import Machine, Port
 from agent.survey import survey
 from central.standalone.kubelet import Admission, Container, Pod
 from protos.names import GPU, RDMA
+from protos.nearest import share
 from protos.topology import Grant
 from tests.fakes import machines
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box
@@ -134,7 +135,7 @@ def test_which_cards_are_offered() -> None:
 
 
 def test_pod_resources_silent_means_the_gpus_just_given() -> None:
-    question = Question(tuple(shares.share(f"mlx5_{n}", 0) for n in range(8)), (), 1)
+    question = Question(tuple(share(f"mlx5_{n}", 0) for n in range(8)), (), 1)
     just = (machines.uuid(5),)
     choice = shares.preferred(question, survey(CARDS), (), None, just_given=just)
     assert choice.device_ids == ("mlx5_5::0",)
@@ -144,7 +145,7 @@ def test_pod_resources_silent_means_the_gpus_just_given() -> None:
 
 
 def test_must_haves_are_in() -> None:
-    available = tuple(shares.share("mlx5_1", n) for n in range(12))
+    available = tuple(share("mlx5_1", n) for n in range(12))
     choice = shares.preferred(Question(available, (available[11],), 3), survey(CARDS), (), ())
     assert choice.device_ids == ("mlx5_1::11", "mlx5_1::0", "mlx5_1::1")
 

@@ -9,7 +9,7 @@ import pytest
 from central.standalone.box import CAPTURES, Box
 from central.standalone.hollownode import HollowNode
 from central.standalone.kubelet import HollowKubelet
-from protos.names import BLOCK, GPU, RACK
+from protos.names import BLOCK, GPU, RACK, RDMA
 from protos.stubs import fleet_pb2 as pb
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
@@ -42,12 +42,14 @@ def registered(kubelet: HollowKubelet) -> bool:
     return kubelet.allocatable.get(GPU) == 8
 
 
-def submit(box: Box, name: str, pods: int, gpus: int) -> None:
+def submit(box: Box, name: str, pods: int, gpus: int, rdma: int = 0, **wishes: str) -> None:
     group = {"metadata": {"name": name}, "spec": {"minMember": pods}}
     box.create(GROUPS, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group})
-    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
+    limits = {GPU: str(gpus), **({RDMA: str(rdma)} if rdma else {})}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
     for rank in range(pods):
         annotations = {"scheduling.k8s.io/group-name": name}
+        annotations |= {f"lockstep.dev/rdma-hca-{key}": value for key, value in wishes.items()}
         box.create(
             PODS,
             {
@@ -100,6 +102,27 @@ def test_every_pod_gets_the_gpus_that_were_chosen_for_it(box: Box) -> None:
         pairs = [tuple(pod.gpus) for pod in told.pods]
         assert all(b == a + 1 and a % 2 == 0 for a, b in pairs), pairs
     assert_books_are_true(box)
+
+
+def test_every_pod_gets_the_network_card_beside_its_gpu(box: Box) -> None:
+    submit(box, "ring", 16, 1, rdma=1)
+    box.wait("ring's GPUs", lambda: confirmed(box, "ring"))
+    reply = box.topology()
+    assert reply is not None
+    seen = {node.name: node.topology for node in reply.nodes}
+    found = 0
+    for name, kubelet in box.hollow.kubelets.items():
+        topology = seen[name]
+        gpus = [gpu.uuid for gpu in topology.gpus]
+        cards = [hca.name for hca in topology.hcas]
+        for resources in kubelet.held().values():
+            (uuid,), (share,) = resources[GPU], resources[RDMA]
+            row = topology.links[gpus.index(uuid)].cells
+            assert row[len(gpus) + cards.index(share.partition("::")[0])] == "PXB"
+            found += 1
+    assert found == 16
+    submit(box, "wish", 1, 1, rdma=1, handles="8")
+    box.wait("why", lambda: (told := box.explain("wish")) and "sets no RDMA limits" in told.reason)
 
 
 def test_a_centre_that_is_killed_loses_nothing_and_repeats_nothing(box: Box) -> None:

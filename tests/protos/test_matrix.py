@@ -59,6 +59,7 @@ def test_json_has_the_published_names() -> None:
             "port": 1,
             "uverbs": "",
             "why": "",
+            "shares": 0,
         }
     ]
     assert written["links"] == [["X", "NV12", "PXB"], ["NV12", "X", "SYS"], ["PXB", "SYS", "X"]]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.core.facts import HyperNodeSeen, Member, NodeSeen, Taint, Toleration
+from central.core.facts import HyperNodeSeen, Member, NodeSeen, PodSpec, Taint, Toleration
 from central.core.rules import Requirement
 from central.kube.errors import Malformed
 from central.kube.objects import Reader
@@ -42,6 +42,30 @@ def container(name: str = "main", gpu: int = 0, **more: Any) -> Json:
 
 def requests(raw: Json) -> dict[str, int]:
     return dict(reader().pod(raw).spec.requests)
+
+
+def test_wishes_for_rdma_limits() -> None:
+    asking = container("main", gpu=1)
+    asking["resources"]["requests"][names.RDMA] = "1"
+
+    def read(*containers: Json, **told: object) -> PodSpec:
+        annotations = {f"lockstep.dev/rdma-hca-{key}": value for key, value in told.items()}
+        return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
+
+    plain = read(asking)
+    assert (plain.rdma_containers, plain.rdma_limits) == ((("main", 1),), ())
+    assert read(asking, handles="64", objects="max").rdma_limits == (
+        ("hca_handle", 64),
+        ("hca_object", -1),
+    )
+    assert read(asking, objects="0").rdma_limits == (("hca_object", 0),)
+    for told in ("010", "-1", "", "0x10", "1.5", "2147483647", "99999999999", "MAX", 7.5):
+        assert read(asking, handles=told).unsupported == (
+            f'annotation lockstep.dev/rdma-hca-handles: "{told}" is neither a whole number nor max'
+        )
+    assert read(handles="4").unsupported == (
+        "annotation lockstep.dev/rdma-hca-handles: no container asks for lockstep.dev/rdma"
+    )
 
 
 def test_how_long_a_pod_says_that_it_runs() -> None:

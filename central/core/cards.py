@@ -1,0 +1,62 @@
+"""Which network cards the pods of a node should get, those closest to their GPUs, and how much of
+them. Pure: the agent's report, the node's pods and their GPUs in; intents out."""
+
+from collections.abc import Iterable, Mapping
+
+from central.core.facts import NodeReported
+from central.core.gangs import Pod
+from protos.names import GPU, RDMA
+from protos.nearest import card_of, nearest
+from protos.topology import Grant, NodeTopology, mask_of
+
+Container = tuple[str, str, str]  # namespace, pod, container
+KEYS = ("hca_handle", "hca_object")
+
+
+def intents(
+    report: NodeReported, pods: Iterable[Pod], planned: Mapping[Container, int]
+) -> list[Grant]:
+    """planned: GPUs of containers, as masks. A pod with limits has an intent as long as it lives:
+    its agent may lose them, and so may a card. Without GPUs the agent chooses the card."""
+    topology = report.topology
+    held: dict[Container, tuple[str, ...]] = {}
+    gpus = dict(planned)
+    index = {gpu.uuid: gpu.index for gpu in topology.gpus}
+    for grant in report.grants:
+        key = (grant.namespace, grant.pod, grant.container)
+        if grant.resource == RDMA:
+            held[key] = tuple(map(card_of, grant.device_ids))
+        elif grant.resource == GPU:
+            gpus[key] = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
+    room = {hca.name: hca.shares for hca in topology.hcas if not hca.why}
+    for cards in held.values():
+        _take(room, cards)
+    grants = []
+    for pod in sorted(pods, key=lambda pod: (pod.seen.namespace, pod.seen.name)):
+        limits = pod.spec.rdma_limits
+        for name, count in pod.spec.rdma_containers if pod.alive else ():
+            key = (pod.seen.namespace, pod.seen.name, name)
+            cards = held.get(key, ())
+            mask = gpus.get(key, 0)
+            if not cards and mask:
+                cards = nearest(topology, mask, room, count)
+                _take(room, cards)
+            if limits or (cards and key not in held):
+                grants.append(Grant(*key, RDMA, tuple(sorted(cards)), limits))
+    return grants
+
+
+def _take(room: dict[str, int], cards: Iterable[str]) -> None:
+    for card in cards:
+        room[card] = room.get(card, 0) - 1
+
+
+def most(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
+    """What a pod may have of any card at most (-1: no limit); None: nobody here sets limits."""
+    if not topology.rdma_settable or topology.rdma_cgroup is None:
+        return None
+    offered = {hca.name for hca in topology.hcas if hca.shares}
+    limits = [limit for name, limit in topology.rdma_cgroup if name in offered]
+    handles = [limit.hca_handle for limit in limits if limit.hca_handle >= 0]
+    objects = [limit.hca_object for limit in limits if limit.hca_object >= 0]
+    return tuple(zip(KEYS, (min(handles, default=-1), min(objects, default=-1)), strict=True))
