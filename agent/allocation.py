@@ -62,6 +62,7 @@ class Response:
     device_nodes: tuple[str, ...] = ()
     mounts: tuple[tuple[str, str, bool], ...] = ()  # host path, container path, read only
     annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from agent import allocation
 from agent.allocation import Choice, Holding, Key, Question, Response
+from agent.cdi import Injection
 from agent.node import State
 from agent.offer import Device
 from protos.names import GPU
@@ -17,8 +18,10 @@ class GpuOffer:
     resource = GPU
     endpoint = "lockstep-gpu.sock"
 
-    def __init__(self, device_nodes: Callable[[Sequence[str]], tuple[str, ...]]) -> None:
-        self._device_nodes = device_nodes
+    def __init__(
+        self, device_nodes: Callable[[Sequence[str]], tuple[str, ...]], injection: Injection
+    ) -> None:
+        self._device_nodes, self._injection = device_nodes, injection
         self._lock = threading.Lock()
         self._last: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
@@ -37,7 +40,9 @@ class GpuOffer:
         return allocation.preferred(question, state.topology, plans, rows, asked)
 
     def response(self, ids: Sequence[str], state: State) -> Response:
-        given = allocation.response(ids, state.topology, self._device_nodes(sorted(ids)))
+        files = () if self._injection.mode == "cdi" else self._device_nodes(sorted(ids))
+        given = allocation.response(ids, state.topology, files)
+        given = self._injection.apply(sorted(ids), given)
         with self._lock:
             self._last = (time.monotonic(), tuple(sorted(ids)))
         return given

@@ -5,8 +5,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from agent import commands, devicenodes, findings, health, host, nvml, shares, sysfs
 from agent.backoff import Voice
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 USAGE_S = 2.0  # what was read is good for so long
 METER_S = 1.0  # a driver that takes longer tells no usage
+T = TypeVar("T")
+
 CALM_S = 1.0  # a storm of errors is one look in so long
 MOST_XIDS = 1000  # that are counted apart
 
@@ -166,6 +169,17 @@ class Hardware:
         names = [card.uverbs for card in cards if card.uverbs]
         return devicenodes.cards(names, self._files_policy(), self._settings.dev_root)
 
+    def gpu_files(self) -> dict[str, tuple[str, ...]]:
+        """By uuid; GPUs without a file are left out."""
+        uuids = [gpu.uuid for gpu in self._node.state.topology.gpus]
+        return {uuid: files for uuid in uuids if (files := _safely(self.device_nodes, uuid))}
+
+    def card_files(self) -> dict[str, tuple[str, ...]]:
+        """By name, of those that are offered."""
+        cards = [card for card in self._node.state.topology.hcas if card.shares]
+        found = ((card.name, _safely(self.card_nodes, card)) for card in cards)
+        return {name: files for name, files in found if files}
+
     def _files_policy(self) -> str:
         # The files here are not those of the machine in a capture.
         return "never" if self._settings.capture else self._settings.pass_device_nodes
@@ -173,3 +187,10 @@ class Hardware:
 
 def _listed(cases: Mapping[str, Case]) -> set[str]:
     return {uuid for uuid, case in cases.items() if not case.lost}
+
+
+def _safely(files: Callable[[Sequence[T]], tuple[str, ...]], one: T) -> tuple[str, ...]:
+    try:
+        return files([one])
+    except ValueError:  # --pass-device-nodes=always, and it has none
+        return ()

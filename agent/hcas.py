@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from agent import shares
 from agent.allocation import Choice, Holding, Key, Question, Response
+from agent.cdi import Injection
 from agent.node import State
 from agent.offer import Device
 from protos.names import RDMA
@@ -19,10 +20,11 @@ class HcaOffer:
         self,
         device_nodes: Callable[[Sequence[Hca]], tuple[str, ...]],
         just_given: Callable[[], Sequence[str]],
+        injection: Injection,
         starting: Callable[[tuple[str, ...], Key | None], None],
     ) -> None:
         self._device_nodes, self._just_given = device_nodes, just_given
-        self._starting = starting
+        self._injection, self._starting = injection, starting
 
     def devices(self, state: State) -> tuple[Device, ...]:
         return tuple(
@@ -50,7 +52,9 @@ class HcaOffer:
     def response(self, ids: Sequence[str], state: State) -> Response:
         names = set(map(card_of, ids))
         cards = [hca for hca in state.topology.hcas if hca.name in names]
-        return shares.response(ids, state.topology, self._device_nodes(cards))
+        files = () if self._injection.mode == "cdi" else self._device_nodes(cards)
+        given = shares.response(ids, state.topology, files)
+        return self._injection.apply([hca.name for hca in cards], given)
 
     def words(self, ids: Sequence[str], state: State) -> str:
         names = set(map(card_of, ids))

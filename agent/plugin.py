@@ -133,6 +133,7 @@ class Plugin(rpc.DevicePluginServicer):
                 for host, inside, read_only in given.mounts
             ],
             annotations=given.annotations,
+            cdi_devices=[pb.CDIDevice(name=name) for name in given.cdi_devices],
         )
 
     def PreStartContainer(

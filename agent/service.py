@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
+from agent.cdi import Injection, Specs
 from agent.cgroups import Cgroups
 from agent.gpus import GpuOffer
 from agent.hardware import Hardware
@@ -15,12 +16,13 @@ from agent.hcas import HcaOffer
 from agent.kubelet import Kubelet
 from agent.limits import Limits
 from agent.machine import Unusable
-from agent.node import Node
+from agent.node import Node, State
 from agent.offer import Offer
 from agent.plugin import Plugin
 from agent.podresources import Admissions, PodResources, Truth
 from agent.reporter import Peer, Reporter
 from agent.settings import Settings, version
+from protos.names import RDMA
 from protos.probes import Probes, Unservable
 from protos.topology import RdmaLimit
 
@@ -47,10 +49,19 @@ class Agent:
             settings.kubelet_dir / "device-plugins",
             RdmaLimit(settings.rdma_hca_handles, settings.rdma_hca_objects),
         )
-        gpus = GpuOffer(self._hardware.device_nodes)
+        specs = Specs(settings.cdi_dir) if settings.cdi_dir else None
+        self._injections = [
+            Injection(settings.injection(), kind, name, specs, current)
+            for kind, name, current in (
+                (settings.cdi_kind, "LOCKSTEP_GPU", self._hardware.gpu_files),
+                (RDMA, "LOCKSTEP_HCA", self._hardware.card_files),
+            )
+        ]
+        gpus = GpuOffer(self._hardware.device_nodes, self._injections[0])
         hcas = HcaOffer(
             self._hardware.card_nodes,
             gpus.just_given,
+            self._injections[1],
             self._limits.starting,
         )
         offers: tuple[Offer, ...] = (gpus, hcas)
@@ -81,6 +92,8 @@ class Agent:
         for kubelet in self._kubelets:
             self._spawn("kubelet", partial(kubelet.run, self._stop))
         self._spawn("truth", lambda: self._truth.run(every, self._stop))
+        if self._settings.injection() != "env":
+            self._spawn("cdi", self._keep_specs)
         if self._settings.cgroup_root:
             self._spawn("limits", self._keep_limits)
         if reporter := self._reporter:
@@ -152,6 +165,16 @@ class Agent:
         """Of a signal handler, at any moment and more than once: an Event's lock could be held by
         the very thread that the signal stopped, a SimpleQueue may be entered again."""
         self._interrupted.put(None)
+
+    def _keep_specs(self) -> None:
+        while not self._stop.is_set():
+            state = self.node.state
+            for injection in self._injections:
+                injection.refresh()
+            self.node.wait(self._moved(state), timeout_s=self._settings.survey_every_s)
+
+    def _moved(self, old: State) -> Callable[[State], bool]:
+        return lambda state: state.topology is not old.topology or self._stop.is_set()
 
     def _keep_limits(self) -> None:
         while not self._stop.wait(self._settings.report_every_s):

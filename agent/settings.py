@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from agent import commands
 from agent.health import Damping
+from agent.machine import Unusable
 from protos import logs
 
 
@@ -33,12 +34,21 @@ class Settings:
     pass_device_nodes: str = "auto"
     rdma_devices: tuple[str, ...] = ("auto",)
     rdma_shares: int = 0  # from the cards' limits
+    device_mode: str = "auto"
+    cdi_dir: Path | None = None
+    cdi_kind: str = "lockstep.dev/gpu"
     cgroup_root: Path | None = None
     rdma_hca_handles: int = -1  # -1: no limit
     rdma_hca_objects: int = -1
     metrics_listen: str = ""  # empty: none
     log_level: str = "info"
     log_format: str = "text"
+
+    def injection(self) -> str:
+        """env, cdi or both."""
+        if self.device_mode == "auto":
+            return "both" if self.cdi_dir else "env"
+        return self.device_mode
 
 
 class Parser(argparse.ArgumentParser):
@@ -102,6 +112,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         default="auto",
         help="give containers their device files: those that exist, all or an error, none",
     )
+    _add_cdi_arguments(run)
     _add_rdma_arguments(run)
     run.add_argument("--report-every", type=_seconds, default=5.0, metavar="SECONDS")
     run.add_argument("--survey-every", type=_seconds, default=30.0, metavar="SECONDS")
@@ -149,6 +160,29 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--log-format", choices=logs.FORMATS, default="text")
     run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+
+
+def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--device-mode",
+        choices=("auto", "env", "cdi", "both"),
+        default="auto",
+        help="how containers come by their devices: env: variables and device files; cdi: names of "
+        "CDI devices (Kubernetes 1.29 and newer); auto: both with --cdi-dir, else env (default)",
+    )
+    run.add_argument(
+        "--cdi-dir",
+        type=Path,
+        metavar="DIR",
+        help="where to write CDI specs: /var/run/cdi is where runtimes look",
+    )
+    run.add_argument(
+        "--cdi-kind",
+        choices=("lockstep.dev/gpu", "nvidia.com/gpu"),
+        default="lockstep.dev/gpu",
+        help="of GPUs: our own specs, device files alone, or those that NVIDIA's toolkit writes, "
+        "driver libraries and all (default: %(default)s)",
+    )
 
 
 def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
@@ -242,6 +276,10 @@ def settings(arguments: argparse.Namespace) -> Settings:
     )
     for name in ("sysfs_root", "proc_root", "driver_root", "capture"):
         given[name] = Path(given[name]) if given[name] else None
+    if given["device_mode"] in ("cdi", "both") and not given["cdi_dir"]:
+        raise Unusable(
+            f"--device-mode {given['device_mode']} needs --cdi-dir, such as /var/run/cdi"
+        )
     return Settings(**given)
 
 

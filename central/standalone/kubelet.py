@@ -150,13 +150,15 @@ class HollowKubelet:
         annotations: dict[str, str] = {}
         nodes: list[tuple[str, str, str]] = []
         mounts: list[tuple[str, str, bool]] = []
+        cdi: list[str] = []
         for response in self._devices.responses(pod.uid, container):
             envs.update(response.envs)
             annotations.update(response.annotations)
             nodes += [(d.host_path, d.container_path, d.permissions) for d in response.devices]
+            cdi += [device.name for device in response.cdi_devices]
             mounts += [(m.host_path, m.container_path, m.read_only) for m in response.mounts]
         held = self._devices.held(pod.uid, container)
-        return Granted(container, held, envs, tuple(nodes), tuple(mounts), annotations)
+        return Granted(container, held, envs, tuple(nodes), tuple(mounts), annotations, tuple(cdi))
 
     def start_pod(self, uid: str) -> Admission:
         """PreStartContainer for each container. Where it fails the pod keeps its devices and may be

@@ -50,6 +50,7 @@ class Granted:
     device_nodes: tuple[tuple[str, str, str], ...] = ()  # host path, container path, permissions
     mounts: tuple[tuple[str, str, bool], ...] = ()  # host path, container path, read only
     annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

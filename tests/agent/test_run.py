@@ -17,8 +17,8 @@ import pytest
 from agent import capture
 from agent.__main__ import main
 from agent.settings import Settings, parser, settings
-from central.standalone.kubelet import HollowKubelet
-from protos.names import GPU
+from central.standalone.kubelet import Container, HollowKubelet, Pod
+from protos.names import GPU, RDMA
 from tests.agent.hardware import CAPTURES, Hardware, library
 from tests.fakes import machines
 from tests.fakes.fleet import FleetBox
@@ -86,6 +86,47 @@ def test_end_to_end(short: Path) -> None:
     assert "eyJ" not in text  # the token
 
 
+def test_devices_by_cdi(short: Path) -> None:
+    """Names for the runtime and specs that explain them; no files beside, so no grant, no GPU."""
+    machine = Hardware(library(short / "lib"), short)
+    machine.install(capture.load(CAPTURES / "hgx-h100-8.json"))
+    dev, specs = short / "dev", short / "cdi"
+    (dev / "infiniband").mkdir(parents=True)
+    names = [f"nvidia{i}" for i in range(8)] + ["nvidiactl", "nvidia-uvm", "infiniband/rdma_cm"]
+    for name in (*names, *(f"infiniband/uverbs{i}" for i in range(12))):
+        (dev / name).touch()
+    log = short / "log"
+    with (
+        HollowKubelet(short) as kubelet,
+        running(
+            *("--kubelet-dir", short, "--sysfs-root", machine.sysfs, "--survey-every", "0.2"),
+            *("--dev-root", dev, "--device-mode", "cdi", "--cdi-dir", specs),
+            log=log,
+            LOCKSTEP_FAKE_NVML=str(short / build.PROFILE),
+            LD_LIBRARY_PATH=str(machine.library),
+        ),
+    ):
+        eventually(lambda: RDMA in kubelet.allocatable and GPU in kubelet.allocatable, 20)
+        wants = Container("c0", ((GPU, 2), (RDMA, 1)))
+        given = kubelet.add_pod(Pod("uid-a", "team", "a", (wants,))).containers[0]
+        assert given.device_nodes == ()
+        uuids = given.envs["LOCKSTEP_GPU_UUIDS"].split(",")
+        card = given.envs["LOCKSTEP_HCAS"]
+        assert sorted(given.cdi_devices) == sorted(
+            [*(f"lockstep.dev/gpu={uuid}" for uuid in uuids), f"lockstep.dev/rdma={card}"]
+        )
+        told = json.loads((specs / "lockstep.dev-gpu.json").read_text())
+        assert {device["name"] for device in told["devices"]} >= set(uuids)
+        (dev / "nvidia7").unlink()
+        file = specs / "lockstep.dev-gpu.json"
+        eventually(lambda: len(json.loads(file.read_text())["devices"]) == 7)
+    assert sorted(path.name for path in specs.iterdir()) == [
+        "lockstep.dev-gpu.json",
+        "lockstep.dev-rdma.json",
+    ]
+    assert "Traceback" not in log.read_text()
+
+
 def resident_mib(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -150,6 +191,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         (["run", "--serv", "a:1"], "unrecognized arguments: --serv a:1"),
         (["run", "--server", "nowhere"], "'nowhere' is not HOST:PORT"),
         (["run", "--report-every", "soon"], "'soon' is not a number of seconds"),
+        (["run", "--device-mode", "magic"], "invalid choice: 'magic'"),
         (["run", "--rdma-shares", "0"], "'0' is not a whole number from 1 to 1000"),
         (["run", "--rdma-devices", ","], "it names no network card"),
         (["run", "--pass-device-nodes", "maybe"], "invalid choice: 'maybe'"),
@@ -184,6 +226,13 @@ def test_a_bad_capture_is_one_sentence(
     said = [line for line in capsys.readouterr().err.splitlines() if "INFO" not in line]
     assert len(said) == 1
     assert str(file) in said[0]
+
+
+def test_cdi_needs_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--device-mode", "cdi"]) == 2
+    assert capsys.readouterr().err == (
+        "lockstep-agent: --device-mode cdi needs --cdi-dir, such as /var/run/cdi\n"
+    )
 
 
 def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
