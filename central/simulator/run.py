@@ -17,7 +17,7 @@ from central.simulator.story import Ended, Load, Story, Waiting
 from central.simulator.world import World
 
 MOST_TURNS = 10_000  # of one moment: decisions that undo each other would go on for ever
-MOST_IDLE = 1_000  # moments in a row that only the clock brought about
+MOST_IDLE = 200  # moments in a row that only the clock brought about
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Simulation:
         self._agenda: Agenda[_Event] = Agenda()
         self._dice = random.Random(seed) if seed else None
         self._idle = 0
+        self._happened_at = 0.0
         self._wake_at: float | None = None
         self._ended_gangs: set[tuple[str, str]] = set()
         for at, fact in scenario.arrivals:
@@ -81,7 +82,10 @@ class Simulation:
             events = self._agenda.take(at)
             facts = [fact for event in events for fact in self._happen(event)]
             self._idle = 0 if facts else self._idle + 1
+            if facts:
+                self._happened_at = at
             if self._idle > MOST_IDLE:
+                self._pass_to(self._happened_at)  # back: what was only waited for does not count
                 story.stopped = "nothing happens any more, though the scheduler hopes for it"
                 break
             self._moment(facts)

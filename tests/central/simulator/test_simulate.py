@@ -169,6 +169,31 @@ def test_a_node_that_leaves_takes_its_pods_along(simulate: Simulate) -> None:
     assert found["metrics"]["gpu_hours_lost"] == pytest.approx(20 / 3600, abs=1e-6)
 
 
+def test_an_eviction_that_a_budget_forbids_is_hoped_for_no_longer_than_it_makes_sense(
+    simulate: Simulate,
+) -> None:
+    urgent = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 1000,
+    }
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    web = pod("web", 8, labels={"app": "web"})
+    late = pod("late", 8, at="1m", priority_class="urgent")
+    found = simulate(node("a"), urgent, budget, web, late)
+    assert where(found) == {"web": "a"}
+    assert found["evictions"] == []
+    assert [waits["name"] for waits in found["waiting"]] == ["late"]
+    assert found["metrics"]["end_s"] == 60
+    assert found["metrics"]["gpu_utilization"] == 1.0
+
+
 def test_until_ends_it(simulate: Simulate) -> None:
     found = simulate(node("a", 1), pod("p", 1, runs="1h"), pod("q", 1), flags=("--until", "90"))
     assert where(found) == {"p": "a"}
