@@ -88,7 +88,10 @@ class Simulation:
                 self._pass_to(self._happened_at)  # back: what was only waited for does not count
                 story.stopped = "nothing happens any more, though the scheduler hopes for it"
                 break
+            before = (len(story.placed), len(story.evicted))
             self._moment(facts)
+            if before != (len(story.placed), len(story.evicted)):
+                self._idle, self._happened_at = 0, at
             progress(self)
         self._finish()
         return story
