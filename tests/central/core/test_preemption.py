@@ -46,7 +46,7 @@ def test_a_gang_makes_room_for_a_more_urgent_one_and_the_room_is_kept() -> None:
 
 def test_equal_priority_is_left_alone() -> None:
     world = World(*racks())
-    world.step(0.0, *job("old", 4, priority=3))
+    world.step(0.0, *job("idle", 1, gpus=0), *job("old", 4, priority=3))
     world.step(1.0, *job("same", 1, created=1.0, priority=3))
     assert not world.evicted
 
@@ -174,6 +174,24 @@ def test_a_queue_below_its_share_takes_back_what_the_other_has_above_its_own() -
     assert "whose queue ours is below its share" in world.whys[0]
     assert world.step(55.0) == ["mine-0", "mine-1"]
     world.step(56.0, *job("more", 1, queue="ours", created=56.0))
+    assert len(world.evicted) == 2
+
+
+def test_what_a_queue_loses_is_counted_together() -> None:
+    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks())
+    across = [
+        build.gang(name, 2, queue="theirs", created=float(number))
+        for number, name in enumerate(("j", "k"))
+    ]
+    pods = [
+        build.pod(f"{name}-{rank}", 8, name, node=node, phase="Running")
+        for name, where in (("j", "ac"), ("k", "bd"))
+        for rank, node in enumerate(where)
+    ]
+    world.step(0.0, *across, *pods)
+    world.step(1.0, *job("wide", 2, queue="ours", topology_required=RACK, created=9.0))
+    assert not world.evicted  # one rack takes both gangs, and theirs would be left with nothing
+    world.step(2.0, *job("one", 1, queue="ours", created=10.0))
     assert len(world.evicted) == 2
 
 
