@@ -13,7 +13,7 @@ from agent.survey import survey
 from central.standalone.kubelet import Admission, Container, Pod
 from protos.names import GPU, RDMA
 from protos.nearest import share
-from protos.topology import Grant
+from protos.topology import Grant, RdmaLimit
 from tests.fakes import machines
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box
 from tests.fakes.patience import eventually
@@ -132,6 +132,21 @@ def test_which_cards_are_offered() -> None:
     assert len(offered("all")) == 9
     assert offered("none") == offered("mlx4_*") == []
     assert offered("mlx5_8", "mlx5_[01]") == ["mlx5_0", "mlx5_1", "mlx5_8"]
+
+
+def test_how_many_shares_and_whether_limits_can_be_set() -> None:
+    limits = (("mlx5_0", RdmaLimit(256)), ("mlx5_1", RdmaLimit()))
+    seen = replace(survey(CARDS), rdma_cgroup=limits)
+
+    def counts(policy: shares.Policy) -> list[int]:
+        return [hca.shares for hca in shares.offered(seen, ("mlx5_[01]",), policy).hcas[:3]]
+
+    assert counts(shares.Policy(handles=64)) == [4, 16, 0]
+    assert counts(shares.Policy()) == [16, 16, 0]
+    assert counts(shares.Policy(3, 64)) == [3, 3, 0]
+    assert shares.offered(seen, ("auto",), shares.Policy(settable=True)).rdma_settable
+    bare = replace(seen, rdma_cgroup=None)
+    assert not shares.offered(bare, ("auto",), shares.Policy(settable=True)).rdma_settable
 
 
 def test_pod_resources_silent_means_the_gpus_just_given() -> None:
