@@ -97,6 +97,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stopping = threading.Event()
+        self._lost = ""  # why the last channel was dropped
         self._trouble: dict[str, str] = {}  # by loop; empty: none
         self.sent = self.failed = 0  # reports
 
@@ -135,10 +136,13 @@ class Reporter:
 
     def _away(self, error: Exception, channel: grpc.Channel) -> Away:
         where, said = f"the centre at {self._peer.server}", details(error)
+        if isinstance(error, ValueError) and self._lost:
+            return Away(self._lost)  # the other loop closed the channel, and has said why
         code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.CANCELLED
         if code in LOST:
             self._drop(channel)
-            return Away(f"{where} is away ({_brief(said)})")
+            self._lost = f"{where} is away ({_brief(said)})"
+            return Away(self._lost)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             return Away(f"{where} refuses us: {said}")
         return Away(f"{where} answered {code.name}: {said}")
