@@ -140,8 +140,8 @@ class Reporter:
             return Away(self._lost)  # the other loop closed the channel, and has said why
         code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.CANCELLED
         if code in LOST:
-            self._drop(channel)
             self._lost = f"{where} is away ({_brief(said)})"
+            self._drop(channel)
             return Away(self._lost)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             return Away(f"{where} refuses us: {said}")
