@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fix lint types layers unit e2e bench stubs clean
+.PHONY: help install demo test check fix lint types layers unit sim e2e bench stubs clean
 
 help:                ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
@@ -35,6 +35,8 @@ layers: install
 	lint-imports --no-cache | tail -8
 unit: install        ## unit, scenario and simulation tests
 	pytest -q -m "not e2e" -n auto --dist worksteal
+sim: install         ## fifty seeded days that break and heal
+	LOCKSTEP_DAYS=50 pytest -q tests/simulation -n auto
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)
 	tests/e2e/run
 bench: install       ## speed, as ratios in one run
