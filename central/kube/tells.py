@@ -31,6 +31,7 @@ GROUPS = f"/apis/{GROUP_VERSION}"
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
 RUNNING_S = 1.0  # the counts of a gang that runs, likewise
+GOOD_S = 1.0  # bindings go first, and by then most pods of the gang run: one write says both
 SETTLE_S = 0.3  # a gang's pods are created one by one: its first words wait for the others
 FAILED_S = 5.0
 EVENT_AGAIN_S = 600.0
@@ -45,11 +46,13 @@ class Tells:
         failed_s: float = FAILED_S,
         same_phase_s: float = SAME_PHASE_S,
         settle_s: float = SETTLE_S,
+        good_s: float = GOOD_S,
     ) -> None:
         self._client = client
         self._failed_s = failed_s
         self._same_phase_s = same_phase_s
         self._settle_s = settle_s
+        self._good_s = good_s
         self._lock = threading.Lock()
         self._next: dict[Key, Tell] = {}
         self._queued: set[Key] = set()
@@ -68,7 +71,7 @@ class Tells:
             again = key in self._queued and not _is_good(tell)
             self._queued.add(key)
         if not again:
-            delay_s = 0.0 if _is_good(tell) else self._settle_s
+            delay_s = self._good_s if _is_good(tell) else self._settle_s
             self._lane(tell)[0].put_later(partial(self._work, key), delay_s)
 
     def evicting(self, evict: Evict) -> None:
