@@ -42,6 +42,7 @@ class Tells:
     def __init__(
         self,
         client: Client,
+        *,
         waiting_per_s: float = 50.0,
         failed_s: float = FAILED_S,
         same_phase_s: float = SAME_PHASE_S,
