@@ -127,7 +127,7 @@ class Cluster:
             ):
                 self._storage(fact)
             case BindDone():
-                self._bind_done(fact)
+                pass  # believed already; the watch brings the pod with its node
             case BindFailed():
                 self._bind_failed(fact)
             case EvictDone():
@@ -275,12 +275,6 @@ class Cluster:
             gang.object = None
             self.changed[key] = gang
             self._drop_if_empty(gang)
-
-    def _bind_done(self, fact: BindDone) -> None:
-        pod = self.pods.get(fact.pod)
-        if pod is not None and pod.node == fact.node:
-            pod.confirmed_bound = True
-            self._touch(pod)
 
     def _bind_failed(self, fact: BindFailed) -> None:
         pod = self.pods.get(fact.pod)

@@ -30,7 +30,6 @@ class Pod:
         "assumed",
         "blocked",
         "confirmed",
-        "confirmed_bound",
         "evicting",
         "gpus",
         "held",
@@ -46,7 +45,6 @@ class Pod:
         self.spec = spec  # of its kind, one object for all: with the rules that speak of it
         self.node = ""  # where it is bound, or is being bound
         self.assumed = False  # our binding is not in the watch yet
-        self.confirmed_bound = False  # the API server has accepted our binding
         self.gpus = 0  # planned, or true when confirmed
         self.confirmed = False  # pod-resources says so
         self.held: PodSpec | None = None  # the room it takes in the snapshot

@@ -55,7 +55,6 @@ class _Holdings:
         self.troubles: dict[str, str] = {}
         self._all = hypernodes
         self._nodes = nodes
-        self._by_name = {node.name for node in nodes}
         self._known: dict[str, frozenset[str]] = {}
         self._path: list[str] = []
 

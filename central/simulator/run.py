@@ -96,10 +96,6 @@ class Simulation:
         self._finish()
         return story
 
-    @property
-    def events_left(self) -> int:
-        return len(self._agenda)
-
     def _pass_to(self, at: float) -> None:
         self.story.gpu_seconds_there += self._world.gpus_there * (at - self.now)
         self.now = at
