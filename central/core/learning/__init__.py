@@ -1,0 +1,1 @@
+"""Facts into the cluster, by what they speak of. Cluster.apply is the only way in."""

@@ -1,0 +1,84 @@
+"""What the API server says of pods, and what became of what was asked for them."""
+
+from typing import TYPE_CHECKING
+
+from central.core.facts import BindFailed, EvictDone, PodSeen, PodSpec
+from central.core.gangs import Pod, key_of
+from central.core.learning import gangs, kinds, places
+
+if TYPE_CHECKING:
+    from central.core.cluster import Cluster
+
+SPARED_S = 60.0  # a pod whose eviction was refused is left alone for so long
+
+
+def seen(cluster: "Cluster", fact: PodSeen) -> None:
+    name = (fact.namespace, fact.name)
+    other = cluster.uids.get(name)
+    if other is not None and other != fact.uid:
+        gone(cluster, other)  # deleted and made again under its name
+    cluster.uids[name] = fact.uid
+    pod = cluster.pods.get(fact.uid)
+    stale: PodSpec | None = None
+    if pod is None:
+        pod = cluster.pods[fact.uid] = Pod(fact, fact.spec)
+        kinds.learn(cluster, pod, None)
+        gangs.join(cluster, pod, first_sight=True)
+    elif pod.seen == fact:
+        return  # its status moved in ways that don't matter here
+    else:
+        rejoin = key_of(fact) != key_of(pod.seen)
+        if rejoin:
+            gangs.leave(cluster, pod)
+        before, pod.seen = pod.seen, fact
+        stale = before.spec
+        kinds.learn(cluster, pod, before)
+        if rejoin:
+            gangs.join(cluster, pod, first_sight=False)
+    if fact.phase == "Running" and pod.since is None:
+        pod.since = cluster.now
+    if fact.node:
+        pod.assumed = False
+        pod.blocked = ""
+    # A pod is never unbound: what comes without a node was said before it was bound.
+    places.settle(cluster, pod, fact.node or pod.node, pod.gpus)
+    if stale is not None and stale != fact.spec:
+        cluster.kinds.unlearn(stale)
+
+
+def gone(cluster: "Cluster", uid: str) -> None:
+    pod = cluster.pods.pop(uid, None)
+    if pod is None:
+        return
+    name = (pod.seen.namespace, pod.seen.name)
+    if pod.node:
+        places.node_of(cluster, pod.node).truth.pop(
+            name, None
+        )  # it does not speak for the next of its name
+    places.settle(cluster, pod, "")
+    cluster.kinds.unlearn(pod.seen.spec)
+    cluster.kinds.file(None, pod.seen)
+    gangs.leave(cluster, pod)
+    if cluster.uids.get(name) == uid:
+        del cluster.uids[name]
+
+
+def bind_failed(cluster: "Cluster", fact: BindFailed) -> None:
+    pod = cluster.pods.get(fact.pod)
+    if pod is None or not pod.assumed or pod.node != fact.node:
+        return  # the pod is gone, or the watch knows better
+    pod.assumed = False
+    pod.blocked = fact.why if fact.final else ""
+    places.settle(cluster, pod, "")
+    gang = cluster.gang_of(pod)
+    if gang is not None:
+        gang.bind_failures += 1
+
+
+def evict_done(cluster: "Cluster", fact: EvictDone) -> None:
+    pod = cluster.pods.get(fact.pod)
+    if pod is not None and fact.why:
+        pod.evicting = False
+        pod.spared_until = cluster.now + SPARED_S
+        cluster.claims_due.add(pod.spared_until)  # refused: asked again later
+        gangs.touch(cluster, pod)
