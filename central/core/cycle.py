@@ -4,31 +4,23 @@ and replay are three callers of it.
     turn = apply facts -> heal broken gangs -> place waiting gangs in order -> tell what changed
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from itertools import groupby, islice
-from operator import attrgetter
 
-from central.core import hypernodes, order, phases, placement, queues, reservation
+from central.core import healing, order, phases, placement, queues, readiness, seating, wishes
 from central.core.cluster import Cluster
-from central.core.decisions import Bind, Decision, Evict
-from central.core.draft import DoesNotFit, Draft, Seat
-from central.core.facts import Fact, PodSpec
+from central.core.decisions import Bind, Decision
+from central.core.draft import DoesNotFit, Draft
+from central.core.facts import Fact
 from central.core.gangs import Gang, Key, Pod
 from central.core.holds import Holds
 from central.core.placement import Want
 from central.core.reservation import Reservation
-from central.core.snapshot import Snapshot
-from protos.closest import closest
-from protos.names import NODE
 
 # What did not fit stays out while only less is free; by whose room is kept.
 Refused = dict[tuple[int, tuple[Want, ...]], str]  # why, by the snapshot's gains and what was asked
 Memo = dict[frozenset[Reservation], Refused]
 
-UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
 RETRY_MAX_S = 30.0
-LIKES_KEPT = 10_000
 
 
 def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
@@ -60,7 +52,7 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         again = {key for key, gang in cluster.waiting.items() if 0 <= gang.no_at != gains}
         decisions += _walk(cluster, Holds(cluster, now), again)
     for gang in list(cluster.partial.values()):
-        decisions += _heal(gang, now)
+        decisions += healing.heal(gang, now)
     decisions += phases.tell(cluster)
     return decisions
 
@@ -104,7 +96,7 @@ def _refuse_alike(cluster: Cluster, gang: Gang, same: Gang) -> None:
 def due(cluster: Cluster, now: float) -> float | None:
     """When to look again though nothing happens: the live loop ticks, virtual time jumps there."""
     times = [
-        gang.broken_since + UNDO_AFTER_S
+        gang.broken_since + healing.UNDO_AFTER_S
         for gang in cluster.partial.values()
         if gang.broken_since is not None
     ]
@@ -153,14 +145,14 @@ def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
 
 def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decision]:
     missing = gang.missing()
-    gang.reason = _not_ready(gang, missing)
+    gang.reason = readiness.lacks(gang, missing)
     if gang.reason:
         if gang.key in cluster.reserved:
             holds.drop(gang.key)
         return []
-    attempts, wants = _attempts(cluster, gang, missing)
+    attempts, wants = wishes.attempts(cluster, gang, missing)
     refusals = [queues.refusal(cluster, gang, want.groups) for want in wants]
-    gang.like = _like(cluster, gang, wants)
+    gang.like = wishes.like(cluster, gang, wants)
     if refusals[-1]:  # of the least that would do
         gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains
         if gang.key in cluster.reserved:
@@ -176,34 +168,6 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
     evictions = holds.refused(gang, wants[-1]) if missing > 0 else []
     holds.note(gang)
     return list(evictions)
-
-
-def _like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
-    """A number for what the gang wants and on what terms, while none of it has a place."""
-    if gang.tally.placed:
-        return 0
-    pods = gang.waiting()
-    terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in pods}
-    asked = (reservation.queue_of(gang), gang.priority, frozenset(terms), gang.started, wants)
-    number = cluster.likes.get(asked)
-    if number is None:
-        if len(cluster.likes) >= LIKES_KEPT:
-            cluster.likes.clear()
-        number = cluster.likes[asked] = next(cluster.numbers)
-    return number
-
-
-def _attempts(
-    cluster: Cluster, gang: Gang, missing: int
-) -> tuple[list[list[Pod]], tuple[Want, ...]]:
-    """All that wait, else the minimum. Once that is placed, the others come one by one."""
-    pods = gang.waiting()
-    anchors, anchor_gpus = _anchors(cluster, gang)
-    required = _required(cluster, gang)
-    attempts = [pods] if missing == len(pods) else [pods, gang.starters() or pods[:1]]
-    return attempts, tuple(
-        Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in attempts
-    )
 
 
 def _place(
@@ -226,146 +190,7 @@ def _place(
             gang.reason = no.why
             continue
         gang.reason, gang.no_at = "", -1
-        return _seat(cluster, gang, attempt, draft.keep())
+        return seating.binds(cluster, gang, attempt, draft.keep())
     gang.no_at = cluster.snapshot.gains
     refused[asked] = gang.reason
     return []
-
-
-def _not_ready(gang: Gang, missing: int) -> str:
-    tally = gang.tally
-    if gang.yields_to:
-        if _is_breaking(gang):
-            return f"is being evicted for {gang.yields_to}"
-        gang.yields_to = ""
-    if gang.object is not None and gang.object.error:
-        return gang.object.error
-    if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
-        return f"spec.priorityClassName: PriorityClass {gang.object.priority_class} does not exist"
-    if gang.key[2] and gang.object is None and not tally.label_min:
-        return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
-    if tally.gated:
-        return f"{tally.gated} of {len(gang.members)} pods are held by scheduling gates"
-    if missing and len(gang.starters()) < missing:
-        if tally.blocked:
-            return tally.blocked
-        if gang.short_tasks():
-            return _short_of_tasks(gang)
-        if len(gang.members) < gang.minimum:
-            return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
-        return f"needs {missing} more pods, {len(tally.waiting)} wait"
-    return tally.blocked if not tally.waiting else ""
-
-
-def _is_breaking(gang: Gang) -> bool:
-    """Whether so many are being evicted that the others don't make up its minimum."""
-    staying = sum(not pod.evicting for pod in gang.placed())
-    return staying < len(gang.placed()) and staying < gang.minimum
-
-
-def _short_of_tasks(gang: Gang) -> str:
-    """Which role lacks pods; where none does by itself, the gang as a whole."""
-    waiting = Counter(pod.seen.task for pod in gang.waiting())
-    for task, short in sorted(gang.short_tasks().items()):
-        if waiting[task] < short:
-            pods = "pod" if short == 1 else "pods"
-            return f"task {task} needs {short} more {pods} to start, {waiting[task]} wait"
-    return f"needs {gang.missing()} more pods to start, {len(gang.waiting())} wait"
-
-
-def _required(cluster: Cluster, gang: Gang) -> str:
-    """The widest level that the gang may cross; a tier counts from the narrowest level."""
-    tier = gang.object.required_tier if gang.object is not None else None
-    if gang.required or tier is None:
-        return gang.required
-    if tier == 0:
-        return NODE
-    levels = cluster.snapshot.domains.levels
-    if cluster.hypernodes:
-        return hypernodes.widest_within(levels, tier) or NODE
-    return levels[-tier] if tier <= len(levels) else ""
-
-
-def _anchors(cluster: Cluster, gang: Gang) -> tuple[tuple[int, ...], int]:
-    """The rows where the gang already is, and its GPUs there if it is only one."""
-    rows = cluster.snapshot.row
-    there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
-    anchors = tuple(sorted({rows[pod.node] for pod in there}))
-    gpus = 0
-    for pod in there if len(anchors) == 1 else ():
-        gpus |= pod.gpus
-    return anchors, gpus
-
-
-def _groups(pods: Sequence[Pod]) -> tuple[tuple[PodSpec, int], ...]:
-    """Kinds of pods with their numbers, by the first in rank order."""
-    counts: dict[PodSpec, int] = {}
-    for spec, together in groupby(pods, key=_spec):
-        counts[spec] = counts.get(spec, 0) + sum(1 for _ in together)
-    return tuple(counts.items())
-
-
-_spec = attrgetter("spec")
-
-
-def _seat(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Seat]) -> list[Bind]:
-    """Ranks in order take seats in order, so that neighbours in the ring sit beside each other."""
-    kinds: dict[PodSpec, list[Pod]] = {}
-    for spec, together in groupby(pods, key=_spec):
-        kinds.setdefault(spec, []).extend(together)
-    ranks = {spec: iter(kind) for spec, kind in kinds.items()}
-    names = cluster.snapshot.names
-    seated: list[Pod] = []
-    places: list[tuple[str, int]] = []
-    for seat in seats:
-        row, spec, count, gpus = seat
-        if count == 1:
-            seated.append(next(ranks[spec]))
-            places.append((names[row], gpus))
-        else:
-            seated += islice(ranks[spec], count)
-            places += [(names[row], share) for share in _shares(cluster.snapshot, seat)]
-    cluster.seat(gang, seated, places)
-    return [
-        Bind(pod.seen.uid, pod.seen.namespace, pod.seen.name, name, gpus, _unbound(cluster, pod))
-        for pod, (name, gpus) in zip(seated, places, strict=True)
-    ]
-
-
-def _unbound(cluster: Cluster, pod: Pod) -> tuple[str, ...]:
-    return cluster.kinds.storage.unbound(pod.seen) if pod.seen.claims else ()
-
-
-def _shares(snapshot: Snapshot, seat: Seat) -> list[int]:
-    """A seat's GPUs pod by pod, the closest together."""
-    shape = snapshot.shape[seat.row]
-    if shape is None or not seat.gpus:
-        return [0] * seat.pods
-    left, shares = seat.gpus, []
-    for _ in range(seat.pods):
-        share = closest(shape, left, seat.gpus.bit_count() // seat.pods)
-        left &= ~share
-        shares.append(share)
-    return shares
-
-
-def _heal(gang: Gang, now: float) -> list[Decision]:
-    """A gang that was never whole does not stay half: what is bound is evicted once it is clear
-    that the rest can't join. A gang that once ran whole keeps what it has."""
-    if gang.broken_since is None:
-        gang.broken_since = now
-    if now - gang.broken_since < UNDO_AFTER_S:
-        return []
-    gang.broken_since = now  # an eviction that is refused is asked for again after as long
-    placed = gang.placed()
-    why = (
-        f"gang {gang.name} could not be completed: {len(placed)} of {gang.minimum} pods were "
-        f"bound, and the rest did not follow within {UNDO_AFTER_S:.0f} s"
-    )
-    evictions: list[Decision] = []
-    for pod in placed:
-        if pod.alive and not pod.evicting and not pod.assumed:
-            pod.evicting = True
-            seen = pod.seen
-            evictions.append(Evict(seen.uid, seen.namespace, seen.name, pod.node, why))
-    return evictions

@@ -15,7 +15,8 @@ from central.core import onebyone, why
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import PodSpec
-from central.core.snapshot import ClassView, Snapshot
+from central.core.snapshot import Snapshot
+from central.core.view import ClassView
 from protos.names import ISLAND, NODE
 from protos.topology import indices_of
 

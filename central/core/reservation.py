@@ -15,8 +15,9 @@ from central.core.draft import DoesNotFit, Draft
 from central.core.gangs import Gang, Pod
 from central.core.leaving import Leavers, could_ever, counts_do, seats
 from central.core.placement import Want
-from central.core.snapshot import ClassView, Snapshot
+from central.core.snapshot import Snapshot
 from central.core.tree import DEFAULT
+from central.core.view import ClassView
 from protos.names import ISLAND
 
 Floats = npt.NDArray[np.float64]

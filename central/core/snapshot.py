@@ -12,15 +12,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from central.core.company import Company, has_company
 from central.core.domains import Domains, Ints
 from central.core.facts import NodeSeen, PodSpec
 from central.core.judgement import Constraint, Judgement, constraint
 from central.core.neighbours import Neighbours
+from central.core.view import UNLIMITED, ClassView
 from protos.names import GPU
 from protos.topology import Shape
 
-UNLIMITED = 2**40
 LOG_KEPT = 100_000
 VIEWS_KEPT = 2_000
 
@@ -152,7 +151,7 @@ class Snapshot:
                 )
         self._recount_many(rows)
 
-    def view(self, spec: PodSpec) -> "ClassView":
+    def view(self, spec: PodSpec) -> ClassView:
         view = self._views.get(spec)
         if view is None:
             if len(self._views) >= VIEWS_KEPT:
@@ -167,7 +166,7 @@ class Snapshot:
             self._judgements[key] = Judgement(spec)
         return self._judgements[key]
 
-    def views(self) -> list["ClassView"]:
+    def views(self) -> list[ClassView]:
         return list(self._views.values())
 
     def touched_since(self, mark: int) -> tuple[int, list[int] | None]:
@@ -273,80 +272,3 @@ def _free_in(shape: Shape, mask: int) -> tuple[int, int]:
     return mask.bit_count(), max(
         ((mask & island).bit_count() for island in shape.islands), default=0
     )
-
-
-class ClassView:
-    """The room for one kind of pod: cap[row] is how many more fit there, sums[level][domain] how many
-    in a whole domain. Call refresh() before reading."""
-
-    def __init__(self, snapshot: Snapshot, spec: PodSpec) -> None:
-        self.spec = spec
-        self.columns, self.amounts = snapshot.vector(spec.requests)
-        self.gpus = spec.request(GPU)
-        self.company = Company(snapshot, spec) if has_company(spec) else None
-        self._snapshot = snapshot
-        self._mark = -1
-        self._relabelled = -1
-        self._limit: Ints = np.zeros(0, dtype=np.int64)  # the company's, as it was last used
-        self.cap: Ints = np.zeros(0, dtype=np.int64)
-        self.sums: list[Ints] = []
-        self._judgement = snapshot.judgement(spec)
-
-    def forget(self) -> None:
-        """The next refresh counts everything anew."""
-        self._mark = -1
-        self._judgement.forget()
-        if self.company is not None:
-            self.company.forget()
-
-    def refresh(self) -> "ClassView":
-        snapshot = self._snapshot
-        self._mark, touched = snapshot.touched_since(self._mark)
-        if self.company is not None:
-            limit = self.company.limit()
-            if len(limit) != len(self._limit):
-                touched = None
-            elif limit is not self._limit and touched is not None:  # pods elsewhere moved it
-                touched += np.flatnonzero(limit != self._limit).tolist()
-            self._limit = limit
-        if touched is None or self._relabelled != snapshot.relabelled or len(touched) > 1000:
-            self._relabelled = snapshot.relabelled
-            self.cap = self._count(np.arange(len(snapshot.names)))
-            domains = snapshot.domains
-            self.sums = [
-                self._sum(domains.of[level], domains.count(level))
-                for level in range(len(domains.levels))
-            ]
-        elif touched:
-            rows = np.unique(np.array(touched, dtype=np.int64))
-            fresh = self._count(rows)
-            change = fresh - self.cap[rows]
-            self.cap[rows] = fresh
-            for level, sums in enumerate(self.sums):
-                of = snapshot.domains.of[level, rows]
-                inside = of >= 0
-                np.add.at(sums, of[inside], change[inside])
-        return self
-
-    def fit_rows(self) -> Ints:
-        """The nodes that may take such a pod when there is room."""
-        return np.flatnonzero(self._judgement.fit)
-
-    def unfit_rows(self) -> Ints:
-        return np.flatnonzero(~self._judgement.fit)
-
-    def _sum(self, of: Ints, count: int) -> Ints:
-        inside = of >= 0
-        return np.bincount(of[inside], weights=self.cap[inside], minlength=count).astype(np.int64)
-
-    def _count(self, rows: Ints) -> Ints:
-        snapshot = self._snapshot
-        room = np.full(len(rows), UNLIMITED, dtype=np.int64)
-        for column, amount in zip(self.columns, self.amounts, strict=True):
-            free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
-            np.minimum(room, free // amount, out=room)
-        if self.company is not None:
-            np.minimum(room, self._limit[rows], out=room)
-        self._judgement.refresh(rows, snapshot.nodes, snapshot.version)
-        room[(room < 0) | ~self._judgement.fit[rows]] = 0
-        return room

@@ -8,7 +8,8 @@ import numpy as np
 from central.core import predicates
 from central.core.domains import Ints
 from central.core.facts import PodSpec
-from central.core.snapshot import ClassView, Snapshot
+from central.core.snapshot import Snapshot
+from central.core.view import ClassView
 from protos.names import GPU, ISLAND, NODE
 
 Groups = Sequence[tuple[PodSpec, int]]

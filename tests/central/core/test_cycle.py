@@ -1,9 +1,10 @@
 """All or nothing, retries, undoing, and the sentence that every wait has."""
 
 from central.core.cluster import Cluster
-from central.core.cycle import UNDO_AFTER_S, turn
+from central.core.cycle import turn
 from central.core.decisions import Bind, Decision, Evict, Tell
 from central.core.facts import BindDone, BindFailed, Fact, PodGone, Taint
+from central.core.healing import UNDO_AFTER_S
 from protos.names import RACK
 from tests.central.core import build
 
