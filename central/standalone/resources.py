@@ -1,7 +1,7 @@
-"""The kinds that the standalone API serves, as a table, and the registry that definitions made at
-run time (CustomResourceDefinition) join. Pure."""
+"""The kinds that the standalone API serves, as a table, and the registry that definitions
+(CustomResourceDefinition) join: those that are shipped, and those made at run time. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,18 +71,6 @@ _EVENT_FIELDS = (
     "source",
     "type",
 )
-_PODGROUP_COLUMNS = (
-    Column("Status", "string", ".status.phase"),
-    Column("MinMember", "integer", ".spec.minMember"),
-    Column("Running", "integer", ".status.running"),
-    Column("Age", "date", ".metadata.creationTimestamp"),
-    Column("Queue", "string", ".spec.queue", wide=True),
-)
-_STATUS_COLUMNS = (
-    Column("Status", "string", ".status.state.phase"),
-    Column("Age", "date", ".metadata.creationTimestamp"),
-)
-_VOLCANO = "scheduling.volcano.sh"
 POD_SUBRESOURCES = ("status", "binding", "eviction")
 
 BUILT_IN = (
@@ -111,33 +99,15 @@ BUILT_IN = (
         False,
         ("crd", "crds"),
     ),
-    Resource(
-        _VOLCANO,
-        "v1beta1",
-        "podgroups",
-        "PodGroup",
-        short=("pg", "podgroup-v1beta1"),
-        columns=_PODGROUP_COLUMNS,
-        custom=True,
-    ),
-    Resource(_VOLCANO, "v1beta1", "queues", "Queue", False, ("q",), custom=True),
-    Resource(
-        "batch.volcano.sh",
-        "v1alpha1",
-        "jobs",
-        "Job",
-        short=("vcjob", "vj"),
-        columns=_STATUS_COLUMNS,
-        custom=True,
-    ),
 )
 
 
 class Registry:
     """What is served now: by group, version and plural."""
 
-    def __init__(self) -> None:
-        self._served = {(r.group, r.version, r.plural): r for r in BUILT_IN}
+    def __init__(self, definitions: Iterable[Json] = ()) -> None:
+        self._always = (*BUILT_IN, *map(defined, definitions))
+        self._served = {(r.group, r.version, r.plural): r for r in self._always}
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(self._served.values())
@@ -160,7 +130,9 @@ class Registry:
         key = (spec["group"], spec["names"]["plural"])
         self._served = {at: r for at, r in self._served.items() if r.key != key}
         if restore:
-            self._served |= {(r.group, r.version, r.plural): r for r in BUILT_IN if r.key == key}
+            self._served |= {
+                (r.group, r.version, r.plural): r for r in self._always if r.key == key
+            }
 
 
 def defined(definition: Json) -> Resource:

@@ -41,7 +41,7 @@ def prune(schema: Schema, value: Any, *, root: bool = True) -> Any:
             result[key] = item
     for key, one in known.items():
         if key not in result and "default" in one:
-            result[key] = one["default"]
+            result[key] = prune(one, one["default"], root=False)
     return result
 
 
@@ -59,13 +59,39 @@ def faults(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
     if "enum" in schema and value not in schema["enum"]:
         values = ", ".join(f'"{one}"' for one in schema["enum"])
         yield field, f"Unsupported value: {_shown(value)}: supported values: {values}"
+    yield from ((field, why) for why in _combined(schema, value, path))
     if isinstance(value, dict):
         yield from _object(schema, value, path)
     elif isinstance(value, list):
+        yield from ((field, why) for why in _counted(schema, value))
         for at, item in enumerate(value):
             yield from faults(schema.get("items") or {}, item, f"{path}[{at}]")
     else:
         yield from ((field, why) for why in _plain(schema, value))
+
+
+def _combined(schema: Schema, value: Any, path: str) -> Iterator[str]:
+    """oneOf, anyOf, allOf, not: conditions on a value whose type is checked elsewhere."""
+
+    def fits(one: Schema) -> bool:
+        return next(faults(one, value, path), None) is None
+
+    shown = f"Invalid value: {_shown(value)}: " if isinstance(value, (str, int)) else ""
+    if (either := schema.get("oneOf")) and sum(map(fits, either)) != 1:
+        yield f"{shown}must validate one and only one schema (oneOf)"
+    if (some := schema.get("anyOf")) and not any(map(fits, some)):
+        yield f"{shown}must validate at least one schema (anyOf)"
+    if not all(map(fits, schema.get("allOf") or ())):
+        yield f"{shown}must validate all the schemas (allOf)"
+    if "not" in schema and fits(schema["not"]):
+        yield f"{shown}must not validate the schema (not)"
+
+
+def _counted(schema: Schema, value: list[Any]) -> Iterator[str]:
+    if len(value) < schema.get("minItems", 0):
+        yield f"Invalid value: {len(value)}: should have at least {schema['minItems']} items"
+    if len(value) > schema.get("maxItems", len(value)):
+        yield f"Too many: {len(value)}: must have at most {schema['maxItems']} items"
 
 
 def _plain(schema: Schema, value: Any) -> Iterator[str]:
@@ -74,6 +100,8 @@ def _plain(schema: Schema, value: Any) -> Iterator[str]:
             yield f"Invalid value: {_shown(value)}: should match '{pattern}'"
         if len(value) > schema.get("maxLength", len(value)):
             yield f"Too long: may not be longer than {schema['maxLength']}"
+        if len(value) < schema.get("minLength", 0):
+            yield f"Invalid value: {_shown(value)}: should be at least {schema['minLength']} chars long"
     elif not isinstance(value, bool):
         if value < schema.get("minimum", value):
             yield f"Invalid value: {value}: should be >= {schema['minimum']}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from central.standalone import defaults, errors, pods, selectors, tables, tokens
+from central.standalone import defaults, definitions, errors, pods, selectors, tables, tokens
 from central.standalone.calls import Call
 from central.standalone.changes import Pages, changed
 from central.standalone.clock import stamp
@@ -26,7 +26,7 @@ class Service:
     def __init__(
         self, *, history: int = 10_000, noticed: Callable[[Key], None] = lambda key: None
     ) -> None:
-        self.registry = Registry()
+        self.registry = Registry(definitions.shipped())
         self.store = Store(
             lambda: stamp(time.time()),
             lambda: str(uuid.uuid4()),

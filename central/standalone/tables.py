@@ -56,7 +56,7 @@ def _generic(columns: tuple[Column, ...]) -> Cells:
         for column in columns:
             value: Any = obj
             for step in column.path.strip(".").split("."):
-                value = value.get(step) if isinstance(value, dict) else None
+                value = _step(value, step)
             if column.type == "date":
                 value = age(value, now)
             elif value is None:
@@ -65,6 +65,15 @@ def _generic(columns: tuple[Column, ...]) -> Cells:
         return row
 
     return cells
+
+
+def _step(value: Any, step: str) -> Any:
+    """phase of an object; conditions[-1:] is the last of a list."""
+    name, _, last = step.partition("[")
+    value = value.get(name) if isinstance(value, dict) else None
+    if last:
+        return value[-1] if last == "-1:]" and isinstance(value, list) and value else None
+    return value
 
 
 def age(stamp: str | None, now: datetime) -> str:

@@ -160,7 +160,7 @@ def test_stale_versions_are_refused_whatever_the_verb(call: Caller) -> None:
     fresh = call("GET", f"{GROUPS}/g")
     assert fresh["metadata"]["generation"] == 2
     fresh["spec"]["minMember"] = 3
-    assert call("PUT", f"{GROUPS}/g", fresh)["spec"] == {"minMember": 3}
+    assert call("PUT", f"{GROUPS}/g", fresh)["spec"]["minMember"] == 3
 
 
 def test_patches_of_every_kind(call: Caller) -> None:
@@ -376,17 +376,17 @@ def test_tokens_say_which_pod_they_are_of(call: Caller) -> None:
 
 
 def test_a_definition_serves_its_kind_and_checks_it(call: Caller) -> None:
-    path = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
+    path = "/apis/example.com/v1alpha1/racks"
     assert refusal(lambda: call("GET", path))[0] == 404
     tier = {"type": "integer", "minimum": 1}
     schema = {"type": "object", "properties": {"spec": {"properties": {"tier": tier}}}}
     spec = {
-        "group": "topology.volcano.sh",
+        "group": "example.com",
         "scope": "Cluster",
-        "names": {"plural": "hypernodes", "kind": "HyperNode"},
+        "names": {"plural": "racks", "kind": "Rack"},
         "versions": [{"name": "v1alpha1", "storage": True, "schema": {"openAPIV3Schema": schema}}],
     }
-    name = "hypernodes.topology.volcano.sh"
+    name = "racks.example.com"
     made = call("POST", DEFINITIONS, {"metadata": {"name": name}, "spec": spec})
     assert {one["type"] for one in made["status"]["conditions"]} == {"NamesAccepted", "Established"}
     call("POST", path, {"metadata": {"name": "h"}, "spec": {"tier": 1, "unknown": 2}})
@@ -421,3 +421,29 @@ def test_a_taken_port_is_an_error_at_once(api: StandaloneApi) -> None:
     port = int(api.url.rpartition(":")[2])
     with pytest.raises(OSError, match="in use"):
         StandaloneApi(port=port).start()
+
+
+def test_shipped_definitions_are_served_from_the_start(call: Caller) -> None:
+    jobs = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox", "new-in-1.50": {}}]}}
+    task = {"replicas": 2, "template": template, "colour": "red"}
+    made = call("POST", jobs, {"metadata": {"name": "j"}, "spec": {"tasks": [task]}})
+    assert made["spec"] == {
+        "queue": "default",
+        "maxRetry": 3,
+        "tasks": [{"replicas": 2, "template": template}],
+    }
+    again = {"event": "PodFailed", "exitCode": 3, "action": "RestartJob"}
+    broken = {"tasks": [task], "policies": [again]}
+    code, why = refusal(lambda: call("POST", jobs, {"metadata": {"name": "k"}, "spec": broken}))
+    assert code == 422
+    assert "spec.policies[0]" in why
+    for path in (
+        "/apis/batch.volcano.sh/v1alpha1/cronjobs",
+        "/apis/bus.volcano.sh/v1alpha1/commands",
+        "/apis/flow.volcano.sh/v1alpha1/jobflows",
+        "/apis/flow.volcano.sh/v1alpha1/jobtemplates",
+        "/apis/scheduling.volcano.sh/v1beta1/queues",
+        "/apis/topology.volcano.sh/v1alpha1/hypernodes",
+    ):
+        assert call("GET", path)["items"] == []

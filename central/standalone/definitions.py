@@ -1,0 +1,17 @@
+"""The shipped CustomResourceDefinitions, served from the start as if they had been applied."""
+
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from central.standalone.errors import Json
+
+FOLDER = Path(__file__).parent / "crds"  # daemonset/crds, by a link
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@cache
+def shipped() -> tuple[Json, ...]:
+    texts = [path.read_text() for path in sorted(FOLDER.glob("*.yaml"))]
+    return tuple(d for text in texts for d in yaml.load_all(text, _LOADER) if d)
