@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from central.core import hypernodes, promises
 from central.core.decisions import Bind
 from central.core.facts import (
+    Answered,
     BindDone,
     BindFailed,
     EvictDone,
@@ -21,6 +22,8 @@ from central.core.facts import (
     GangSeen,
     HyperNodeGone,
     HyperNodeSeen,
+    JobGone,
+    JobSeen,
     NamespaceGone,
     NamespaceSeen,
     NodeGone,
@@ -126,6 +129,8 @@ class Cluster:
                 pods.bind_failed(self, fact)
             case EvictDone():
                 pods.evict_done(self, fact)
+            case JobSeen() | JobGone() | Answered():
+                pass  # the Job controller's
             case _:
                 self._rule(fact)
 

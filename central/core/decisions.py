@@ -1,7 +1,8 @@
 """Everything that can be asked of the outside world, each with its reason."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Bind(NamedTuple):  # a tuple: thousands are made in a turn
@@ -55,4 +56,50 @@ class Warn:
     why: str
 
 
-Decision = Bind | Evict | Tell | Warn
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make the object. One that stands there already is as good if the body's controller owns it
+    too: what was asked for before a restart may have come to pass. Answered."""
+
+    kind: str  # a name of central.kube.things
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Take the object of this uid away; pods with their own grace. Answered."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    why: str
+    foreground: bool = False  # what it owns goes first
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    """Write the whole status of the object of this uid. Answered; never two at once for one
+    object: who decides waits for the answer."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Merge the body into the object of this uid. Answered."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    body: Mapping[str, Any]
+
+
+Decision = Bind | Evict | Tell | Warn | Create | Delete | SetStatus | Patch

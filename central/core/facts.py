@@ -8,6 +8,7 @@ storage in bytes, everything else in pieces.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from central.core.jobs.spec import NO_STATUS, JobSpec, JobStatus, Part
 from central.core.rules import Labels, NodeTerms, Rules
 from central.core.volumes import StorageFact, Volumes
 from protos.topology import Grant, NodeTopology
@@ -112,6 +113,7 @@ class PodSeen:
     labels: Labels = ()
     queue: str = ""  # annotation; what its PodGroup names goes before it
     claims: tuple[str, ...] = ()  # names of its PersistentVolumeClaims
+    part: Part | None = None  # of a Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,36 @@ class EvictDone:
     why: str = field(default="")  # empty: accepted; else why it was refused (a disruption budget)
 
 
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A Job object of batch.volcano.sh."""
+
+    spec: JobSpec
+    status: JobStatus = NO_STATUS
+    created: float = 0.0
+    deleting: bool = False
+    error: str = ""  # why the object can't be used, naming the field; the Job waits with it
+
+
+@dataclass(frozen=True, slots=True)
+class JobGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of a Create, Delete, SetStatus or Patch."""
+
+    verb: str  # the decision's name
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""  # of the object that was created, or was there already
+    why: str = ""  # empty: it is done; a Delete of what is gone already is done as well
+    code: int = 0  # of the API server's answer, where it refused
+
+
 # Whose turn it is, and what it may use.
 Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
 
@@ -275,5 +307,8 @@ Fact = (
     | BindDone
     | BindFailed
     | EvictDone
+    | JobSeen
+    | JobGone
+    | Answered
     | Rule
 )

@@ -4,7 +4,8 @@
     effects.submit(decisions)      # never blocks
     effects.stop()
 
-Bind -> BindDone or BindFailed, Evict -> EvictDone, Tell -> nothing (central.kube.tells).
+Bind -> BindDone or BindFailed, Evict -> EvictDone, Tell -> nothing (central.kube.tells),
+Create, Delete, SetStatus, Patch -> Answered (central.kube.things).
 """
 
 import logging
@@ -14,9 +15,19 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from central.core.decisions import Bind, Decision, Evict, Tell, Warn
-from central.core.facts import BindDone, BindFailed, EvictDone, Fact
-from central.kube import calls
+from central.core.decisions import (
+    Bind,
+    Create,
+    Decision,
+    Delete,
+    Evict,
+    Patch,
+    SetStatus,
+    Tell,
+    Warn,
+)
+from central.core.facts import Answered, BindDone, BindFailed, EvictDone, Fact
+from central.kube import calls, things
 from central.kube.client import Client
 from central.kube.lanes import Lane
 from central.kube.provisioning import Provisioning
@@ -28,6 +39,10 @@ INTENTS_S = 0.3  # at most so long a bind waits for the agent to have its intent
 PATIENCE_S = 10.0
 VOLUMES_S = 180.0  # at most so long a bind waits for its volumes to be made
 BACKOFF_S = (0.1, 2.0)  # first, longest
+MAKERS = 16  # workers beside those that bind, so that ten thousand creations hold up no binding
+
+Asked = Bind | Evict | things.Thing
+Outcome = BindDone | BindFailed | EvictDone | Answered
 
 
 class Gate(Protocol):
@@ -50,6 +65,7 @@ class Effects:
         self._gate = gate
         self._patience_s = patience_s
         self._lane = Lane("effects", workers)
+        self._makers = Lane("makers", MAKERS)
         self._evictions = calls.Evictions(client)
         self._provisioning = Provisioning(client)
         self._tells = Tells(client)
@@ -66,6 +82,9 @@ class Effects:
                 case Evict():
                     self._lane.put(self._later(partial(self._evictions.evict, decision), decision))
                     self._tells.evicting(decision)
+                case Create() | Delete() | SetStatus() | Patch():
+                    ask = partial(things.ask, self._client, decision)
+                    self._makers.put(self._later(ask, decision))
                 case Tell():
                     self._tells.put(decision)
                 case Warn():
@@ -74,6 +93,7 @@ class Effects:
     def stop(self) -> None:
         """Finish what is on the wire, forget the rest."""
         self._lane.stop()
+        self._makers.stop()
         self._tells.stop()
 
     def _bind(self, asked: Bind) -> BindDone | BindFailed:
@@ -81,20 +101,14 @@ class Effects:
             return BindFailed(asked.pod, asked.node, why)
         return calls.bind(self._client, asked)
 
-    def _later(
-        self, call: Callable[[], BindDone | BindFailed | EvictDone], asked: Bind | Evict
-    ) -> Callable[[], None]:
+    def _later(self, call: Callable[[], Outcome], asked: Asked) -> Callable[[], None]:
         patience_s = self._patience_s
         if isinstance(asked, Bind) and asked.claims:
             patience_s = max(patience_s, VOLUMES_S)
         return partial(self._try, call, asked, time.monotonic() + patience_s, 0)
 
     def _try(
-        self,
-        call: Callable[[], BindDone | BindFailed | EvictDone],
-        asked: Bind | Evict,
-        deadline: float,
-        failures: int,
+        self, call: Callable[[], Outcome], asked: Asked, deadline: float, failures: int
     ) -> None:
         try:
             fact = call()
@@ -104,18 +118,31 @@ class Effects:
             delay_s = max(delay_s, min(again.after_s, 5.0))
             if time.monotonic() + delay_s < deadline:
                 retry = partial(self._try, call, asked, deadline, failures + 1)
-                self._lane.put_later(retry, delay_s)
+                lane = self._lane if isinstance(asked, Bind | Evict) else self._makers
+                lane.put_later(retry, delay_s)
                 return
             fact = _given_up(asked, again.why)
-        if isinstance(fact, BindFailed) or (isinstance(fact, EvictDone) and fact.why):
-            what = "bound to" if isinstance(asked, Bind) else "evicted from"
-            log.warning(
-                "%s/%s was not %s %s: %s", asked.namespace, asked.name, what, asked.node, fact.why
-            )
+        if isinstance(fact, BindFailed | EvictDone | Answered) and fact.why:
+            log.warning("%s: %s", _refusal(asked), fact.why)
         self._inbox(fact)
 
 
-def _given_up(asked: Bind | Evict, why: str) -> BindFailed | EvictDone:
-    if isinstance(asked, Bind):
-        return BindFailed(asked.pod, asked.node, why)
-    return EvictDone(asked.pod, why=why)
+def _given_up(asked: Asked, why: str) -> Outcome:
+    match asked:
+        case Bind():
+            return BindFailed(asked.pod, asked.node, why)
+        case Evict():
+            return EvictDone(asked.pod, why=why)
+        case _:
+            return things.refused(asked, why)
+
+
+def _refusal(asked: Asked) -> str:
+    match asked:
+        case Bind():
+            what = f"was not bound to {asked.node}"
+        case Evict():
+            what = f"was not evicted from {asked.node}"
+        case _:
+            what = f"({asked.kind}): {type(asked).__name__} was refused"
+    return f"{asked.namespace}/{asked.name} {what}"

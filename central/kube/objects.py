@@ -26,7 +26,7 @@ from central.core.facts import (
     Taint,
 )
 from central.core.rules import Labels
-from central.kube import podrules, podspec, storage
+from central.kube import jobs, podrules, podspec, storage
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.quantities import NotAQuantity, seconds
 from protos import names
@@ -135,6 +135,7 @@ class Reader:
             labels=self._labels_of(labels),
             queue=text(annotations, names.QUEUE_NAME) if ours and annotations else "",
             claims=storage.claims_of(name, spec) if spec.get("volumes") else (),
+            part=jobs.part(meta, status) if meta.get("ownerReferences") else None,
         )
 
     def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:

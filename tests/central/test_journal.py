@@ -33,6 +33,11 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**62), 2**62),
     bool: st.booleans(),
     float: st.floats(allow_nan=False, allow_infinity=False),
+    Any: st.recursive(  # what objects of the API are made of
+        WORDS | st.integers(-(2**62), 2**62) | st.booleans() | st.none(),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
+        max_leaves=4,
+    ),
 }
 
 

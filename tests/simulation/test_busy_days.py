@@ -11,7 +11,17 @@ import pytest
 
 from central.core.cluster import Cluster
 from central.core.cycle import turn
-from central.core.decisions import Bind, Decision, Evict, Tell, Warn
+from central.core.decisions import (
+    Bind,
+    Create,
+    Decision,
+    Delete,
+    Evict,
+    Patch,
+    SetStatus,
+    Tell,
+    Warn,
+)
 from central.core.facts import (
     BindDone,
     BindFailed,
@@ -220,6 +230,8 @@ class Day:
             case Warn():
                 self.seen["warned"] += 1
                 return []
+            case Create() | Delete() | SetStatus() | Patch():
+                raise AssertionError(f"no Job asked for this: {decision}")
 
     def _bind(self, bind: Bind, faults: bool) -> list[Fact]:
         if faults and self.dice.random() < 0.05:

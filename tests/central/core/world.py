@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from central.core.cluster import Cluster
 from central.core.cycle import turn
-from central.core.decisions import Decision, Evict, Tell, Warn
+from central.core.decisions import Bind, Decision, Evict, Tell
 from central.core.facts import EvictDone, Fact, PodGone, PodSeen
 from tests.central.core import build
 
@@ -54,7 +54,7 @@ class World:
             return ""
         if isinstance(decision, Evict):
             return self._evict(decision, now)
-        if isinstance(decision, Warn):
+        if not isinstance(decision, Bind):
             return ""
         seen = replace(self.running[decision.pod], node=decision.node, phase="Running")
         self.running[decision.pod] = seen

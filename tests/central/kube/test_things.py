@@ -1,0 +1,134 @@
+"""Objects are made, changed and taken away as asked, once, and only if they are the ones meant."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from central.core.decisions import Create, Delete, Patch, SetStatus
+from central.core.facts import Answered, Fact
+from central.kube import things
+from central.kube.client import Client
+from central.kube.effects import Effects
+from tests.central.kube.kit import GROUPS, group
+from tests.central.kube.scripted import Answer, Call, Scripted, failure
+from tests.fakes.patience import eventually
+
+Run = Callable[..., list[Fact]]
+Connected = Callable[[str], Client]
+Make = Callable[[str, dict[str, Any]], dict[str, Any]]
+CLAIMS = "/api/v1/namespaces/default/configmaps"
+
+
+class Open:
+    def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None:
+        go()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    started: list[Effects] = []
+
+    def act(client: Client, *asked: things.Thing, patience_s: float = 10.0) -> list[Fact]:
+        facts: list[Fact] = []
+        effects = Effects(client, facts.append, Open(), workers=1, patience_s=patience_s)
+        started.append(effects)
+        effects.submit(asked)
+        eventually(lambda: len(facts) == len(asked))
+        return facts
+
+    yield act
+    for effects in started:
+        effects.stop()
+
+
+def settings(name: str, owner: str = "") -> Create:
+    meta: dict[str, Any] = {"name": name}
+    if owner:
+        meta["ownerReferences"] = [
+            {"apiVersion": "x/v1", "kind": "X", "name": "x", "uid": owner, "controller": True}
+        ]
+    return Create("ConfigMap", "default", name, {"metadata": meta, "data": {"a": "1"}})
+
+
+def test_an_object_is_made(client: Client, run: Run) -> None:
+    [fact] = run(client, settings("c"))
+    there = client.get(f"{CLAIMS}/c")
+    assert fact == Answered("Create", "ConfigMap", "default", "c", uid=there["metadata"]["uid"])
+    assert there["data"] == {"a": "1"}
+
+
+def test_what_was_made_before_is_as_good(client: Client, run: Run) -> None:
+    """The answer was lost, or the centre was restarted in between."""
+    [first] = run(client, settings("c", owner="me"))
+    assert run(client, settings("c", owner="me")) == [first]
+
+
+def test_another_ones_object_is_left_alone(client: Client, run: Run) -> None:
+    run(client, settings("c", owner="you"), settings("d"))
+    for name in ("c", "d"):
+        [fact] = run(client, settings(name, owner="me"))
+        assert isinstance(fact, Answered)
+        assert (fact.why, fact.code) == (f"ConfigMap {name} exists already and is another's", 409)
+
+
+def test_only_the_object_that_was_meant(client: Client, made: Make, run: Run) -> None:
+    uid = made(GROUPS, group("g"))["metadata"]["uid"]
+    where = ("PodGroup", "default", "g")
+    status = {"phase": "Running", "running": 2}
+    assert run(client, SetStatus(*where, uid, status)) == [Answered("SetStatus", *where, uid=uid)]
+    run(client, SetStatus(*where, uid, {"phase": "Completed"}))
+    run(client, Patch(*where, uid, {"spec": {"minMember": 3}}))
+    there = client.get(f"{GROUPS}/g")
+    assert there["status"] == {"phase": "Completed"}, "the whole status is replaced"
+    assert there["spec"]["minMember"] == 3
+
+    for asked in (
+        SetStatus(*where, "of-another-life", {"phase": "Running"}),
+        Patch(*where, "of-another-life", {"spec": {"minMember": 9}}),
+    ):
+        [fact] = run(client, asked)
+        assert isinstance(fact, Answered)
+        assert fact.why
+    assert run(client, Delete(*where, "of-another-life", "no")) == [Answered("Delete", *where)]
+    there = client.get(f"{GROUPS}/g")
+    assert (there["status"], there["spec"]["minMember"]) == ({"phase": "Completed"}, 3)
+
+    assert run(client, Delete(*where, uid, "it is over")) == [Answered("Delete", *where)]
+    assert run(client, Delete(*where, uid, "it is over")) == [Answered("Delete", *where)]
+    assert client.get(GROUPS)["items"] == []
+
+
+def test_a_refusal_is_an_answer(connected: Connected, run: Run) -> None:
+    def answer(call: Call) -> Answer:
+        return failure(403, "exceeded quota: small", reason="Forbidden")
+
+    with Scripted(answer) as server:
+        [fact] = run(connected(server.url), settings("c"))
+    assert fact == Answered(
+        "Create", "ConfigMap", "default", "c", why="exceeded quota: small", code=403
+    )
+
+
+def test_a_server_that_is_away_is_asked_again(connected: Connected, run: Run) -> None:
+    troubles = [failure(500, "etcd is away"), Answer(hang_up=True)]
+
+    def answer(call: Call) -> Answer:
+        return troubles.pop() if troubles else Answer(201, {"metadata": {"uid": "u"}})
+
+    with Scripted(answer) as server:
+        [fact] = run(connected(server.url), settings("c"))
+    assert fact == Answered("Create", "ConfigMap", "default", "c", uid="u")
+
+
+def test_a_server_that_stays_away_is_an_answer_too(connected: Connected, run: Run) -> None:
+    with Scripted(lambda call: failure(500, "etcd is away")) as server:
+        [fact] = run(connected(server.url), settings("c"), patience_s=0.3)
+    assert fact == Answered("Create", "ConfigMap", "default", "c", why="etcd is away")
+
+
+def test_every_kind_has_its_place() -> None:
+    assert things.path("Pod", "ns", "p") == "/api/v1/namespaces/ns/pods/p"
+    assert things.path("Queue", "", "q") == "/apis/scheduling.volcano.sh/v1beta1/queues/q"
+    assert things.api_version("Pod") == "v1"
+    assert things.api_version("Job") == "batch.volcano.sh/v1alpha1"
