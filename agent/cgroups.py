@@ -96,6 +96,14 @@ class Cgroups:
             return ""
 
 
+def lives(root: Path, uid: str) -> bool:
+    """Whether the pod has a cgroup of any controller: the kubelet removes it after the last process."""
+    if not UID.fullmatch(uid):
+        return False
+    bases = [root, *(root / name for name in NEIGHBOURS)]
+    return any(base.is_dir() and _search(base, uid) is not None for base in bases)
+
+
 def _search(base: Path, uid: str) -> Path | None:
     for path in _usual(uid):
         if (base / path).is_dir():

@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from agent import allocation
 from agent.allocation import Choice, Holding, Key, Question, Response
 from agent.cdi import Injection
 from agent.node import State
 from agent.offer import Device
-from protos.names import GPU
+from protos.names import GPU, GPU_SHARE
 
 RECENT_S = 1.0  # a pod's resources are allocated one right after the other
 
@@ -26,7 +27,11 @@ class GpuOffer:
         self._last: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
     def devices(self, state: State) -> tuple[Device, ...]:
-        return tuple(Device(gpu.uuid, gpu.healthy, gpu.numa) for gpu in state.topology.gpus)
+        shared = state.sold().shared
+        return tuple(
+            Device(gpu.uuid, gpu.healthy and gpu.uuid not in shared, gpu.numa)
+            for gpu in state.topology.gpus
+        )
 
     def preferred(
         self,
@@ -37,6 +42,13 @@ class GpuOffer:
     ) -> Choice:
         plans = tuple(plan for plan in state.intents if plan.resource == GPU)
         rows = None if listed is None else tuple(row.of(GPU) for row in listed)
+        shared = state.sold().shared
+        promised = {uuid for p in state.intents if p.resource == GPU_SHARE for uuid in p.device_ids}
+        for spoken_for in (shared.keys() | promised, shared.keys()):
+            free = tuple(uuid for uuid in question.available if uuid not in spoken_for)
+            if len(free) >= question.size:
+                question = replace(question, available=free)
+                break
         return allocation.preferred(question, state.topology, plans, rows, asked)
 
     def response(self, ids: Sequence[str], state: State) -> Response:

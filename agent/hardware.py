@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agent import commands, devicenodes, findings, health, host, nvml, shares, sysfs
+from agent import commands, devicenodes, findings, fractions, health, host, nvml, shares, sysfs
 from agent.backoff import Voice
 from agent.capture import CaptureError
 from agent.health import Case, Event, Health
@@ -112,7 +112,8 @@ class Hardware:
     def _offered(self, topology: NodeTopology) -> NodeTopology:
         s = self._settings
         policy = shares.Policy(s.rdma_shares, s.rdma_hca_handles, s.cgroup_root is not None)
-        return shares.offered(topology, s.rdma_devices, policy)
+        topology = shares.offered(topology, s.rdma_devices, policy)
+        return fractions.offered(topology, s.share_gpus)
 
     def _tell(self, events: Sequence[Event], known: NodeTopology) -> None:
         """One line for each error of each GPU, however often it came."""

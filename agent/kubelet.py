@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 VERSION = "v1beta1"
 LOOK_EVERY_S = 0.25
 REGISTER_S = 15.0  # a newer kubelet dials us, for up to 10 s, before it answers
+TRUTH_S = 3.0  # how long pod-resources is waited for; then the checkpoint is believed
 DEAF_S = 10.0  # without a ListAndWatch for so long: the kubelet has dropped us
 THREADS = 32  # a container that starts may wait in PreStartContainer; nobody waits for a thread
 
@@ -64,6 +65,8 @@ class Kubelet:
         # A resource that no device stands behind would only confuse: first there must be one.
         while not stop.is_set() and not self._offer.devices(self._node.state):
             self._node.wait(lambda state: stop.is_set() or bool(self._offer.devices(state)), 60)
+        # Nor may a GPU be given before it is known who has which.
+        self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
         while not stop.is_set():
             try:
                 if self._serve_once(stop):

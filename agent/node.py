@@ -5,7 +5,10 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 
+from agent.sales import Sale, Sold, sold, still_open
+from protos.names import GPU, GPU_SHARE
 from protos.topology import Grant, NodeTopology, RdmaUse
 
 
@@ -15,9 +18,14 @@ class State:
     topology: NodeTopology = field(default_factory=NodeTopology)
     grants: tuple[Grant, ...] = ()  # the truth
     grants_known: bool = False
+    sales: tuple[Sale, ...] = ()  # beside the grants, of GPUs: not listed yet
+    unnamed: tuple[Sale, ...] = ()  # the same: of pods that only the checkpoint knows
     intents: tuple[Grant, ...] = ()
     intents_version: int = 0
     rdma_use: tuple[RdmaUse, ...] = ()  # no change of it is news
+
+    def sold(self) -> Sold:
+        return sold(self.grants, (*self.sales, *self.unnamed))
 
 
 class Node:
@@ -36,11 +44,34 @@ class Node:
             if topology != self._state.topology:
                 self._become(replace(self._next(), topology=topology))
 
-    def set_grants(self, grants: tuple[Grant, ...]) -> None:
+    def set_grants(
+        self, grants: tuple[Grant, ...], unnamed: tuple[Sale, ...] = (), began: float = inf
+    ) -> None:
+        """What a listing says that began then, and what the checkpoint knows beside it."""
         with self._changed:
+            old = self._state
             grants = tuple(sorted(grants))
-            if grants != self._state.grants or not self._state.grants_known:
+            if grants != old.grants or not old.grants_known:
                 self._become(replace(self._next(), grants=grants, grants_known=True))
+            sales = still_open(old.sales, grants, began)
+            if (sales, unnamed) != (old.sales, old.unnamed):
+                self._become(replace(self._state, sales=sales, unnamed=unnamed))
+
+    def set_unnamed(self, unnamed: tuple[Sale, ...]) -> None:
+        with self._changed:
+            self._become(replace(self._state, unnamed=unnamed))
+
+    def sell(self, resource: str, ids: tuple[str, ...], now: float) -> None:
+        """Devices are about to be given. Raises ValueError where a GPU would be sold twice."""
+        if resource not in (GPU, GPU_SHARE):
+            return
+        with self._changed:
+            state = self._state
+            if refusal := state.sold().refusal(resource, ids, state.topology):
+                raise ValueError(refusal)
+            sale = Sale(resource, tuple(sorted(ids)), now)
+            kept = tuple(each for each in state.sales if each.device_ids != sale.device_ids)
+            self._become(replace(state, sales=(*kept, sale)))
 
     def set_intents(self, intents: tuple[Grant, ...], version: int) -> None:
         with self._changed:

@@ -55,12 +55,12 @@ class Plugin(rpc.DevicePluginServicer):
         try:
             if not context.add_callback(self._node.wake):
                 return
-            told: pb.ListAndWatchResponse | None = None
+            told: tuple[Device, ...] | None = None
             state = self._node.state
             while context.is_active() and not self.closing.is_set():
-                now = listing(self.offer.devices(state))
+                now = self.offer.devices(state)
                 if now != told:
-                    yield now
+                    yield listing(now)
                     told = now
                 state = self._node.wait(self._news(state, context), timeout_s=60)
         finally:
@@ -69,7 +69,7 @@ class Plugin(rpc.DevicePluginServicer):
 
     def _news(self, old: State, context: grpc.ServicerContext) -> Callable[[State], bool]:
         return lambda state: (
-            state.topology is not old.topology or self.closing.is_set() or not context.is_active()
+            not same_devices(state, old) or self.closing.is_set() or not context.is_active()
         )
 
     def GetPreferredAllocation(
@@ -119,6 +119,7 @@ class Plugin(rpc.DevicePluginServicer):
         return answer
 
     def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
+        self._node.sell(self.offer.resource, tuple(ids), time.monotonic())
         state = self._node.state
         given = self.offer.response(ids, state)
         log.info("allocate %s", self.offer.words(ids, state))
@@ -152,6 +153,16 @@ class Plugin(rpc.DevicePluginServicer):
             log.warning("a container with %s may not start: %s", held, refused)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
         return pb.PreStartContainerResponse()
+
+
+def same_devices(state: State, old: State) -> bool:
+    """Whether no offer can have other devices."""
+    return (
+        state.topology is old.topology
+        and state.grants is old.grants
+        and state.sales is old.sales
+        and state.unnamed is old.unnamed
+    )
 
 
 def listing(devices: Sequence[Device]) -> pb.ListAndWatchResponse:

@@ -19,14 +19,15 @@ from agent.allocation import Holding, Key
 from agent.backoff import Voice
 from agent.node import Node
 from agent.sockets import CHANNEL, details
-from protos.names import GPU, RDMA
+from agent.unlisted import Unlisted
+from protos.names import GPU, GPU_SHARE, RDMA
 from protos.stubs import podresources_pb2 as pb
 from protos.stubs import podresources_pb2_grpc as rpc
 from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
-RESOURCES = (GPU, RDMA)  # that are ours to know about
+RESOURCES = (GPU, GPU_SHARE, RDMA)  # that are ours to know about
 RECORD_S = 0.05  # from our answer to Allocate until the kubelet has certainly recorded it
 ALLOCATE_S = 1.0  # from our preference until Allocate; longer: the pod was not admitted
 
@@ -142,8 +143,15 @@ def _why_not(socket: Path, error: Exception) -> str:
 class Truth:
     """Keeps the node's grants what pod-resources says."""
 
-    def __init__(self, node: Node, resources: PodResources, admissions: Admissions) -> None:
+    def __init__(
+        self,
+        node: Node,
+        resources: PodResources,
+        admissions: Admissions,
+        unlisted: Unlisted | None = None,
+    ) -> None:
         self._node, self._resources, self._admissions = node, resources, admissions
+        self._unlisted = unlisted
         self._voice = Voice(log)
         self._refreshing = threading.Lock()
         self._wake = threading.Event()
@@ -159,28 +167,41 @@ class Truth:
         """Whether the grants are now as new as the last Allocate before this call."""
         target = self._allocated
         with self._refreshing:
-            if target and self._confirmed >= target:
+            if 0 < target <= self._confirmed:
                 return True
             with self._admissions.quiet(patience_s) as ready:
                 return ready and self._list()
 
     def _list(self) -> bool:
-        seen = self._allocated
+        seen, began = self._allocated, time.monotonic()
         try:
             listed = self._resources.list(timeout_s=1.0)
         except OSError as error:
             self._voice.bad(f"pod-resources: {error}")
+            if self._unlisted and not self._node.state.grants_known:
+                self._node.set_unnamed(self._unlisted.sales(None))
             return False
         self._voice.good(f"pod-resources at {self._resources.socket} answers")
         self._confirmed = seen
-        self._node.set_grants(
-            tuple(
-                Grant(row.namespace, row.pod, row.container, resource, ids)
-                for row in listed
-                for resource, ids in row.devices
-            )
+        grants = tuple(
+            Grant(row.namespace, row.pod, row.container, resource, ids)
+            for row in listed
+            for resource, ids in row.devices
         )
+        unnamed = self._unlisted.sales(grants) if self._unlisted else ()
+        self._node.set_grants(grants, unnamed, began)
         return True
+
+    def look_for(self, plans: tuple[Grant, ...]) -> None:
+        """Plans have come. A GPU that is still off the list they need may be free by now: the centre
+        knows of pods that have ended before pod-resources is asked again."""
+        sold = self._node.state.sold()
+        for plan in plans:
+            other = sold.shared.keys() if plan.resource == GPU else sold.whole
+            if plan.resource in (GPU, GPU_SHARE) and not other.isdisjoint(plan.device_ids):
+                self._confirmed = -1
+                self.refresh(0.5)
+                return
 
     def holder(self, resource: str, device_ids: tuple[str, ...], patience_s: float) -> Key | None:
         """Who holds exactly these."""

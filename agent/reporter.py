@@ -12,9 +12,10 @@ import grpc
 from agent.backoff import Backoff, Voice
 from agent.node import Node, State
 from agent.sockets import MESSAGE_BYTES, details
-from protos import wire
+from protos import sharing, wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc as rpc
+from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +88,12 @@ class Reporter:
         peer: Peer,
         report_every_s: float,
         version: str,
+        *,
         backoff: Callable[[], Backoff] = Backoff,
+        on_plans: Callable[[tuple[Grant, ...]], None] = lambda plans: None,
     ) -> None:
         self._node, self._peer = node, peer
-        self._backoff = backoff
+        self._backoff, self._on_plans = backoff, on_plans
         self._report_every_s = report_every_s
         self._version = version
         self._voice = Voice(log)
@@ -195,7 +198,7 @@ class Reporter:
         )
         if not heartbeat:
             report.topology.CopyFrom(wire.to_topology(state.topology))
-            report.grants.extend(wire.to_grants(state.grants))
+            report.grants.extend(wire.to_grants(sharing.folded(state.grants)))
             report.agent_version = self._version
         return report
 
@@ -221,7 +224,9 @@ class Reporter:
             self._say("plans", "")
             if answer.version != version:
                 version = answer.version
-                self._node.set_intents(wire.from_grants(answer.intents), version)
+                plans = wire.from_grants(answer.intents)
+                self._node.set_intents(plans, version)
+                self._on_plans(plans)  # before the centre hears that they have arrived
 
     def stop(self) -> None:
         self._stopping.set()

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 from agent.cdi import Injection, Specs
 from agent.cgroups import Cgroups
+from agent.fractions import ShareOffer
 from agent.gpus import GpuOffer
 from agent.hardware import Hardware
 from agent.hcas import HcaOffer
@@ -22,6 +23,7 @@ from agent.plugin import Plugin
 from agent.podresources import Admissions, PodResources, Truth
 from agent.reporter import Peer, Reporter
 from agent.settings import Settings, version
+from agent.unlisted import Unlisted
 from protos.names import RDMA
 from protos.probes import Probes, Unservable
 from protos.topology import RdmaLimit
@@ -42,7 +44,10 @@ class Agent:
         resources = PodResources(settings.kubelet_dir / "pod-resources" / "kubelet.sock")
         admissions = Admissions()
         self._resources = resources
-        self._truth = Truth(self.node, resources, admissions)
+        unlisted = Unlisted(
+            settings.kubelet_dir / "device-plugins", settings.sysfs_root / "fs" / "cgroup"
+        )
+        self._truth = Truth(self.node, resources, admissions, unlisted)
         self._limits = Limits(
             self.node,
             Cgroups(settings.cgroup_root) if settings.cgroup_root else None,
@@ -64,7 +69,8 @@ class Agent:
             self._injections[1],
             self._limits.starting,
         )
-        offers: tuple[Offer, ...] = (gpus, hcas)
+        shares = ShareOffer(self._hardware.device_nodes, self._injections[0])
+        offers: tuple[Offer, ...] = (gpus, shares, hcas)
         self._kubelets = [
             Kubelet(
                 settings.kubelet_dir,
@@ -79,7 +85,13 @@ class Agent:
             peer = Peer(
                 settings.server, settings.ca_file, settings.token_file, settings.server_name
             )
-            self._reporter = Reporter(self.node, peer, settings.report_every_s, version())
+            self._reporter = Reporter(
+                self.node,
+                peer,
+                settings.report_every_s,
+                version(),
+                on_plans=self._truth.look_for,
+            )
 
     def start(self) -> None:
         """Raises CaptureError: a capture that can't be read will not heal."""

@@ -32,6 +32,7 @@ class Settings:
     driver_wait_s: float = 20.0
     damping: Damping = field(default_factory=Damping)
     pass_device_nodes: str = "auto"
+    share_gpus: tuple[str, ...] = ("all",)
     rdma_devices: tuple[str, ...] = ("auto",)
     rdma_shares: int = 0  # from the cards' limits
     device_mode: str = "auto"
@@ -111,6 +112,14 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         choices=("auto", "always", "never"),
         default="auto",
         help="give containers their device files: those that exist, all or an error, none",
+    )
+    run.add_argument(
+        "--share-gpus",
+        type=_gpus,
+        default=("all",),
+        metavar="GPUS",
+        help="GPUs that may be used in shares (lockstep.dev/gpu-share): indices, comma separated; all; "
+        "none (default: all)",
     )
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
@@ -236,6 +245,15 @@ def _names(text: str) -> tuple[str, ...]:
     if not names:
         raise argparse.ArgumentTypeError("it names no network card; none offers none")
     return names
+
+
+def _gpus(text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if parts in (("all",), ("none",)) or (
+        parts and all(part.isascii() and part.isdigit() for part in parts)
+    ):
+        return parts
+    raise argparse.ArgumentTypeError(f"{text!r} is neither indices of GPUs nor all nor none")
 
 
 def _count(text: str) -> int:

@@ -3,6 +3,7 @@
 GPU = "nvidia.com/gpu"
 
 DOMAIN = "lockstep.dev"
+GPU_SHARE = f"{DOMAIN}/gpu-share"  # a hundredth of one GPU
 RDMA = f"{DOMAIN}/rdma"  # a share of one HCA
 RDMA_HANDLES = f"{DOMAIN}/rdma-hca-handles"  # annotations: limits of a pod, of each of its HCAs
 RDMA_OBJECTS = f"{DOMAIN}/rdma-hca-objects"

@@ -22,6 +22,7 @@ class Gpu:
     cpu_affinity: str = ""  # 0-55,112-167
     gpu_numa: int = -1  # the NUMA node of its own memory (Grace)
     numa_affinity: str = ""  # 0, or 0,3-9,11-17 on Grace; empty: none
+    shares: int = 0  # of lockstep.dev/gpu-share that it is offered as; 0: whole only
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,11 @@ class Grant:
     pod: str
     container: str
     resource: str
-    device_ids: tuple[str, ...]  # an intent of network cards names cards, the truth their shares
-    limits: tuple[
-        tuple[str, int], ...
-    ] = ()  # of an intent: hca_handle, hca_object, per card and pod
+    # An intent of network cards names cards, the truth their shares. Between agent and centre
+    # grants of lockstep.dev/gpu-share name the GPU, and limits how much of it.
+    device_ids: tuple[str, ...]
+    # Of an intent: hca_handle, hca_object, per card and pod; share: hundredths of the GPU.
+    limits: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

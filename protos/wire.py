@@ -21,6 +21,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 cpu_affinity=gpu.cpu_affinity,
                 gpu_numa=gpu.gpu_numa,
                 numa_affinity=gpu.numa_affinity,
+                shares=gpu.shares,
             )
             for gpu in topology.gpus
         ],
@@ -68,6 +69,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 cpu_affinity=gpu.cpu_affinity,
                 gpu_numa=gpu.gpu_numa,
                 numa_affinity=gpu.numa_affinity,
+                shares=gpu.shares,
             )
             for gpu in message.gpus
         ),

@@ -148,6 +148,7 @@ class Gpu(_message.Message):
     CPU_AFFINITY_FIELD_NUMBER: _builtins.int
     GPU_NUMA_FIELD_NUMBER: _builtins.int
     NUMA_AFFINITY_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     uuid: _builtins.str
     model: _builtins.str
@@ -165,6 +166,8 @@ class Gpu(_message.Message):
     """the NUMA node of its own memory (Grace), -1: none"""
     numa_affinity: _builtins.str
     """0, or 0,3-9,11-17 on Grace"""
+    shares: _builtins.int
+    """of lockstep.dev/gpu-share that it is offered as; 0: whole only"""
     def __init__(
         self,
         *,
@@ -179,10 +182,11 @@ class Gpu(_message.Message):
         cpu_affinity: _builtins.str = ...,
         gpu_numa: _builtins.int = ...,
         numa_affinity: _builtins.str = ...,
+        shares: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -409,11 +413,13 @@ class Grant(_message.Message):
     resource: _builtins.str
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """an intent of lockstep.dev/rdma names cards, the truth shares"""
+        """An intent of lockstep.dev/rdma names cards, the truth shares of them. Of lockstep.dev/gpu-share
+        both name the GPU, and limits says how many hundredths of it.
+        """
 
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """of an intent: hca_handle, hca_object, per card and pod"""
+        """of an intent: hca_handle, hca_object, per card and pod; share"""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from agent.allocation import Holding, Question
 from agent.machine import Machine, Port
 from agent.survey import survey
 from central.standalone.kubelet import Admission, Container, Pod
-from protos.names import GPU, RDMA
+from protos.names import GPU, GPU_SHARE, RDMA
 from protos.nearest import share
 from protos.topology import Grant, RdmaLimit
 from tests.fakes import machines
@@ -25,7 +25,7 @@ CARDS = machines.machine(cards=8)  # and mlx5_8, for storage
 def box() -> Iterator[NodeBox]:
     with node_box(CARDS) as made:
         made.start()
-        eventually(lambda: made.kubelet.allocatable == {GPU: 8, RDMA: 8 * 16})
+        eventually(lambda: made.kubelet.allocatable == {GPU: 8, GPU_SHARE: 800, RDMA: 8 * 16})
         yield made
 
 
@@ -96,7 +96,7 @@ def test_shares_end_and_are_never_given_twice(box: NodeBox) -> None:
 
 def test_a_link_that_goes_down_and_comes_back(box: NodeBox) -> None:
     box.change(_link(2, "DOWN"))
-    eventually(lambda: box.kubelet.allocatable == {GPU: 8, RDMA: 7 * 16})
+    eventually(lambda: box.kubelet.allocatable.get(RDMA) == 7 * 16)
     assert box.kubelet.capacity[RDMA] == 8 * 16
     box.plan(intent("a", [2]), cards("a", 2))
     assert told(box.kubelet.add_pod(pod("a", GPU_FIRST))) != [2]
@@ -115,9 +115,9 @@ def test_both_resources_survive_restarts(box: NodeBox) -> None:
     box.kubelet.add_pod(pod("a", GPU_FIRST))
     for _ in range(3):
         box.kubelet.restart()
-        eventually(lambda: box.kubelet.allocatable == {GPU: 8, RDMA: 8 * 16})
+        eventually(lambda: box.kubelet.allocatable.get(RDMA) == 8 * 16)
     box.restart_agent()
-    eventually(lambda: box.kubelet.allocatable == {GPU: 8, RDMA: 8 * 16})
+    eventually(lambda: box.kubelet.allocatable.get(RDMA) == 8 * 16)
     eventually(lambda: len(box.agent.node.state.grants) == 2)
     assert box.kubelet.start_pod("uid-a").ok
 
@@ -192,7 +192,7 @@ def test_limits_are_written_before_the_container_starts() -> None:
             (folder / name).touch()
         made.configure(cgroup_root=made.directory / "cgroup", rdma_hca_handles=64)
         made.start()
-        eventually(lambda: made.kubelet.allocatable == {GPU: 8, RDMA: 8 * 16})
+        eventually(lambda: made.kubelet.allocatable.get(RDMA) == 8 * 16)
         wish = (("hca_object", 2000),)
         made.plan(intent("a", [4]), replace(cards("a", 4), limits=wish))
         assert told(made.kubelet.add_pod(pod("a", GPU_FIRST))) == [4]

@@ -12,7 +12,7 @@ import pytest
 from agent.gpus import GpuOffer
 from agent.health import ABSENT
 from central.standalone.kubelet import HollowKubelet
-from protos.names import GPU
+from protos.names import GPU, GPU_SHARE
 from tests.agent.test_health import without
 from tests.fakes import machines
 from tests.fakes.nodebox import gpus, intent, node_box, pod
@@ -22,7 +22,7 @@ from tests.fakes.patience import eventually
 def test_registers_and_gives_the_closest() -> None:
     with node_box(machines.machine(bridged=True)) as box:
         box.start()
-        assert box.kubelet.capacity == {GPU: 8}
+        assert box.kubelet.capacity == {GPU: 8, GPU_SHARE: 800}
         assert gpus(box.kubelet.add_pod(pod("a", 2))) == [0, 1]
         assert gpus(box.kubelet.add_pod(pod("b", 1))) == [2]
         assert gpus(box.kubelet.add_pod(pod("c", 2))) == [4, 5]
@@ -166,7 +166,7 @@ def test_the_kubelet_restarts_again_and_again_while_pods_come_and_go() -> None:
                 assert gpus(box.kubelet.add_pod(pod(f"t{turn}", 2))) == wanted
                 living[f"t{turn}"] = wanted
             box.kubelet.restart()
-            assert box.kubelet.allocatable == {GPU: 0}
+            assert box.kubelet.allocatable[GPU] == 0
             box.wait_for(8)
         eventually(lambda: box.truth() == living)
         assert all(box.kubelet.start_pod(f"uid-{name}").ok for name in living)
@@ -214,7 +214,7 @@ def test_unfit_gpus_leave_and_come_back() -> None:
         box.start()
         box.change(without(0, 3))
         box.wait_for(6)
-        assert box.kubelet.capacity == {GPU: 8}
+        assert box.kubelet.capacity == {GPU: 8, GPU_SHARE: 800}
         assert box.agent.node.state.topology.gpus[3].why == ABSENT
         assert gpus(box.kubelet.add_pod(pod("a", 4))) == [4, 5, 6, 7]
         box.change(machines.machine())
@@ -238,7 +238,7 @@ def test_no_kubelet_yet(caplog: pytest.LogCaptureFixture) -> None:
         eventually(lambda: "kubelet.sock is not there: the kubelet does not run" in caplog.text)
         box.kubelet.start()
         box.wait_for(8)
-        assert caplog.text.count("the kubelet does not run") == 1
+        assert caplog.text.count("the kubelet does not run") == 2  # for each resource
 
 
 def _said(caplog: pytest.LogCaptureFixture, sentence: str) -> bool:

@@ -171,7 +171,7 @@ def test_a_centre_that_is_away_for_an_hour_costs_nothing_but_attempts(
     fleet.stop()
     node = Node("node-1")
     peer = Peer(fleet.address, fleet.ca_file, fleet.token_file)
-    reporter = Reporter(node, peer, 0.1, "1", lambda: Backoff(0.0005, 0.001))
+    reporter = Reporter(node, peer, 0.1, "1", backoff=lambda: Backoff(0.0005, 0.001))
     stop = threading.Event()
     threads = [
         threading.Thread(target=work, args=(stop,)) for work in (reporter.run, reporter.run_intents)
