@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from agent.backoff import Backoff, Voice
+from agent.folder import Folder
 from agent.latency import Latency
 from agent.node import Node
 from agent.plugin import OPTIONS, Plugin
@@ -22,7 +23,8 @@ from protos.stubs import deviceplugin_pb2_grpc as rpc
 log = logging.getLogger(__name__)
 
 VERSION = "v1beta1"
-LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 0.5  # where the kernel does not tell of the directory
+WATCHED_S = 5.0  # where it does: what it could have missed
 REGISTER_S = 15.0  # a newer kubelet dials us, for up to 10 s, before it answers
 TRUTH_S = 3.0  # how long pod-resources is waited for; then the checkpoint is believed
 DEAF_S = 10.0  # without a ListAndWatch for so long: the kubelet has dropped us
@@ -38,8 +40,8 @@ class Trouble(Exception):
 class Kubelet:
     """For one plugin, in a thread of its own: the trouble of one resource is not another's."""
 
-    def __init__(self, directory: Path, node: Node, plugin: Plugin) -> None:
-        self.plugins = directory / "device-plugins"
+    def __init__(self, folder: Folder, node: Node, plugin: Plugin) -> None:
+        self._folder, self.plugins = folder, folder.path
         self.socket = self.plugins / "kubelet.sock"
         self._node, self._plugin, self._offer = node, plugin, plugin.offer
         self.own = self.plugins / self._offer.endpoint
@@ -142,8 +144,9 @@ class Kubelet:
                 ) from None
 
     def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> None:
-        heard = time.monotonic()
-        while not stop.wait(LOOK_EVERY_S):
+        heard, moves = time.monotonic(), -1
+        while not self._idle(stop, moves):
+            moves = self._folder.moves
             if identity(self.socket) != kubelet:
                 self._voice.good("the kubelet has restarted")
                 return
@@ -158,6 +161,15 @@ class Kubelet:
                     f"{self._offer.resource}?"
                 )
                 return
+
+    def _idle(self, stop: threading.Event, moves: int) -> bool:
+        """Until something came or went since then, or it is time to look again; whether to stop."""
+        watched = self._folder.watching and self._plugin.streams
+        self._node.wait(
+            lambda _: stop.is_set() or self._folder.moves != moves,
+            WATCHED_S if watched else LOOK_EVERY_S,
+        )
+        return stop.is_set()
 
 
 def identity(path: Path) -> Identity:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 RESOURCES = (GPU, GPU_SHARE, RDMA)  # that are ours to know about
 RECORD_S = 0.05  # from our answer to Allocate until the kubelet has certainly recorded it
+CALM = 6  # listings without news, after which it is listed less often
+SELDOM = 6  # times so seldom
 ALLOCATE_S = 1.0  # from our preference until Allocate; longer: the pod was not admitted
 
 
@@ -213,12 +215,18 @@ class Truth:
         return None
 
     def run(self, every_s: float, stop: threading.Event) -> None:
-        """Lists after every Allocate, and from time to time, since nobody tells of pods that end."""
+        """Lists after every Allocate, and from time to time, since nobody tells of pods that end:
+        less often where nothing has happened for long."""
+        same = 0
         while not stop.is_set():
             self._wake.clear()
+            before = self._node.state.grants
             with self._refreshing, self._admissions.quiet(0.5) as ready:
                 done = ready and self._list()
-            self._wake.wait(every_s if done else min(every_s, 0.5))
+            same = same + 1 if done and self._node.state.grants == before else 0
+            pause_s = every_s * (SELDOM if same > CALM else 1)
+            if self._wake.wait(pause_s if done else min(every_s, 0.5)):
+                same = 0
 
     def stop(self) -> None:
         self._wake.set()

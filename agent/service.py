@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 from agent.cdi import Injection, Specs
 from agent.cgroups import Cgroups
+from agent.folder import Folder
 from agent.fractions import ShareOffer
 from agent.gpus import GpuOffer
 from agent.hardware import Hardware
@@ -71,9 +72,10 @@ class Agent:
         )
         shares = ShareOffer(self._hardware.device_nodes, self._injections[0])
         offers: tuple[Offer, ...] = (gpus, shares, hcas)
+        self._plugins = Folder(settings.kubelet_dir / "device-plugins", self.node.wake)
         self._kubelets = [
             Kubelet(
-                settings.kubelet_dir,
+                self._plugins,
                 self.node,
                 Plugin(offer, self.node, resources, admissions, self._truth),
             )
@@ -101,6 +103,7 @@ class Agent:
         self._spawn("survey", partial(self._hardware.run, self._stop))
         if events := self._hardware.events:
             self._spawn("events", partial(events.run, self._stop))
+        self._spawn("folder", partial(self._plugins.run, self._stop))
         for kubelet in self._kubelets:
             self._spawn("kubelet", partial(kubelet.run, self._stop))
         self._spawn("truth", lambda: self._truth.run(every, self._stop))
@@ -166,6 +169,7 @@ class Agent:
             self._probes.stop()
             self._probes = None
         self._hardware.wake()
+        self._plugins.stop()
         self.node.wake()
         if self._reporter:
             self._reporter.stop()

@@ -34,6 +34,8 @@ class Probes(ThreadingHTTPServer):
         """Raises Unservable."""
         self.registry, self.unhealthy, self.unready = registry, unhealthy, unready
         self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="probes", daemon=True)
         host, _, port = listen.rpartition(":")
         host = host.strip("[]")
         if ":" in host:
@@ -48,10 +50,21 @@ class Probes(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def start(self) -> None:
-        threading.Thread(target=self.serve_forever, name="probes", daemon=True).start()
+        self._thread.start()
+
+    def _serve(self) -> None:
+        """serve_forever() would look twice a second whether to end."""
+        while not self._ending.is_set():
+            self.handle_request()
 
     def stop(self) -> None:
-        self.shutdown()
+        self._ending.set()
+        if self._thread.is_alive():
+            host, port = self.server_address[:2]
+            # Somebody who asks, for nobody else may come.
+            with contextlib.suppress(OSError):
+                socket.create_connection((_reachable(str(host)), port), timeout=1.0).close()
+            self._thread.join(1.0)
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -68,6 +81,10 @@ class Probes(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a request of %s failed", client_address)
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,5 +1,6 @@
 """What an idle agent costs: the program as it is shipped, eight GPUs, a kubelet beside it and nothing
-to do; once on a capture, once on the fake NVML library with events and metrics."""
+to do; on a capture, on the fake NVML library with events and metrics, and with a centre that it
+reports to."""
 
 import os
 import signal
@@ -16,12 +17,13 @@ from agent import capture
 from central.standalone.kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import sysfs
+from tests.fakes.fleet import FleetBox
 from tests.fakes.nvml import build
 from tests.fakes.patience import eventually
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = ROOT / "tests/captures/hgx-h100-8.json"
-SETTLE_S = 3.0
+SETTLE_S = 40.0  # pods are listed less often when nothing has happened for half a minute
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -32,13 +34,19 @@ class Idle:
     resident_mib: float
 
 
-def measure(seconds: float, *, nvml: bool) -> Idle:
+def measure(seconds: float, *, nvml: bool, centre: bool = False) -> Idle:
     with ExitStack() as stack:
         # A unix socket's path must be short.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ls-")))
         kubelet = stack.enter_context(HollowKubelet(folder))
         arguments = ["--metrics-listen=127.0.0.1:19400", "--kubelet-dir", str(folder)]
         environment = dict(os.environ)
+        if centre:
+            fleet = FleetBox(folder, hold_s=60.0)
+            fleet.start()
+            stack.callback(fleet.stop)
+            arguments += ["--server", fleet.address, "--ca-file", str(fleet.ca_file)]
+            arguments += ["--token-file", str(fleet.token_file)]
         if nvml:
             machine = capture.load(CAPTURE)
             build.build(folder / "lib")
@@ -67,9 +75,13 @@ def measure(seconds: float, *, nvml: bool) -> Idle:
 
 def rows(seconds: float, say: Callable[[str], None]) -> list[tuple[str, float, str, str]]:
     found: list[tuple[str, float, str, str]] = []
-    for nvml, words in ((False, "a capture"), (True, "the fake NVML library")):
-        say(f"an idle agent on {words}, {seconds:.0f} s")
-        idle = measure(seconds, nvml=nvml)
+    for nvml, centre, words in (
+        (False, False, "a capture"),
+        (True, False, "the fake NVML library"),
+        (True, True, "it, with a centre"),
+    ):
+        say(f"an idle agent on {words}, {seconds:.0f} s after {SETTLE_S:.0f} s")
+        idle = measure(seconds, nvml=nvml, centre=centre)
         found += [
             (f"(d) idle agent on {words}, processor", idle.cpu_percent, "% of a core", "<= 0.5 %"),
             (f"(d) idle agent on {words}, memory", idle.resident_mib, "MiB", "<= 60 MiB"),

@@ -69,7 +69,8 @@ def _builder(
 
 
 class FleetBox(rpc.FleetServicer):
-    def __init__(self, directory: Path, *names: str) -> None:
+    def __init__(self, directory: Path, *names: str, hold_s: float = 1.0) -> None:
+        self.hold_s = hold_s  # the most that a call for plans is held
         self.ca_file, self.token_file = directory / "ca.crt", directory / "token"
         self.token = "eyJ.first"
         self.token_file.write_text(self.token)
@@ -128,6 +129,6 @@ class FleetBox(rpc.FleetServicer):
         with self._changed:
             self._changed.wait_for(
                 lambda: self._intents.version != request.version or not context.is_active(),
-                timeout=min(request.wait_s, 1.0),
+                timeout=min(request.wait_s, self.hold_s),
             )
             return self._intents

@@ -16,18 +16,31 @@ static Order order[ORDERS];
 static int order_count;
 static pthread_mutex_t control_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static const char *control_path(char *buffer, size_t size) {
+  char profile[4096];
+  const char *name = getenv("LOCKSTEP_FAKE_NVML_CONTROL");
+  if (name && *name) return name;
+  const char *beside = profile_path(profile, sizeof profile);
+  const char *slash = beside ? strrchr(beside, '/') : NULL;
+  snprintf(buffer, size, "%.*s/fake-nvml.control", slash ? (int)(slash - beside) : 1,
+           slash ? beside : ".");
+  return buffer;
+}
+
+/* Something to wait for where the control file lies, as a driver has; -1: the kernel has none left. */
+static int control_news(void) {
+  char path[4200], folder[4200] = ".";
+  const char *name = control_path(path, sizeof path), *slash = strrchr(name, '/');
+  if (slash) snprintf(folder, sizeof folder, "%.*s", (int)(slash - name), name);
+  int news = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  if (news >= 0) inotify_add_watch(news, folder, IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_DELETE);
+  return news;
+}
+
 static void read_orders(void) { /* under control_lock */
   static struct stat known;
-  char path[4200], profile[4096], line[256];
-  memset(path, 0, sizeof path);
-  const char *name = getenv("LOCKSTEP_FAKE_NVML_CONTROL");
-  if (!name || !*name) {
-    const char *beside = profile_path(profile, sizeof profile);
-    const char *slash = beside ? strrchr(beside, '/') : NULL;
-    snprintf(path, sizeof path, "%.*s/fake-nvml.control", slash ? (int)(slash - beside) : 1,
-             slash ? beside : ".");
-    name = path;
-  }
+  char path[4200], line[256];
+  const char *name = control_path(path, sizeof path);
   if (is_same(name, &known)) return;
   order_count = 0;
   FILE *file = fopen(name, "r");

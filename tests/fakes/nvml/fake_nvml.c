@@ -9,13 +9,16 @@
  * while it runs: it is looked at by every call. See control.h, and control.py, which writes it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
   SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
@@ -568,12 +571,13 @@ typedef struct {
   unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
 } Event;
-typedef struct { uint64_t registered; int told; } EventSet;
-enum { XID_EVENT = 8, DOUBLE_BIT_EVENT = 2 };
+typedef struct { uint64_t registered; int told, news; } EventSet;
+enum { XID_EVENT = 8, DOUBLE_BIT_EVENT = 2, STEP_MS = 1000, BLIND_MS = 50 };
 
 int nvmlEventSetCreate(EventSet **set) {
   READY();
   *set = calloc(1, sizeof **set);
+  (*set)->news = control_news();
   (*set)->told = xids(-1, NULL, NULL);
   return SUCCESS;
 }
@@ -591,7 +595,9 @@ int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, EventSet *set) 
   return SUCCESS;
 }
 int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds) {
-  for (long left = milliseconds; left >= 0; left -= 50) {
+  struct timespec time, began;
+  clock_gettime(CLOCK_MONOTONIC, &began);
+  for (long left = milliseconds; left >= 0;) {
     READY();
     int index, code, all = xids(-1, NULL, NULL);
     if (set->told > all) set->told = all; /* the file was begun anew */
@@ -601,11 +607,21 @@ int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds) {
       *event = (Event){&machine.gpu[index], XID_EVENT, (unsigned)code, ~0u, ~0u};
       return SUCCESS;
     }
-    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    /* a driver wakes its waiters; so does the file's folder */
+    struct pollfd news = {set->news, POLLIN, 0};
+    long step = set->news < 0 ? BLIND_MS : STEP_MS;
+    if (left) poll(&news, 1, (int)(left < step ? left : step));
+    char seen[4096];
+    if (news.revents) while (read(set->news, seen, sizeof seen) > 0) {}
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    long gone = (time.tv_sec - began.tv_sec) * 1000 + (time.tv_nsec - began.tv_nsec) / 1000000;
+    if (!left) break;
+    left = gone >= (long)milliseconds ? 0 : (long)milliseconds - gone;
   }
   return TIMEOUT;
 }
 int nvmlEventSetFree(EventSet *set) {
+  if (set->news >= 0) close(set->news);
   free(set);
   return SUCCESS;
 }
