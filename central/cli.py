@@ -4,18 +4,28 @@ What goes wrong for a reason that the user can mend is one sentence and exit cod
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
 
 from central import asking, settings
+from central.commands import completion, flags
 from protos import logs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     # gRPC's own chatter is not for users; it is read when gRPC is imported, which is later.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    args = _parser().parse_args(argv)
+    made = parser()
+    completion.answer(made)
+    typed, words = _command(list(sys.argv[1:] if argv is None else argv))
+    args = made.parse_args(typed)
+    if words:
+        args.words = words
     try:
         return int(args.run(args))
     except KeyboardInterrupt:
@@ -25,9 +35,43 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lockstep",
+class _Parser(argparse.ArgumentParser):
+    """What can't be understood is one sentence that helps."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:  # said by the command that it was typed for
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            near = get_close_matches(wrong[1], [c.strip("' ") for c in wrong[2].split(",")], 1)
+            message += f"; did you mean {near[0]}?" if near else ""
+        elif message.startswith("unrecognized arguments: "):
+            near = get_close_matches(message.split()[2], self._option_string_actions, 1)
+            message += f"; did you mean {near[0]}?" if near else ""
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells more\n")
+
+
+def complete() -> int:
+    """The program kubectl_complete-lockstep, which kubectl asks for its plugin."""
+    completion.for_kubectl(parser(), sys.argv[1:])
+    return 0
+
+
+def _command(argv: list[str]) -> tuple[list[str], list[str]]:
+    """What follows -- is what a job's pods run; nothing else takes any."""
+    if argv[:2] == ["job", "run"] and "--" in argv:
+        at = argv.index("--")
+        return argv[:at], argv[at + 1 :]
+    return argv, []
+
+
+def parser() -> argparse.ArgumentParser:
+    called = Path(sys.argv[0]).name
+    parser = _Parser(
+        prog="kubectl lockstep" if called == "kubectl-lockstep" else "lockstep",
         description="Gangs of GPU pods on Kubernetes: all start, close together, or none does.",
     )
     parser.add_argument("--version", action="version", version=_version())
@@ -90,6 +134,13 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("-n", "--namespace", default="default")
     explain.set_defaults(run=_explain)
 
+    flags.add(commands)
+    shell = commands.add_parser(
+        "completion", help="for your shell: source <(lockstep completion bash)"
+    )
+    shell.add_argument("shell", choices=completion.SHELLS)
+    shell.set_defaults(run=_completion)
+
     for asks in (topology, explain):
         asking.add_flags(asks)
         asks.add_argument("-o", "--output", choices=("table", "json"), default="table")
@@ -133,6 +184,11 @@ def _replay(args: argparse.Namespace) -> int:
     print(f"{done.turns} turns, {done.facts} facts: the same {done.decisions} decisions")
     if done.note:
         print(f"lockstep: {args.file}: {done.note}", file=sys.stderr)
+    return 0
+
+
+def _completion(args: argparse.Namespace) -> int:
+    print(completion.script(args.shell), end="")
     return 0
 
 

@@ -217,6 +217,14 @@ class Stream:
         except (*_BROKEN, ValueError) as error:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
 
+    def chunks(self) -> Iterator[bytes]:
+        """The same as it comes: of a log, whose empty lines and last words count too."""
+        try:
+            while chunk := self._response.read1(_CHUNK):
+                yield chunk
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unreachable(f"{self._server}: {_why(error)}") from error
+
     def close(self) -> None:
         try:
             self._connection.cut()

@@ -11,7 +11,14 @@ from urllib.request import proxy_bypass
 
 import yaml
 from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
+
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 _BROKEN = (
     ConfigException,
@@ -52,22 +59,47 @@ class Access:
 def load(kubeconfig: str | None) -> Access:
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return _read("the pod's ServiceAccount", None)
+    path = _existing(kubeconfig)
+    return _read(f"kubeconfig {path}", path)
+
+
+def load_as_user(kubeconfig: str | None, context: str | None) -> tuple[Access, str]:
+    """As kubectl looks for it: files before the pod's own account. With the namespace that is meant
+    where none is named."""
+    try:
+        path = _existing(kubeconfig)
+    except Unusable:
+        if kubeconfig or context or not os.environ.get("KUBERNETES_SERVICE_HOST"):
+            raise
+        access = _read("the pod's ServiceAccount", None)
+        try:
+            return access, OWN_NAMESPACE.read_text().strip() or "default"
+        except OSError:
+            return access, "default"
+    where = f"kubeconfig {path}"
+    access = _read(where, path, context)
+    contexts, active = list_kube_config_contexts(path)
+    chosen = next((one for one in contexts if one["name"] == context), active)
+    return access, str(chosen["context"].get("namespace") or "default")
+
+
+def _existing(kubeconfig: str | None) -> str:
     path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     if not any(Path(part).expanduser().is_file() for part in path.split(os.pathsep)):
         raise Unusable(
             f"kubeconfig {path}: no such file; name one with --kubeconfig or KUBECONFIG, "
             "or run in a pod"
         )
-    return _read(f"kubeconfig {path}", path)
+    return path
 
 
-def _read(where: str, path: str | None) -> Access:
+def _read(where: str, path: str | None, context: str | None = None) -> Access:
     configuration = Configuration()
     try:
         if path is None:
             load_incluster_config(client_configuration=configuration)
         else:
-            load_kube_config(path, client_configuration=configuration, persist_config=False)
+            load_kube_config(path, context, configuration, persist_config=False)
         return _access(configuration)
     except _BROKEN as error:
         raise Unusable(f"{where}: {_what(error)}") from error

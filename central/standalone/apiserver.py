@@ -171,6 +171,8 @@ class StandaloneApi:
                 return await watch
             except ConnectionError:  # the client has gone
                 return web.StreamResponse()
+        if method == "GET" and call.subresource == "log":
+            return web.Response(text=self._service.log(call))
         return _json(*self._service.answer(call))
 
     def _about(self, path: str) -> web.Response | None:

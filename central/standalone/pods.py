@@ -37,6 +37,21 @@ def bound(pod: Json, binding: Json, now: str) -> Json:
     }
 
 
+def log(pod: Json, container: str) -> str:
+    """What its container printed: on a hollow node nothing runs, and that is what it says."""
+    names = [one["name"] for one in pod["spec"]["containers"]]
+    name = container or names[0]
+    if name not in names:
+        raise errors.bad_request(f"container {name} is not valid for pod {pod['metadata']['name']}")
+    states = (pod.get("status") or {}).get("containerStatuses") or ()
+    state: Json = next((one["state"] for one in states if one["name"] == name), {"waiting": {}})
+    if "waiting" in state:
+        why = state["waiting"].get("reason") or "ContainerCreating"
+        where = f'container "{name}" in pod "{pod["metadata"]["name"]}"'
+        raise errors.bad_request(f"{where} is waiting to start: {why}")
+    return f"nothing runs here: {pod['spec'].get('nodeName')} is a hollow node\n"
+
+
 def check_eviction(pod: Json, budgets: list[Json], pods: list[Json]) -> None:
     """Raises Refused (429) where a PodDisruptionBudget forbids it. All of one namespace."""
     if not _healthy(pod):

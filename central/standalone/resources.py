@@ -71,7 +71,7 @@ _EVENT_FIELDS = (
     "source",
     "type",
 )
-POD_SUBRESOURCES = ("status", "binding", "eviction")
+POD_SUBRESOURCES = ("status", "binding", "eviction", "log")
 
 BUILT_IN = (
     Resource("", "v1", "pods", "Pod", True, ("po",), POD_SUBRESOURCES, fields=_POD_FIELDS),

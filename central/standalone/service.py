@@ -82,6 +82,9 @@ class Service:
         objects = [item.obj for item in items]
         return tables.table(call.resource, objects, str(version), now, whole=whole)
 
+    def log(self, call: Call) -> str:
+        return pods.log(self._get(call).obj, call.query.get("container", ""))
+
     def test(self, call: Call) -> selectors.Test:
         return selectors.both(
             selectors.labels(call.query.get("labelSelector", "")),

@@ -110,7 +110,7 @@ def test_the_rdma_component_fits_the_agent() -> None:
 
 def test_the_centres_arguments_are_accepted() -> None:
     container = pod_spec("Deployment", "lockstep-central")["containers"][0]
-    parsed = cli._parser().parse_args(container["args"])
+    parsed = cli.parser().parse_args(container["args"])
     chosen = settings.settings(parsed)
     assert chosen.topology_levels == (names.ZONE, names.BLOCK, names.RACK)
     assert names.SCHEDULER in chosen.scheduler_names

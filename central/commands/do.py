@@ -1,0 +1,147 @@
+"""From what was typed to what is done. Everything heavy is imported when it is needed, so that the
+command starts quickly."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from central.commands.api import Api, Json, Kind
+
+Run = Callable[["Api", argparse.Namespace], int]
+
+
+def saying(run: Run) -> Callable[[argparse.Namespace], int]:
+    """What can't be done is one sentence, and exit code 2."""
+
+    def runs(args: argparse.Namespace) -> int:
+        from central.commands.api import CannotDo, open_api
+
+        try:
+            _names(args)
+            space = getattr(args, "namespace", None)
+            with open_api(args.kubeconfig, args.context, space) as api:
+                return run(api, args)
+        except CannotDo as error:
+            print(f"lockstep: {error}", file=sys.stderr)
+            return 2
+
+    return runs
+
+
+def _names(args: argparse.Namespace) -> None:
+    """args.chosen: the name that was typed, or the names where there may be several."""
+    from central.commands.api import CannotDo
+
+    if not hasattr(args, "many"):
+        return
+    places = args.names if isinstance(args.names, list) else [args.names] if args.names else []
+    names = [*places, *([args.flag_name] if args.flag_name else [])]
+    if not names and not getattr(args, "filename", None):
+        raise CannotDo(
+            f"{args.kind} {args.verb}: which {args.kind}? Name it: lockstep {args.kind} {args.verb} NAME"
+        )
+    if len(names) > 1 and not args.many:
+        raise CannotDo(f"{args.kind} {args.verb}: one name only, not {' and '.join(names)}")
+    if names and getattr(args, "filename", None):
+        raise CannotDo(f"{args.kind} {args.verb}: either a name or --filename, not both")
+    args.chosen = names if args.many else next(iter(names), "")
+
+
+def run_job(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import runs
+
+    return runs.run(api, args)
+
+
+def show_list(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import listing
+
+    return listing.show(api, _kind(args), args)
+
+
+def show_one(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import tables, views
+
+    if args.output in ("json", "yaml"):
+        print(written(api.get(_kind(args), args.chosen), args.output), end="")
+        return 0
+    view = {"job": views.job, "group": views.group, "queue": views.queue}[args.kind]
+    print(view(api, args.chosen, tables.width()), end="")
+    return 0
+
+
+def watch_job(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import watching
+
+    return watching.job(api, args.chosen, lambda line: print(line, flush=True))
+
+
+def show_logs(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import logs
+
+    return logs.show(api, args.chosen, args)
+
+
+def command(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import changes
+
+    for name in args.chosen:
+        print(changes.command(api, name, args.action, args.verb))
+    return 0
+
+
+def delete(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import changes
+
+    for name in args.chosen:
+        print(changes.delete(api, _kind(args), name))
+    return 0
+
+
+def create_queue(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import changes
+
+    spec = {**_queue_spec(args), "state": args.state}
+    if args.priority is not None:
+        spec["priority"] = args.priority
+    if args.keep:
+        spec["reclaimable"] = False
+    print(changes.create_queue(api, args.chosen, spec))
+    return 0
+
+
+def operate_queue(api: "Api", args: argparse.Namespace) -> int:
+    from central.commands import changes
+
+    print(changes.operate_queue(api, args.chosen, args.action, _queue_spec(args)))
+    return 0
+
+
+def written(obj: "Json", output: str) -> str:
+    if output == "json":
+        return json.dumps(obj, indent=2) + "\n"
+    import yaml
+
+    return str(yaml.safe_dump(obj, sort_keys=False))
+
+
+def _queue_spec(args: argparse.Namespace) -> "Json":
+    spec: Json = {"weight": args.weight} if args.weight is not None else {}
+    if args.parent:
+        spec["parent"] = args.parent
+    if args.capability:
+        spec["capability"] = dict(args.capability)
+    if args.deserved:
+        spec["deserved"] = dict(args.deserved)
+    if args.guarantee:
+        spec["guarantee"] = {"resource": dict(args.guarantee)}
+    return spec
+
+
+def _kind(args: argparse.Namespace) -> "Kind":
+    from central.commands import api
+
+    return {"job": api.JOBS, "group": api.GROUPS, "queue": api.QUEUES}[args.kind]

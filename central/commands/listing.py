@@ -1,0 +1,81 @@
+"""`lockstep job|queue|group list`: once, or on and on."""
+
+import argparse
+import sys
+
+from central.commands import lists, tables, watching
+from central.commands.api import GROUPS, JOBS, QUEUES, Api, Json, Kind
+from central.commands.do import written
+from central.commands.tables import Column, Row
+
+COLUMNS = {JOBS.kind: lists.JOB, GROUPS.kind: lists.GROUP, QUEUES.kind: lists.QUEUE}
+
+
+def show(api: Api, kind: Kind, args: argparse.Namespace) -> int:
+    query = {"labelSelector": args.selector} if args.selector else {}
+    if args.watch:
+        return _watch(api, kind, args, query)
+    objects = lists.in_queue(api.all(kind, everywhere=args.everywhere, **query), args.queue)
+    if args.output in ("json", "yaml"):
+        listing = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects}
+        print(written(listing, args.output), end="")
+    elif args.output == "name":
+        for obj in objects:
+            print(_name(kind, obj))
+    elif not objects:
+        where = "" if args.everywhere else f" in namespace {api.namespace}"
+        print(f"No {kind.plural} found{where}", file=sys.stderr)
+    else:
+        print(_table(api, kind, objects, args), end="")
+    return 0
+
+
+def _watch(api: Api, kind: Kind, args: argparse.Namespace, query: dict[str, str]) -> int:
+    feed = tables.Feed(_columns(kind, args), wide=args.output == "wide", most=tables.width())
+    for _, obj in watching.changes(api, kind, everywhere=args.everywhere, **query):
+        if not lists.in_queue([obj], args.queue):
+            continue
+        if args.output in ("json", "yaml"):
+            print("---\n" * (args.output == "yaml") + written(obj, args.output), end="", flush=True)
+        elif args.output == "name":
+            print(_name(kind, obj), flush=True)
+        else:
+            print(feed.add(*_rows(api, kind, [obj], args)), end="", flush=True)
+    return 0
+
+
+def _table(api: Api, kind: Kind, objects: list[Json], args: argparse.Namespace) -> str:
+    rows = _rows(api, kind, objects, args)
+    wide = args.output == "wide"
+    return tables.table(_columns(kind, args), rows, wide=wide, most=tables.width())
+
+
+def _columns(kind: Kind, args: argparse.Namespace) -> tuple[Column, ...]:
+    columns: tuple[Column, ...] = COLUMNS[kind.kind]
+    return (lists.NAMESPACE, *columns) if args.everywhere and kind.namespaced else columns
+
+
+def _rows(api: Api, kind: Kind, objects: list[Json], args: argparse.Namespace) -> list[Row]:
+    match kind.kind:
+        case "Job":
+            rows = [lists.job_row(obj) for obj in objects]
+        case "PodGroup":
+            rows = [lists.group_row(obj) for obj in objects]
+        case _:
+            counts = lists.counts_by_queue(api)
+            rows = [
+                lists.queue_row(
+                    obj, counts if counts is None else counts.get(obj["metadata"]["name"], {})
+                )
+                for obj in objects
+            ]
+    if args.everywhere and kind.namespaced:
+        return [
+            (obj["metadata"]["namespace"], *row) for obj, row in zip(objects, rows, strict=True)
+        ]
+    return rows
+
+
+def _name(kind: Kind, obj: Json) -> str:
+    group = kind.api_version.partition("/")[0]
+    return f"{kind.kind.lower()}.{group}/{obj['metadata']['name']}"

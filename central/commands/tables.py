@@ -1,0 +1,168 @@
+"""Tables for a terminal: whole where there is room (or no terminal), else with short words, and names
+are folded only where even those don't fit."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import StringIO
+
+GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    short: str = ""  # the title where room is scarce
+    wide: bool = False  # only with -o wide
+    number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text with a shorter form."""
+
+    whole: str
+    short: str
+
+
+Row = Sequence[str | int | Cell]
+
+
+def width() -> int | None:
+    """None: as wide as it takes, for programs that read us."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    told = os.environ.get("COLUMNS", "")
+    return int(told) if told.isdigit() and int(told) else None
+
+
+def table(columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, most: int | None) -> str:
+    shown = [i for i, column in enumerate(columns) if wide or not column.wide]
+    chosen = [columns[i] for i in shown]
+    whole = _texts(chosen, [[row[i] for i in shown] for row in rows], short=False)
+    if most is None or wide or _needs(whole, GAP) <= most:
+        return _plain(chosen, whole, GAP)
+    short = _texts(chosen, [[row[i] for i in shown] for row in rows], short=True)
+    gap = GAP if _needs(short, GAP) <= most else 1
+    if _needs(short, gap) <= most:
+        return _plain(chosen, short, gap)
+    return _folded(chosen, short, most)
+
+
+class Feed:
+    """A table that grows row by row: columns only ever get wider."""
+
+    def __init__(self, columns: Sequence[Column], *, wide: bool, most: int | None) -> None:
+        self._columns = columns
+        self._wide = wide
+        self._most = most
+        self._widths: list[int] = []
+        self._short = False
+
+    def add(self, row: Row) -> str:
+        """The row's line, the first time below the titles."""
+        shown = [i for i, column in enumerate(self._columns) if self._wide or not column.wide]
+        chosen = [self._columns[i] for i in shown]
+        cells = [[row[i] for i in shown]]
+        if not self._widths:
+            whole = _texts(chosen, cells, short=False)
+            self._short = (
+                not self._wide and self._most is not None and _needs(whole, GAP) > self._most
+            )
+        lines = _texts(chosen, cells, short=self._short)
+        before = self._widths or [0] * len(chosen)
+        first = not self._widths
+        self._widths = [max(pair) for pair in zip(before, _widths(lines), strict=True)]
+        return _lines(
+            chosen, lines if first else lines[1:], self._widths, 1 if self._short else GAP
+        )
+
+
+def _texts(columns: Sequence[Column], rows: Sequence[Row], *, short: bool) -> list[list[str]]:
+    titles = [column.short or column.title if short else column.title for column in columns]
+    return [titles, *([_text(cell, short=short) for cell in row] for row in rows)]
+
+
+def _text(cell: str | int | Cell, *, short: bool) -> str:
+    if isinstance(cell, Cell):
+        return cell.short if short else cell.whole
+    return str(cell)
+
+
+def _needs(lines: list[list[str]], gap: int) -> int:
+    return sum(_widths(lines)) + gap * (len(lines[0]) - 1)
+
+
+def _widths(lines: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _plain(columns: Sequence[Column], lines: list[list[str]], gap: int) -> str:
+    return _lines(columns, lines, _widths(lines), gap)
+
+
+def _lines(columns: Sequence[Column], lines: list[list[str]], widths: list[int], gap: int) -> str:
+    text = ""
+    for line in lines:
+        cells = [
+            cell.rjust(wide) if column.number else cell.ljust(wide)
+            for column, cell, wide in zip(columns, line, widths, strict=True)
+        ]
+        text += (" " * gap).join(cells).rstrip() + "\n"
+    return text
+
+
+def _folded(columns: Sequence[Column], lines: list[list[str]], most: int) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="")
+    for column, title in zip(columns, lines[0], strict=True):
+        made.add_column(
+            title,
+            justify="right" if column.number else "left",
+            no_wrap=column.number,
+            overflow="fold",
+        )
+    for line in lines[1:]:
+        made.add_row(*line)
+    out = StringIO()
+    Console(file=out, width=most, no_color=True, highlight=False, markup=False).print(made)
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+
+def moment(stamp: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(stamp) if stamp else None
+    except ValueError:
+        return None
+
+
+def age(stamp: str | None, now: datetime | None = None) -> str:
+    """2026-01-01T00:00:00Z -> 5m, as kubectl rounds it."""
+    began = moment(stamp)
+    if began is None:
+        return "-"
+    seconds = max(0, int(((now or datetime.now(UTC)) - began).total_seconds()))
+    for size, unit, most in ((1, "s", 120), (60, "m", 180), (3600, "h", 48)):
+        if seconds < most * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"
+
+
+def clock(stamp: str | None) -> str:
+    """In the user's own time zone."""
+    began = moment(stamp)
+    return f"{began.astimezone():%Y-%m-%d %H:%M:%S}" if began else "-"
+
+
+def wrapped(head: str, text: str, indent: int, most: int | None) -> str:
+    """Head, then the text from a column on, folded at the terminal's edge."""
+    import textwrap
+
+    lines = textwrap.wrap(text, max((most or 10_000) - indent, 20)) or [""]
+    pad = "\n" + " " * indent
+    return head.ljust(indent) + pad.join(lines)

@@ -1,0 +1,59 @@
+"""`lockstep queue` and `lockstep group`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from central.kube.client import Client
+from tests.central.commands.typed import GROUPS, PODS, Lockstep, group, member
+
+Json = dict[str, Any]
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: Client) -> None:
+    lockstep("queue", "create", "top")
+    said = lockstep(
+        *("queue", "create", "-n", "ml", "-w", "3", "--parent", "top"),
+        *("--capability", "nvidia.com/gpu=16", "--guarantee", "nvidia.com/gpu=2"),
+    )
+    assert said == "create queue ml successfully\n"
+    spec = client.get(f"{QUEUES}/ml")["spec"]
+    assert (spec["weight"], spec["parent"]) == (3, "top")
+    assert spec["guarantee"] == {"resource": {"nvidia.com/gpu": "2"}}
+    lockstep("queue", "operate", "ml", "-a", "update", "-w", "5")
+    assert client.get(f"{QUEUES}/ml")["spec"]["weight"] == 5
+    lockstep("queue", "operate", "ml", "-a", "close")
+    assert client.get(f"{QUEUES}/ml")["spec"]["state"] == "Closed"
+    lockstep("queue", "operate", "ml", "-a", "open")
+    assert client.get(f"{QUEUES}/ml")["spec"]["state"] == "Open"
+    view = lockstep("queue", "view", "top")
+    assert "Below:        ml" in view
+    assert "update what?" in lockstep("queue", "operate", "ml", "-a", "update", code=2)
+    lockstep("queue", "delete", "ml", "top")
+    assert client.get(QUEUES)["items"] == []
+
+
+def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
+    lockstep("queue", "create", "default")
+    put(GROUPS, group("one", "needs more"))
+    put(GROUPS, {**group("two", ""), "status": {"phase": "Running"}})
+    title, row = lockstep("queue", "list").splitlines()
+    assert (
+        " ".join(title.split())
+        == "Name Weight State Parent Inqueue Pending Running Unknown Completed"
+    )
+    assert " ".join(row.split()) == "default 1 Open - 0 1 1 0 0"
+
+
+def test_groups(lockstep: Lockstep, put: Callable[[str, Json], Json], client: Client) -> None:
+    put(GROUPS, group("lm-mpi-job", "needs 2 more pods to start"))
+    put(PODS, member("lm-mpi-job", "mpimaster", 0))
+    title, row = lockstep("group", "list", "-o", "wide").splitlines()
+    assert " ".join(title.split()) == "Name Phase Min Running Succeeded Failed Queue Age Why"
+    assert row.endswith("needs 2 more pods to start")
+    view = lockstep("group", "view", "lm-mpi-job")
+    assert "Minimum:      3 pods, 1 exist" in view
+    assert "By task:      mpimaster 1, mpiworker 2" in view
+    assert "lm-mpi-job-mpimaster-0  mpimaster" in view
+    lockstep("group", "delete", "lm-mpi-job")
+    assert client.get(GROUPS)["items"] == []

@@ -1,0 +1,76 @@
+"""What tests of the commands put into the API server."""
+
+from typing import Any, Protocol
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
+PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/api/v1/namespaces/default/events"
+
+Json = dict[str, Any]
+
+
+class Lockstep(Protocol):
+    def __call__(self, *argv: str, code: int = 0) -> str: ...
+
+
+def definition(plural: str, kind: str) -> Json:
+    """As Volcano has it: a flat object."""
+    return {
+        "metadata": {"name": f"{plural}.bus.volcano.sh"},
+        "spec": {
+            "group": "bus.volcano.sh",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": "v1alpha1", "served": True, "storage": True}],
+        },
+    }
+
+
+def mpi(name: str = "lm-mpi-job", phase: str = "Pending", **status: Any) -> Json:
+    """The job of the talks: one master, two workers."""
+    return {
+        "metadata": {"name": name, "labels": {"volcano.sh/job-type": "MPI"}},
+        "spec": {
+            "minAvailable": 3,
+            "schedulerName": "volcano",
+            "plugins": {"ssh": [], "svc": []},
+            "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
+            "tasks": [
+                {
+                    "name": "mpimaster",
+                    "replicas": 1,
+                    "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
+                },
+                {"name": "mpiworker", "replicas": 2},
+            ],
+        },
+        "status": {"state": {"phase": phase}, "minAvailable": 3, **status},
+    }
+
+
+def member(job: str, task: str, index: int, **status: Any) -> Json:
+    return {
+        "metadata": {
+            "name": f"{job}-{task}-{index}",
+            "labels": {"volcano.sh/job-name": job},
+            "annotations": {
+                "volcano.sh/task-spec": task,
+                "volcano.sh/task-index": str(index),
+                "scheduling.k8s.io/group-name": job,
+            },
+        },
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def group(name: str, why: str) -> Json:
+    condition = {"type": "Unschedulable", "status": "True", "message": why}
+    return {
+        "metadata": {"name": name},
+        "spec": {"minMember": 3, "minTaskMember": {"mpimaster": 1, "mpiworker": 2}},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
