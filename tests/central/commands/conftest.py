@@ -10,7 +10,7 @@ import pytest
 from central.cli import main
 from central.kube.client import Client, connect
 from central.standalone.apiserver import StandaloneApi
-from tests.central.commands.typed import DEFINITIONS, Lockstep, definition
+from tests.central.commands.typed import Lockstep
 
 Json = dict[str, Any]
 
@@ -51,9 +51,6 @@ def put(client: Client) -> Callable[[str, Json], Json]:
 
 @pytest.fixture
 def lockstep(client: Client, capsys: pytest.CaptureFixture[str]) -> Lockstep:
-    reply = client.request("POST", DEFINITIONS, orjson.dumps(definition("commands", "Command")))
-    assert reply.ok, reply.body
-
     def typed(*argv: str, code: int = 0) -> str:
         try:
             ended = main(argv)

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
@@ -14,19 +14,6 @@ Json = dict[str, Any]
 
 class Lockstep(Protocol):
     def __call__(self, *argv: str, code: int = 0) -> str: ...
-
-
-def definition(plural: str, kind: str) -> Json:
-    """As Volcano has it: a flat object."""
-    return {
-        "metadata": {"name": f"{plural}.bus.volcano.sh"},
-        "spec": {
-            "group": "bus.volcano.sh",
-            "scope": "Namespaced",
-            "names": {"plural": plural, "kind": kind},
-            "versions": [{"name": "v1alpha1", "served": True, "storage": True}],
-        },
-    }
 
 
 def mpi(name: str = "lm-mpi-job", phase: str = "Pending", **status: Any) -> Json:
@@ -42,9 +29,10 @@ def mpi(name: str = "lm-mpi-job", phase: str = "Pending", **status: Any) -> Json
                 {
                     "name": "mpimaster",
                     "replicas": 1,
+                    "template": TEMPLATE,
                     "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
                 },
-                {"name": "mpiworker", "replicas": 2},
+                {"name": "mpiworker", "replicas": 2, "template": TEMPLATE},
             ],
         },
         "status": {"state": {"phase": phase}, "minAvailable": 3, **status},
