@@ -220,9 +220,8 @@ class Stream:
     def chunks(self) -> Iterator[bytes]:
         """The same as it comes: of a log, whose empty lines and last words count too."""
         try:
-            while chunk := self._response.read1(_CHUNK):
-                yield chunk
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            yield from self._connection.chunks(self._answer)
+        except (*_BROKEN, ValueError) as error:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
 
     def close(self) -> None:

@@ -95,13 +95,19 @@ class Connection:
 
     def lines(self, answer: Answer) -> Iterator[bytes]:
         """Until the answer ends; what its last line lacks an end for is left out."""
-        assert self._socket is not None
         pending = b""
+        for chunk in self.chunks(answer):
+            *whole, pending = (pending + chunk).split(b"\n")
+            yield from filter(None, whole)
+
+    def chunks(self, answer: Answer) -> Iterator[bytes]:
+        """As it comes, until it ends."""
+        assert self._socket is not None
         while True:
             if answer.body:
-                *whole, pending = (pending + b"".join(answer.body)).split(b"\n")
+                chunk = b"".join(answer.body)
                 answer.body.clear()
-                yield from filter(None, whole)
+                yield chunk
             if answer.done:
                 return
             answer.feed(self._socket.recv(_CHUNK))
