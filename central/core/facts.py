@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from central.core.jobs.spec import NO_STATUS, JobSpec, JobStatus, Part
-from central.core.rules import Labels, NodeTerms, Rules
+from central.core.rules import Expression, Labels, NodeTerms, Rules
 from central.core.volumes import StorageFact, Volumes
 from protos.topology import Grant, NodeTopology
 
@@ -122,6 +122,20 @@ class PodGone:
 
 
 @dataclass(frozen=True, slots=True)
+class SubGroups:
+    """Members of a gang that stand in groups, each of which wants a closeness of its own."""
+
+    name: str
+    size: int = 1  # so many make a group whole
+    least: int = 0  # so many groups must be whole before the gang starts
+    labels: tuple[Expression, ...] = ()  # whose pods they are; empty: all
+    keys: tuple[str, ...] = ()  # pods with the same values of these labels are one group
+    required: str = ""  # as in GangSeen
+    preferred: str = ""
+    tier: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GangSeen:
     """A PodGroup object."""
 
@@ -140,6 +154,7 @@ class GangSeen:
     phase: str = ""  # of its status, as it is in the API
     reason: str = ""
     priority_class: str = ""  # whose value goes before the pods' priorities
+    subgroups: tuple[SubGroups, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

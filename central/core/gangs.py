@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from central.core.facts import GangSeen, PodSeen, PodSpec
+from central.core.facts import GangSeen, PodSeen, PodSpec, SubGroups
+from central.core.subgroups import Division
 from protos.names import GPU
 
 Key = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
@@ -247,12 +248,25 @@ class Gang:
     def missing(self) -> int:
         """How many more pods must be placed, at once, for the gang to be whole; 0: it is."""
         short = self.minimum - len(self.tally.placed)
+        if self.subgroups:
+            short = max(short, self.division().missing(self.subgroups))
         return max(short, sum(self.short_tasks().values()), 0)
+
+    @property
+    def subgroups(self) -> tuple[SubGroups, ...]:
+        return self.object.subgroups if self.object is not None else ()
+
+    def division(self) -> Division:
+        """Its members by the groups that they stand in."""
+        return Division.of(self.subgroups, self.tally.waiting, self.tally.placed)
 
     def starters(self) -> list[Pod]:
         """Those who would make it whole, in rank order: each role's minimum, then the first ranks.
         Shorter than missing() where pods lack."""
         missing, short, waiting = self.missing(), self.short_tasks(), self.waiting()
+        if self.subgroups:
+            units = self.division().starters(self.subgroups, missing, short)
+            return [pod for _, pods in units for pod in pods]
         if not short:
             return waiting[:missing]
         chosen: set[int] = set()

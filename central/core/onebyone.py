@@ -69,25 +69,31 @@ def fit(
 ) -> list[Seat]:
     """levels: to try, closest first. anchors, held: where the rest of the gang is, and its GPUs if
     that is one node. Raises DoesNotFit, with the draft as it was."""
-    mark, most = len(draft.seats), 0
+    mark, most, wanted = len(draft.seats), 0, sum(count for _, count in groups)
     for level in levels:
         for rows in _candidates(draft.snapshot, groups, level, anchors):
-            for within in (
-                _islands(draft.snapshot, groups, rows, held) if level == ISLAND else (-1,)
-            ):
-                seated = _seat(draft, groups, rows, within)
-                if seated == sum(count for _, count in groups):
-                    rank = {spec: index for index, (spec, _) in enumerate(groups)}
-                    places: dict[int, int] = {}
-                    for seat in draft.seats[mark:]:
-                        places.setdefault(seat.row, len(places))
-                    draft.seats[mark:] = sorted(
-                        draft.seats[mark:], key=lambda s: (rank[s.spec], places[s.row])
-                    )
+            for within in islands(draft.snapshot, groups, rows, held) if level == ISLAND else (-1,):
+                seated = seat_all(draft, groups, rows, within)
+                if seated == wanted:
                     return draft.seats[mark:]
-                draft.undo(mark)
                 most = max(most, seated)
-    raise DoesNotFit(f"{most} of {sum(count for _, count in groups)} find places side by side")
+    raise DoesNotFit(f"{most} of {wanted} find places side by side")
+
+
+def seat_all(draft: Draft, groups: Groups, rows: Ints, within: int) -> int:
+    """Seats all of them among the rows, each kind's ranks beside each other, or none; says how many
+    would have found a seat. within: the GPUs that they may have."""
+    mark = len(draft.seats)
+    seated = _seat(draft, groups, rows, within)
+    if seated < sum(count for _, count in groups):
+        draft.undo(mark)
+        return seated
+    rank = {spec: index for index, (spec, _) in enumerate(groups)}
+    places: dict[int, int] = {}
+    for seat in draft.seats[mark:]:
+        places.setdefault(seat.row, len(places))
+    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda s: (rank[s.spec], places[s.row]))
+    return seated
 
 
 def _bare(spec: PodSpec) -> PodSpec:
@@ -134,7 +140,7 @@ def _candidates(
         yield np.flatnonzero(usable & (of == domain))
 
 
-def _islands(snapshot: Snapshot, groups: Groups, rows: Ints, held: int) -> list[int]:
+def islands(snapshot: Snapshot, groups: Groups, rows: Ints, held: int) -> list[int]:
     """The masks of the node's islands that take all of the gang's GPUs, the fullest first."""
     shape, free = snapshot.shape[int(rows[0])], snapshot.free_mask[int(rows[0])]
     wanted = sum(snapshot.view(spec).gpus * count for spec, count in groups)

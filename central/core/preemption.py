@@ -65,7 +65,9 @@ def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
     if not field.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, want) if field.could(rows)]
-    return field.single(domains) if len(want.groups) == 1 else field.mixed(domains)
+    return (
+        field.single(domains) if len(want.groups) == 1 and not want.parts else field.mixed(domains)
+    )
 
 
 def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:
@@ -89,7 +91,7 @@ def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:
 
 def _surplus(gang: Gang, there: Sequence[Pod]) -> int:
     """How many members may go without breaking it. With minimums by role: none is tried alone."""
-    if gang.object is not None and gang.object.task_min:
+    if gang.object is not None and (gang.object.task_min or gang.object.subgroups):
         return 0
     return max(0, len(there) - gang.minimum)
 
@@ -307,5 +309,5 @@ class _Field:
                 return None
             rows, need, gpus = seats(snapshot, free, masks)
             draft.undo()
-        exact = self._want.required == ISLAND
+        exact = self._want.by_islands
         return Plan(tuple(victims), rows, need, gpus if exact else [0] * len(gpus))

@@ -26,7 +26,11 @@ def lacks(gang: Gang, missing: int) -> str:
             return _short_of_tasks(gang)
         if len(gang.members) < gang.minimum:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+        if gang.subgroups:
+            return _short_of_groups(gang)
         return f"needs {missing} more pods, {len(tally.waiting)} wait"
+    if gang.subgroups and tally.waiting and not gang.division().units():
+        return gang.division().incomplete()
     return tally.blocked if not tally.waiting else ""
 
 
@@ -44,3 +48,12 @@ def _short_of_tasks(gang: Gang) -> str:
             pods = "pod" if short == 1 else "pods"
             return f"task {task} needs {short} more {pods} to start, {waiting[task]} wait"
     return f"needs {gang.missing()} more pods to start, {len(gang.waiting())} wait"
+
+
+def _short_of_groups(gang: Gang) -> str:
+    """Which groups lack pods."""
+    division = gang.division()
+    return division.short(gang.subgroups) or (
+        f"needs {gang.missing()} more pods in whole groups to start; "
+        + (division.incomplete() or f"{len(gang.waiting())} wait")
+    )

@@ -18,7 +18,6 @@ from central.core.placement import Want
 from central.core.snapshot import Snapshot
 from central.core.tree import DEFAULT
 from central.core.view import ClassView
-from protos.names import ISLAND
 
 Floats = npt.NDArray[np.float64]
 
@@ -119,7 +118,7 @@ def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> R
         want,
         rows,
         need,
-        masks if want.required == ISLAND else [0] * len(masks),
+        masks if want.by_islands else [0] * len(masks),
         max(float(ends[high - 1]), now),
         _whose(cluster, last),
         words(cluster.snapshot, rows),

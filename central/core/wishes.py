@@ -1,6 +1,7 @@
 """What is tried for a gang: which of its pods at once, as kinds with their numbers, and on what terms."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -8,21 +9,64 @@ from central.core import hypernodes, reservation
 from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.gangs import Gang, Pod
-from central.core.placement import Want
+from central.core.placement import Part, Want
+from central.core.subgroups import Group, Unit
 from protos.names import NODE
 
 LIKES_KEPT = 10_000
+UNITS_TRIED = 8  # groups beyond the minimum, one by one
 
 
 def attempts(
     cluster: Cluster, gang: Gang, missing: int
 ) -> tuple[list[list[Pod]], tuple[Want, ...]]:
     """All that wait, else the minimum. Once that is placed, the others come one by one."""
+    if gang.subgroups:
+        return _group_by_group(cluster, gang, missing)
     pods = gang.waiting()
-    anchors, anchor_gpus = _anchors(cluster, gang)
+    anchors, anchor_gpus = _anchors(cluster, gang.placed())
     required = _required(cluster, gang)
     tried = [pods] if missing == len(pods) else [pods, gang.starters() or pods[:1]]
     return tried, tuple(Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in tried)
+
+
+def _group_by_group(
+    cluster: Cluster, gang: Gang, missing: int
+) -> tuple[list[list[Pod]], tuple[Want, ...]]:
+    division = gang.division()
+    every = division.units()
+    if missing:
+        least = division.starters(gang.subgroups, missing, gang.short_tasks())
+        tried = [every, least] if len(least) < len(every) else [every]
+    else:
+        tried = [every, *([unit] for unit in every[:UNITS_TRIED])]
+    anchors, anchor_gpus = _anchors(cluster, gang.placed())
+    required = _required(cluster, gang)
+    attempts, wants = [], []
+    for units in tried:
+        pods, parts = _parts(cluster, units)
+        attempts.append(pods)
+        wants.append(Want(_groups(pods), required, anchors, anchor_gpus, parts))
+    return attempts, tuple(wants)
+
+
+def _parts(cluster: Cluster, units: Sequence[Unit]) -> tuple[list[Pod], tuple[Part, ...]]:
+    """The pods part by part, and what each part wants; equal parts come one after the other."""
+    together: dict[int, tuple[Group | None, list[Pod]]] = {}
+    for group, pods in units:
+        together.setdefault(id(group), (group, []))[1].extend(pods)
+    alike: dict[Part, list[list[Pod]]] = {}
+    for group, pods in together.values():
+        pods.sort(key=_order)
+        part = Part(_groups(pods))
+        if group is not None:
+            level = _level(cluster, group.policy.required, group.policy.tier)
+            part = Part(_groups(pods), level, *_anchors(cluster, group.placed))
+        alike.setdefault(part, []).append(pods)
+    ordered = [pod for kind in alike.values() for pods in kind for pod in pods]
+    if all(group is None for group, _ in together.values()):
+        return ordered, ()
+    return ordered, tuple(replace(part, times=len(kind)) for part, kind in alike.items())
 
 
 def like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
@@ -41,10 +85,15 @@ def like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
 
 
 def _required(cluster: Cluster, gang: Gang) -> str:
-    """The widest level that the gang may cross; a tier counts from the narrowest level."""
+    """The widest level that the gang may cross."""
     tier = gang.object.required_tier if gang.object is not None else None
-    if gang.required or tier is None:
-        return gang.required
+    return _level(cluster, gang.required, tier)
+
+
+def _level(cluster: Cluster, named: str, tier: int | None) -> str:
+    """A level by its name or its tier, which counts from the narrowest."""
+    if named or tier is None:
+        return named
     if tier == 0:
         return NODE
     levels = cluster.snapshot.domains.levels
@@ -53,10 +102,10 @@ def _required(cluster: Cluster, gang: Gang) -> str:
     return levels[-tier] if tier <= len(levels) else ""
 
 
-def _anchors(cluster: Cluster, gang: Gang) -> tuple[tuple[int, ...], int]:
-    """The rows where the gang already is, and its GPUs there if it is only one."""
+def _anchors(cluster: Cluster, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
+    """The rows where these already are, and their GPUs there if it is only one."""
     rows = cluster.snapshot.row
-    there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
+    there = [pod for pod in placed if pod.alive and pod.node in rows]
     anchors = tuple(sorted({rows[pod.node] for pod in there}))
     gpus = 0
     for pod in there if len(anchors) == 1 else ():
@@ -73,3 +122,4 @@ def _groups(pods: Sequence[Pod]) -> tuple[tuple[PodSpec, int], ...]:
 
 
 _spec = attrgetter("spec")
+_order = attrgetter("seen.order")

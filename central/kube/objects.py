@@ -23,6 +23,7 @@ from central.core.facts import (
     NodeSeen,
     PodSeen,
     PodSpec,
+    SubGroups,
     Taint,
 )
 from central.core.rules import Labels
@@ -196,11 +197,13 @@ class Reader:
         error = ""
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             error, least = f"spec.minMember: {least!r} is not a whole number", 1
-        if spec.get("subGroupPolicy"):
-            error = error or "spec.subGroupPolicy is not supported yet"
         tasks, unread = _task_minimums(spec.get("minTaskMember") or {})
         error = error or unread
-        level, tier, wrong = self._network_topology(spec.get("networkTopology") or {})
+        level, tier, wrong = self._network_topology(
+            spec.get("networkTopology") or {}, "spec.networkTopology"
+        )
+        subgroups, unread = self._subgroups(spec.get("subGroupPolicy") or ())
+        wrong = wrong or unread
         required, preferred, unknown = self._wishes(meta.get("annotations") or {})
         conditions = status.get("conditions") or ()
         return replace(
@@ -216,14 +219,37 @@ class Reader:
             phase=text(status, "phase"),
             priority_class=text(spec, "priorityClassName"),
             reason=text(conditions[-1], "message") if conditions else "",
+            subgroups=subgroups,
         )
 
-    def _network_topology(self, wish: Json) -> tuple[str, int | None, str]:
+    def _subgroups(self, policies: Sequence[Json]) -> tuple[tuple[SubGroups, ...], str]:
+        """The policies, and what is wrong with them."""
+        found: dict[str, SubGroups] = {}
+        for place, policy in enumerate(policies):
+            field = f"spec.subGroupPolicy[{place}]"
+            name, size = text(policy, "name"), policy.get("subGroupSize", 1)
+            least, keys = policy.get("minSubGroups", 0), policy.get("matchLabelKeys") or []
+            for key, value, lowest in (("subGroupSize", size, 1), ("minSubGroups", least, 0)):
+                if type(value) is not int or value < lowest:
+                    return (), f"{field}.{key}: {value!r} is not a whole number from {lowest} on"
+            if not name or name in found:
+                return (), f'{field}.name: "{name}" is missing, or there twice'
+            if not all(type(key) is str and key for key in keys):
+                return (), f"{field}.matchLabelKeys: {keys!r} are not label keys"
+            wish, inside = policy.get("networkTopology") or {}, f"{field}.networkTopology"
+            level, tier, wrong = self._network_topology(wish, inside)
+            if wrong:
+                return (), wrong
+            selector = policy.get("labelSelector") or {}
+            labels = podrules.expressions(selector, f"{field}.labelSelector")
+            found[name] = SubGroups(name, size, least, labels, tuple(keys), level, tier=tier)
+        return tuple(found.values()), ""
+
+    def _network_topology(self, wish: Json, field: str) -> tuple[str, int | None, str]:
         """The level that must hold the gang, by name or by tier, and what is wrong. Mode soft asks for
         nothing more than what is done anyway: the closest domain there is."""
         mode = wish.get("mode") or "hard"
         tier, name = wish.get("highestTierAllowed"), wish.get("highestTierName") or ""
-        field = "spec.networkTopology"
         if mode not in {"hard", "soft"}:
             return "", None, f'{field}.mode: "{mode}" is neither hard nor soft'
         if tier is not None and (isinstance(tier, bool) or not isinstance(tier, int) or tier < 0):

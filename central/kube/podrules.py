@@ -79,7 +79,7 @@ def _terms(affinity: Json, kind: str, namespace: str, labels: Json) -> list[tupl
         selector = Selector(
             named,
             _labels(term, labels, field),
-            None if chosen is None else _expressions(chosen, f"{field}.namespaceSelector"),
+            None if chosen is None else expressions(chosen, f"{field}.namespaceSelector"),
         )
         found.append((selector, _key(term, field)))
     return found
@@ -118,10 +118,10 @@ def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | No
         for key in part.get(keys) or ()
         if key in labels
     ]
-    return _unique((*_expressions(part["labelSelector"], f"{field}.labelSelector"), *own))
+    return _unique((*expressions(part["labelSelector"], f"{field}.labelSelector"), *own))
 
 
-def _expressions(selector: Json, field: str) -> tuple[Expression, ...]:
+def expressions(selector: Json, field: str) -> tuple[Expression, ...]:
     found = [
         Expression(key, "In", (value,))
         for key, value in sorted((selector.get("matchLabels") or {}).items())

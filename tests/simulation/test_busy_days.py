@@ -34,11 +34,13 @@ from central.core.facts import (
     PodSeen,
     QueueGone,
     QueueSeen,
+    SubGroups,
 )
 from central.core.rules import Port, Rules
 from protos.names import GPU, RACK
 from protos.topology import Grant
 from tests.central.core import build
+from tests.simulation.judge import judge
 
 HEALING_STEP = 3  # nothing breaks any more: fewer looks see as much
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim lives through more
@@ -74,6 +76,7 @@ class Day:
         while True:
             decisions = turn(self.cluster, facts, float(now))
             self.cluster.check()
+            judge(self.cluster, decisions)
             self.seen["reserved"] += len(self.cluster.reserved)
             self.seen["made room"] += sum(kept.made for kept in self.cluster.reserved.values())
             self.trace += decisions
@@ -106,12 +109,20 @@ class Day:
             says = self.dice.choice((None, 40.0, 80.0))  # some of it is a lie
             minimum = self.dice.choice((size, max(1, size // 2)))
             queue = self.dice.choice(("default", "default", "a", "b", "later"))
+            subgroups = self._subgroups(size, gpus)
             facts.append(
-                build.gang(name, minimum, created=float(now), topology_required=level, queue=queue)
+                build.gang(
+                    name,
+                    minimum,
+                    created=float(now),
+                    topology_required=level,
+                    queue=queue,
+                    subgroups=subgroups,
+                )
             )
-            rules = self._rules(name, size * gpus) if not level else None
-            labels = (("app", name),)
+            rules = self._rules(name, size * gpus) if not level and not subgroups else None
             for rank in range(size):
+                labels = (("app", name), ("ring", str(rank // 2)))
                 pod = build.pod(
                     f"{name}-{rank}",
                     gpus,
@@ -139,6 +150,13 @@ class Day:
                 Rules(ports=(Port("TCP", 80),)),
             )
         )
+
+    def _subgroups(self, size: int, gpus: int) -> tuple[SubGroups, ...]:
+        if size % 2 or gpus > 4 or self.dice.random() < 0.7:
+            return ()
+        self.seen["subgroups"] += 1
+        level = "island" if gpus <= 2 and self.dice.random() < 0.5 else "node"
+        return (SubGroups("pair", 2, self.dice.randint(0, 1), keys=("ring",), required=level),)
 
     def _queues(self, now: int, faults: bool) -> list[Fact]:
         """The first come after a while, people change them, and in the end all may run."""
@@ -310,6 +328,7 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "reserved",
         "made room",
         "rules",
+        "subgroups",
     }
     assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):

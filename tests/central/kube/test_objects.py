@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.core.facts import HyperNodeSeen, Member, NodeSeen, PodSpec, Taint, Toleration
-from central.core.rules import Requirement
+from central.core.facts import (
+    HyperNodeSeen,
+    Member,
+    NodeSeen,
+    PodSpec,
+    SubGroups,
+    Taint,
+    Toleration,
+)
+from central.core.rules import Expression, Requirement
 from central.kube.errors import Malformed
 from central.kube.objects import Reader
 from protos import names
@@ -364,6 +372,33 @@ def test_network_topology(wish: Json | None, required: str, tier: int | None) ->
     assert (seen.error, seen.min_member, seen.queue) == ("", 2, "default")
 
 
+def test_subgroups() -> None:
+    wish = [
+        {
+            "name": "tp",
+            "subGroupSize": 4,
+            "minSubGroups": 2,
+            "labelSelector": {"matchLabels": {"volcano.sh/task-spec": "worker"}},
+            "matchLabelKeys": ["volcano.sh/partition-id"],
+            "networkTopology": {"highestTierAllowed": 1},
+        },
+        {"name": "ps", "networkTopology": {"highestTierName": "node"}},
+    ]
+    seen = reader().gang(gang({"minMember": 8, "subGroupPolicy": wish}))
+    assert seen.error == ""
+    assert seen.subgroups == (
+        SubGroups(
+            "tp",
+            4,
+            2,
+            (Expression("volcano.sh/task-spec", "In", ("worker",)),),
+            ("volcano.sh/partition-id",),
+            tier=1,
+        ),
+        SubGroups("ps", required="node"),
+    )
+
+
 def hypernode(spec: Json) -> HyperNodeSeen:
     return reader().hypernode({"metadata": {"name": "s"}, "spec": spec})
 
@@ -439,7 +474,19 @@ def test_annotations_of_closeness_may_stand_together() -> None:
         ),
         ({"networkTopology": 5}, "a field is not of the kind"),
         ({"minTaskMember": {"ps": "1"}}, "spec.minTaskMember.ps: '1' is not a whole number"),
-        ({"subGroupPolicy": [{"name": "a"}]}, "spec.subGroupPolicy is not supported"),
+        ({"subGroupPolicy": [{}]}, "spec.subGroupPolicy[0].name"),
+        ({"subGroupPolicy": [{"name": "a"}, {"name": "a"}]}, "spec.subGroupPolicy[1].name"),
+        ({"subGroupPolicy": [{"name": "a", "subGroupSize": 0}]}, "spec.subGroupPolicy[0].subGr"),
+        ({"subGroupPolicy": [{"name": "a", "minSubGroups": "1"}]}, "spec.subGroupPolicy[0].minS"),
+        ({"subGroupPolicy": [{"name": "a", "matchLabelKeys": [1]}]}, "spec.subGroupPolicy[0].mat"),
+        (
+            {"subGroupPolicy": [{"name": "a", "networkTopology": {"mode": "firm"}}]},
+            'spec.subGroupPolicy[0].networkTopology.mode: "firm"',
+        ),
+        (
+            {"subGroupPolicy": [{"name": "a", "labelSelector": {"matchExpressions": [{}]}}]},
+            "spec.subGroupPolicy[0].labelSelector",
+        ),
     ],
 )
 def test_a_gang_that_cant_be_used_says_why(spec: Json, error: str) -> None:

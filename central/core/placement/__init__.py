@@ -1,0 +1,7 @@
+"""Where gangs go. Start with search.fit."""
+
+from central.core.placement.choice import ANYWHERE
+from central.core.placement.search import fit
+from central.core.placement.want import Part, Want
+
+__all__ = ["ANYWHERE", "Part", "Want", "fit"]

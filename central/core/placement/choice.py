@@ -1,0 +1,166 @@
+"""Which domains may take a gang whole, level by level, best first: the one that needs the fewest parts
+(racks of a block, nodes of a rack), then the one that is left with the least room, then the first by
+name: the empty stays empty for those who need it whole.
+
+Works on counts per domain: the cost does not grow with the gang.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from central.core.domains import Ints
+from central.core.snapshot import Snapshot
+from protos.names import ISLAND, NODE
+
+ANYWHERE = "cluster"
+TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
+
+
+class Rooms(Protocol):
+    """How many more of something fit: by row, and by level and domain. gpus: of one of them."""
+
+    cap: Ints
+    sums: list[Ints]
+    gpus: int
+
+
+class Counted:
+    """Rooms of some rows only, or of what is no pod."""
+
+    def __init__(self, snapshot: Snapshot, cap: Ints, gpus: int) -> None:
+        self.cap, self.gpus = cap, gpus
+        domains = snapshot.domains
+        self.sums = [
+            sums_of(cap, domains.of[level], domains.count(level))
+            for level in range(len(domains.levels))
+        ]
+
+
+def sums_of(cap: Ints, of: Ints, count: int) -> Ints:
+    inside = of >= 0
+    return np.bincount(of[inside], weights=cap[inside], minlength=count).astype(np.int64)
+
+
+class Choice:
+    """rooms: one for each kind of pod, with how many of it are wanted. most: domains of a level."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        rooms: Sequence[Rooms],
+        counts: Sequence[int],
+        anchors: Sequence[int] = (),
+        most: int = 0,
+    ) -> None:
+        self._snapshot, self._rooms, self._counts = snapshot, rooms, counts
+        self._anchors = anchors
+        # For equal pods the best is certain: it takes them.
+        self._most = most or (1 if len(rooms) == 1 else TRIED_DOMAINS)
+        self._gpus = sum(room.gpus * count for room, count in zip(rooms, counts, strict=True))
+
+    def of(self, level: str) -> Iterator[Ints]:
+        """The rows of each domain of the level that may take the whole, best first."""
+        snapshot = self._snapshot
+        if level in (ISLAND, NODE):
+            yield from self._nodes(inside_island=level == ISLAND)
+        elif level == ANYWHERE:
+            rooms = zip(self._rooms, self._counts, strict=True)
+            if all(room.cap.sum() >= count for room, count in rooms):
+                yield np.flatnonzero(np.any([room.cap > 0 for room in self._rooms], axis=0))
+        else:
+            index = snapshot.domains.levels.index(level)
+            of = snapshot.domains.of[index]
+            for domain in self._domains(index):
+                yield np.flatnonzero(of == domain)
+
+    def _nodes(self, *, inside_island: bool) -> Iterator[Ints]:
+        snapshot, rooms, gpus = self._snapshot, self._rooms, self._gpus
+        if len(set(self._anchors)) > 1 or (inside_island and not gpus):
+            return
+        fits = rooms[0].cap >= self._counts[0]
+        for room, count in zip(rooms[1:], self._counts[1:], strict=True):
+            fits &= room.cap >= count
+        if inside_island:
+            fits &= snapshot.island >= gpus
+        rows = np.flatnonzero(fits)
+        if self._anchors:
+            rows = rows[rows == self._anchors[0]]
+        if len(rows):
+            # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
+            left = snapshot.island[rows] if inside_island else snapshot.gpus[rows]
+            if not gpus:
+                left = snapshot.allocatable[rows, 0]
+            order = np.lexsort((snapshot.name_rank()[rows], rooms[0].cap[rows], left))
+            for row in rows[order[: self._most]]:
+                yield np.array([row], dtype=np.int64)
+
+    def _domains(self, level: int) -> list[int]:
+        """Domains of the level with room for the whole, best first."""
+        snapshot, rooms, counts = self._snapshot, self._rooms, self._counts
+        enough = rooms[0].sums[level] >= counts[0]
+        for room, count in zip(rooms[1:], counts[1:], strict=True):
+            enough &= room.sums[level] >= count
+        if self._anchors:
+            at = {int(domain) for domain in snapshot.domains.of[level, list(self._anchors)]}
+            if len(at) > 1 or -1 in at:
+                return []
+            enough &= np.arange(len(enough)) == at.pop()
+        found = np.flatnonzero(enough)
+        if len(found) <= 1:
+            return [int(domain) for domain in found]
+        main = max(range(len(rooms)), key=lambda i: (rooms[i].gpus * counts[i], counts[i]))
+        parts = _parts_needed(snapshot, rooms[main], counts[main], level)[found]
+        left = rooms[main].sums[level][found]
+        names = snapshot.domains.names[level]
+        if self._most == 1:
+            best = found[parts == parts.min()]
+            left = rooms[0].sums[level][best]
+            best = best[left == left.min()].tolist()
+            return [min(best, key=names.__getitem__)]
+        shortlist = np.lexsort((left, parts))[: self._most * 4].tolist()
+        ranked = sorted(shortlist, key=lambda i: (parts[i], left[i], names[found[i]]))
+        return [int(found[i]) for i in ranked[: self._most]]
+
+
+def _parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: int) -> Ints:
+    """For each domain of the level: how many of its parts (domains of the next level, or nodes)
+    hold count pods, the roomiest first. Those that can't hold them get a large number."""
+    domains = snapshot.domains
+    if level + 1 < len(domains.levels):
+        inside = room.sums[level + 1]
+        parent = np.full(len(inside), -1, dtype=np.int64)
+        inner = domains.of[level + 1]
+        parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
+    else:
+        inside, parent = room.cap, domains.of[level]
+    enough = room.sums[level] >= count
+    needed = _fewest(inside, parent, domains.count(level), count)
+    return np.where(enough, needed, len(inside) + 1)
+
+
+SMALL_ROOM = 64  # parts with room for at most so many are counted, not sorted
+
+
+def _fewest(room: Ints, parent: Ints, parents: int, count: int) -> Ints:
+    """For each parent: how many of its parts, the roomiest first, together hold count. Parents
+    that can't hold it get a number that means nothing."""
+    rows = np.flatnonzero((room > 0) & (parent >= 0))
+    most = int(min(room[rows].max(initial=0), count))
+    if most <= SMALL_ROOM:
+        # Parts of equal room are alike: how many there are of each, and whole steps over rooms.
+        key = parent[rows] * (most + 1) + np.minimum(room[rows], most)
+        alike = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)
+        left = np.full(parents, count, dtype=np.int64)
+        needed = np.zeros(parents, dtype=np.int64)
+        for size in range(most, 0, -1):
+            taken = np.minimum(alike[:, size], -(-left // size))
+            needed += taken
+            left = np.maximum(left - taken * size, 0)
+        return needed
+    order = rows[np.lexsort((-room[rows], parent[rows]))]
+    filled = np.cumsum(room[order])
+    first = np.searchsorted(parent[order], np.arange(parents))
+    before = np.concatenate(([0], filled))[first]
+    return np.searchsorted(filled, before + count) - first + 1

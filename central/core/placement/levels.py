@@ -1,0 +1,18 @@
+"""The levels of closeness, from one island of GPUs to the whole cluster."""
+
+from central.core.draft import DoesNotFit
+from central.core.placement.choice import ANYWHERE
+from central.core.snapshot import Snapshot
+from protos.names import ISLAND, NODE
+
+
+def ladder(snapshot: Snapshot, required: str) -> list[str]:
+    """The levels to try, closest first, up to the required one."""
+    every = [ISLAND, NODE, *reversed(snapshot.domains.levels), ANYWHERE]
+    if not required:
+        return every
+    if required not in every:
+        raise DoesNotFit(
+            f"topology level {required} is not one of {', '.join(every[:-1])} (--topology-levels)"
+        )
+    return every[: every.index(required) + 1]

@@ -1,0 +1,249 @@
+"""Gangs whose members stand in groups that each want their own closeness (a tensor-parallel group in an
+island, all of them in one block).
+
+Equal groups of equal pods are counted, not tried: how many of them each island, node or rack takes,
+and then the gang is placed as if they were pods. So the closest domain is found, and a "no" is true.
+Other groups are placed one after the other, the hardest first, taking back what leads nowhere, in a
+bounded number of tries; whoever is refused because the tries ran out is told so.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from central.core import onebyone, why
+from central.core.domains import Ints
+from central.core.draft import DoesNotFit, Draft, Seat
+from central.core.facts import PodSpec
+from central.core.placement.choice import TRIED_DOMAINS, Choice, Counted
+from central.core.placement.levels import ladder
+from central.core.placement.seating import islands_of, level_below, seat, seat_entangled
+from central.core.placement.spreading import spread
+from central.core.placement.want import Part, Want
+from central.core.snapshot import Snapshot
+from protos.names import ISLAND, NODE
+
+TRIES = 400  # seats of a group that are tried for one gang
+
+
+def fit(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
+    """levels: that the gang may span, closest first. Raises DoesNotFit, with the draft as it was."""
+    mark, snapshot = len(draft.seats), draft.snapshot
+    inner = {part.required: ladder(snapshot, part.required) for part in want.parts}
+    first = want.parts[0]
+    entangled = onebyone.entangled(snapshot, want.groups)
+    if len(want.parts) == 1 and len(first.groups) == 1 and not first.anchors and not entangled:
+        _equal(draft, want, levels, inner[first.required])
+        return draft.seats[mark:]
+    search = _Search(draft, want, entangled=entangled)
+    if not search.seat(levels, inner):
+        raise DoesNotFit(_why(snapshot, want, gave_up=search.tries <= 0))
+    return draft.seats[mark:]
+
+
+# --- equal groups ----------------------------------------------------------------
+
+
+def _equal(draft: Draft, want: Want, levels: Sequence[str], inner: Sequence[str]) -> None:
+    """Seats them in the closest domain, and there at the closest level that takes every group."""
+    snapshot, (part,) = draft.snapshot, want.parts
+    ((spec, size),) = part.groups
+    counted: dict[str, Counted] = {}
+    for level in levels:
+        for place in inner:
+            if place not in counted:
+                cap = _units(snapshot, spec, size, place)
+                counted[place] = Counted(snapshot, cap, snapshot.view(spec).gpus * size)
+            room = counted[place]
+            for rows in Choice(snapshot, [room], [part.times], want.anchors).of(level):
+                start = level_below(snapshot, level)
+                where, units = spread(snapshot, room.cap, rows, part.times, start)
+                for row, count in zip(where.tolist(), units.tolist(), strict=True):
+                    for _ in range(count):
+                        seat(draft, part.groups, place, _around(snapshot, place, row))
+                return
+            if place == level:
+                break
+    raise DoesNotFit(_equal_why(snapshot, want, list(counted.values())[-1]))
+
+
+def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
+    """How many groups fit inside one domain each of the level; by row, those of a rack or wider at the
+    first of its rows."""
+    view = snapshot.view(spec).refresh()
+    if level in snapshot.domains.levels:
+        index = snapshot.domains.levels.index(level)
+        domains, rows = np.unique(snapshot.domains.of[index], return_index=True)
+        rows, domains = rows[domains >= 0], domains[domains >= 0]
+        units = np.zeros(len(view.cap), dtype=np.int64)
+        units[rows] = view.sums[index][domains] // size
+        return units
+    if level not in (ISLAND, NODE):
+        units = np.zeros(len(view.cap), dtype=np.int64)
+        units[:1] = view.cap.sum() // size
+        return units
+    units = view.cap // size
+    if level == ISLAND:
+        need = view.gpus * size
+        for row in np.flatnonzero(units).tolist():
+            free = snapshot.free_mask[row]
+            islands = islands_of(snapshot, row, need) if need else ()
+            inside = sum((island & free).bit_count() // need for island in islands)
+            units[row] = min(int(units[row]), inside)
+    return units
+
+
+def _around(snapshot: Snapshot, level: str, row: int) -> Ints:
+    """The rows of the row's domain."""
+    if level in (ISLAND, NODE):
+        return np.array([row], dtype=np.int64)
+    if level in snapshot.domains.levels:
+        of = snapshot.domains.of[snapshot.domains.levels.index(level)]
+        return np.flatnonzero(of == of[row])
+    return np.arange(len(snapshot.names), dtype=np.int64)
+
+
+def _equal_why(snapshot: Snapshot, want: Want, room: Counted) -> str:
+    """room: of groups, at the widest level that one may span."""
+    (part,) = want.parts
+    ((spec, size),) = part.groups
+    pods = why.wanted(((spec, size),)).removeprefix("needs ")
+    text = f"needs {part.times} groups of {pods}{_each_in(part.required)}"
+    place, most = "the cluster", int(room.cap.sum())
+    if want.required in snapshot.domains.levels:
+        index = snapshot.domains.levels.index(want.required)
+        kind, names = want.required.rpartition("/")[2], snapshot.domains.names[index]
+        text += f", all in one {kind}"
+        if len(names):
+            best = min(range(len(names)), key=lambda d: (-room.sums[index][d], names[d], d))
+            place, most = f"{kind} {names[best]}", int(room.sums[index][best])
+    elif want.required and len(room.cap):
+        best = int(np.lexsort((snapshot.name_rank(), -room.cap))[0])
+        text += f", all in one {want.required}"
+        place, most = f"node {snapshot.names[best]}", int(room.cap[best])
+    return f"{text}; {place} has room for {most} of {part.times} groups"
+
+
+def _each_in(required: str) -> str:
+    return f", each in one {required.rpartition('/')[2]}" if required else ""
+
+
+# --- others ------------------------------------------------------------------------
+
+
+class _Search:
+    def __init__(self, draft: Draft, want: Want, *, entangled: bool) -> None:
+        self.tries = TRIES
+        self._draft, self._want = draft, want
+        self._seat = seat_entangled if entangled else seat
+        self._parts = [replace(part, times=1) for part in want.parts for _ in range(part.times)]
+
+    def seat(self, levels: Sequence[str], inner: dict[str, list[str]]) -> bool:
+        """Takes the seats, group by group in the order of the want."""
+        snapshot, want = self._draft.snapshot, self._want
+        mark = len(self._draft.seats)
+        counts = [count for _, count in want.groups]
+        hardest = sorted(range(len(self._parts)), key=lambda i: self._ease(self._parts[i], inner))
+        for level in levels:
+            rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
+            choice = Choice(snapshot, rooms, counts, want.anchors, most=TRIED_DOMAINS)
+            for rows in choice.of(level):
+                allowed = {
+                    part.required: inner[part.required][: self._wide(inner, part, level)]
+                    for part in self._parts
+                }
+                seats: dict[int, list[Seat]] = {}
+                if self._place(hardest, rows, allowed, seats):
+                    self._draft.seats[mark:] = [s for i in sorted(seats) for s in seats[i]]
+                    return True
+                if self.tries <= 0:
+                    return False
+        return False
+
+    def _ease(self, part: Part, inner: dict[str, list[str]]) -> tuple[bool, int, int]:
+        view = self._draft.snapshot.view
+        gpus = sum(view(spec).gpus * count for spec, count in part.groups)
+        return not part.anchors, len(inner[part.required]), -gpus
+
+    def _wide(self, inner: dict[str, list[str]], part: Part, level: str) -> int:
+        """How many of the part's levels are not wider than the gang's."""
+        own = inner[part.required]
+        return own.index(level) + 1 if level in own else len(own)
+
+    def _place(
+        self,
+        order: Sequence[int],
+        rows: Ints,
+        allowed: dict[str, list[str]],
+        seats: dict[int, list[Seat]],
+    ) -> bool:
+        """The first of the order, then the rest."""
+        if not order:
+            return True
+        draft, part = self._draft, self._parts[order[0]]
+        mark = len(draft.seats)
+        for level in allowed[part.required]:
+            for inside in self._inside(part, level, rows):
+                if self.tries <= 0:
+                    return False
+                self.tries -= 1
+                try:
+                    with draft.all_or_nothing():
+                        self._seat(draft, part.groups, level, inside, part.anchor_gpus)
+                except DoesNotFit:
+                    continue
+                seats[order[0]] = draft.seats[mark:]
+                if self._place(order[1:], rows, allowed, seats):
+                    return True
+                draft.undo(mark)
+        return False
+
+    def _inside(self, part: Part, level: str, rows: Ints) -> Iterator[Ints]:
+        """The rows of each domain of the level that may take the part, as far as they are among
+        these."""
+        snapshot = self._draft.snapshot
+        among = np.zeros(len(snapshot.names), dtype=np.bool_)
+        among[rows] = True
+        rooms = []
+        for spec, _ in part.groups:
+            view = snapshot.view(spec).refresh()
+            rooms.append(Counted(snapshot, np.where(among, view.cap, 0), view.gpus))
+        counts = [count for _, count in part.groups]
+        choice = Choice(snapshot, rooms, counts, part.anchors, most=TRIED_DOMAINS)
+        for inside in choice.of(level):
+            yield inside[among[inside]]
+
+
+def _why(snapshot: Snapshot, want: Want, *, gave_up: bool) -> str:
+    """What is missing where counts alone forbid it; else the first group that has no place even by
+    itself; else that it is the combination that fails."""
+    rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
+    choice = Choice(snapshot, rooms, [count for _, count in want.groups], want.anchors)
+    if not any(any(True for _ in choice.of(level)) for level in ladder(snapshot, want.required)):
+        return why.sentence(snapshot, want.groups, want.required, want.anchors)
+    for part in want.parts:
+        if not _fits_alone(snapshot, part):
+            alone = why.sentence(snapshot, part.groups, part.required, part.anchors)
+            return f"a group of its pods {alone}"
+    groups = sum(part.times for part in want.parts)
+    text = f"{why.wanted(want.groups)} at once in {groups} groups{_where(want.required)}"
+    if gave_up:
+        return f"{text}; no way was found in {TRIES} tries, though there may be one"
+    return f"{text}; each group fits alone, all together do not"
+
+
+def _where(required: str) -> str:
+    return f" in one {required.rpartition('/')[2]}" if required else ""
+
+
+def _fits_alone(snapshot: Snapshot, part: Part) -> bool:
+    draft = Draft(snapshot)
+    want = Want(
+        part.groups, part.required, part.anchors, part.anchor_gpus, (replace(part, times=1),)
+    )
+    search = _Search(draft, want, entangled=onebyone.entangled(snapshot, part.groups))
+    levels = ladder(snapshot, part.required)
+    found = search.seat(levels, {part.required: levels})
+    draft.undo()
+    return found

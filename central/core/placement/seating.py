@@ -1,0 +1,74 @@
+"""Seats for groups of pods within the rows of one domain."""
+
+from collections.abc import Sequence
+
+from central.core import onebyone
+from central.core.domains import Ints
+from central.core.draft import DoesNotFit, Draft
+from central.core.placement.choice import ANYWHERE
+from central.core.placement.spreading import spread
+from central.core.placement.want import Groups
+from central.core.snapshot import Snapshot
+from protos.names import ISLAND
+from protos.topology import indices_of
+
+
+def seat(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) -> None:
+    """Seats every group within the rows, the widest pods first since they fit in fewest places.
+
+    held: GPUs that others of theirs hold, where it is one row. Raises DoesNotFit."""
+    snapshot = draft.snapshot
+    mark = len(draft.seats)
+    within = -1
+    if level == ISLAND:
+        within = _island(snapshot, groups, int(rows[0]), held)
+    order = sorted(
+        range(len(groups)),
+        key=lambda i: (-snapshot.view(groups[i][0]).gpus, i),
+    )
+    for index in order:
+        spec, count = groups[index]
+        if len(rows) == 1:
+            if len(order) > 1 and snapshot.view(spec).refresh().cap[rows[0]] < count:
+                raise DoesNotFit("not enough room")
+            draft.take(int(rows[0]), spec, count, within)
+            continue
+        cap = snapshot.view(spec).refresh().cap
+        start = level_below(snapshot, level)
+        draft.take_all(spec, *spread(snapshot, cap, rows, count, start), within)
+    if len(groups) > 1:
+        rank = {spec: index for index, (spec, _) in enumerate(groups)}
+        draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
+
+
+def seat_entangled(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) -> None:
+    """The same for pods whose rules speak of each other."""
+    islands = onebyone.islands(draft.snapshot, groups, rows, held) if level == ISLAND else (-1,)
+    wanted = sum(count for _, count in groups)
+    if all(onebyone.seat_all(draft, groups, rows, within) < wanted for within in islands):
+        raise DoesNotFit("not all find places side by side")
+
+
+def level_below(snapshot: Snapshot, level: str) -> int:
+    """The index of the first level below: what a domain of this level is made of."""
+    if level == ANYWHERE:
+        return 0
+    levels = snapshot.domains.levels
+    return levels.index(level) + 1 if level in levels else len(levels)
+
+
+def _island(snapshot: Snapshot, groups: Groups, row: int, held: int) -> int:
+    """The fullest island of the node that takes all of the gang's GPUs."""
+    wanted = sum(snapshot.view(spec).gpus * count for spec, count in groups)
+    free = snapshot.free_mask[row]
+    fitting = [island for island in islands_of(snapshot, row, wanted) if not held & ~island]
+    if not fitting:
+        raise DoesNotFit("no island")
+    return min(fitting, key=lambda island: ((island & free).bit_count(), next(indices_of(island))))
+
+
+def islands_of(snapshot: Snapshot, row: int, wanted: int) -> Sequence[int]:
+    """The islands of the node with so many free GPUs."""
+    shape, free = snapshot.shape[row], snapshot.free_mask[row]
+    islands = shape.islands if shape is not None else ()
+    return [island for island in islands if (island & free).bit_count() >= wanted]

@@ -1,0 +1,42 @@
+"""What is to be placed: kinds of pods with their numbers, and how close they want to be."""
+
+from dataclasses import dataclass
+
+from central.core.facts import PodSpec
+from protos.names import ISLAND
+
+Groups = tuple[tuple[PodSpec, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Members of a gang that want a closeness of their own, inside that of the gang; fields as in
+    Want. times: so many parts that are alike, one after the other."""
+
+    groups: Groups
+    required: str = ""
+    anchors: tuple[int, ...] = ()
+    anchor_gpus: int = 0
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What is to be placed at once: kinds of pods with their numbers, in the order they should sit.
+
+    required: the widest level that may be crossed (a label key, "node", "island"; empty: none).
+    anchors: rows where members of the gang already are; the rest joins them if it can.
+    anchor_gpus: the GPUs that they hold, where it is one row.
+    parts: empty, or all that is in groups, divided.
+    """
+
+    groups: Groups
+    required: str = ""
+    anchors: tuple[int, ...] = ()
+    anchor_gpus: int = 0
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def by_islands(self) -> bool:
+        """Whether it matters which GPUs of a node are kept for it, not only how many."""
+        return ISLAND in (self.required, *(part.required for part in self.parts))

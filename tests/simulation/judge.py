@@ -1,0 +1,77 @@
+"""What must be true of every turn's bindings, whatever happened before: read off the cluster, not off
+the code that decided."""
+
+from collections.abc import Sequence
+
+from central.core import hypernodes
+from central.core.cluster import Cluster
+from central.core.decisions import Bind, Decision
+from central.core.facts import SubGroups
+from central.core.gangs import Gang, Pod
+from protos.names import ISLAND, NODE
+
+
+def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
+    bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
+    gangs = {}
+    for uid in bound:
+        gang = cluster.gang_of(cluster.pods[uid])
+        assert gang is not None
+        gangs[gang.key] = gang
+    for gang in gangs.values():
+        assert not gang.missing(), f"{gang.name} is bound in part"
+        fresh = [pod for pod in gang.placed() if pod.seen.uid in bound]
+        if len(fresh) == len(gang.placed()):
+            _close(cluster, gang.name, fresh, _level(cluster, gang.required, _tier(gang)))
+        for policy, pods in _groups(gang).values():
+            if any(pod.seen.uid in bound for pod in pods):
+                assert len(pods) >= policy.size, f"a group of {gang.name} is bound in part"
+                # Others may have been there before the tree was as it is.
+                if all(pod.seen.uid in bound for pod in pods):
+                    level = _level(cluster, policy.required, policy.tier)
+                    _close(cluster, gang.name, pods, level)
+
+
+def _tier(gang: Gang) -> int | None:
+    return gang.object.required_tier if gang.object is not None else None
+
+
+def _groups(gang: Gang) -> dict[tuple[str, ...], tuple[SubGroups, list[Pod]]]:
+    """The placed members by the first policy that speaks of them, and the values of its labels."""
+    found: dict[tuple[str, ...], tuple[SubGroups, list[Pod]]] = {}
+    for pod in gang.placed():
+        labels = dict(pod.seen.labels)
+        for policy in gang.object.subgroups if gang.object is not None else ():
+            values = tuple(labels.get(key, "") for key in policy.keys)
+            if all(values) and all(e.matches(labels) for e in policy.labels):
+                found.setdefault((policy.name, *values), (policy, []))[1].append(pod)
+                break
+    return found
+
+
+def _level(cluster: Cluster, required: str, tier: int | None) -> str:
+    levels = cluster.snapshot.domains.levels
+    if required or tier is None:
+        return required
+    if tier and cluster.hypernodes:
+        return hypernodes.widest_within(levels, tier) or NODE
+    return NODE if not tier else levels[-tier] if tier <= len(levels) else ""
+
+
+def _close(cluster: Cluster, name: str, pods: Sequence[Pod], level: str) -> None:
+    """They are in one domain of the level."""
+    nodes = {pod.node for pod in pods}
+    levels = cluster.snapshot.domains.levels
+    assert len(nodes) == 1 or level not in (NODE, ISLAND), f"{name} is on {nodes}"
+    if level == ISLAND:
+        shape = cluster.nodes[nodes.pop()].shape
+        gpus = 0
+        for pod in pods:
+            gpus |= pod.gpus
+        islands = shape.islands if shape is not None else ()
+        assert any(not gpus & ~island for island in islands), f"{name} is in no island"
+    elif level in levels:
+        of = cluster.snapshot.domains.of[levels.index(level)]
+        found = {int(of[cluster.snapshot.row[node]]) for node in nodes}
+        assert len(found) == 1, f"{name} spans {level} {found}"
+        assert -1 not in found, f"{name} is outside of every {level}"
