@@ -19,6 +19,7 @@ from protos.topology import Grant
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5  # a turn comes at least this often: retries and grace periods end without a fact
+APART_S = 0.01  # what comes within so long of a turn is for one turn: a gang's pods come one by one
 BATCH = 20_000  # facts of one turn, so that a first listing does not hold up questions
 
 
@@ -78,6 +79,7 @@ class Loop:
         self._meter = meter
         self.turned_at: float | None = None  # when it last looked into its inbox, by time.monotonic
         self.decides = False  # all is listed
+        self._ended_at = 0.0  # when the last turn did
 
     @property
     def queued(self) -> int:
@@ -135,12 +137,15 @@ class Loop:
                     self._meter.turned(facts, decisions, took_s)
             for question in questions:
                 _answer(question, self._cluster)
+            self._ended_at = time.monotonic()
 
     def _drain(self, patience_s: float) -> tuple[list[Fact], list[_Question]]:
         facts: list[Fact] = []
         questions: list[_Question] = []
         try:
             item = self._inbox.get(timeout=patience_s) if patience_s else self._inbox.get_nowait()
+            if (rest_s := self._ended_at + APART_S - time.monotonic()) > 0:
+                time.sleep(rest_s)
             while True:
                 if isinstance(item, _Question):
                     questions.append(item)

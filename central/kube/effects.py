@@ -68,7 +68,7 @@ class Effects:
         self._makers = Lane("makers", MAKERS)
         self._evictions = calls.Evictions(client)
         self._provisioning = Provisioning(client)
-        self._tells = Tells(client)
+        self._tells = Tells(client, behind=lambda: self._lane.behind)
 
     def submit(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:

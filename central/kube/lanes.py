@@ -28,6 +28,11 @@ class Lane:
         for thread in (*self._workers, self._alarm):
             thread.start()
 
+    @property
+    def behind(self) -> bool:
+        """Whether jobs wait for a thread."""
+        return not self._ready.empty()
+
     def put(self, job: Job) -> None:
         self._ready.put(job)
 

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -31,7 +32,8 @@ GROUPS = f"/apis/{GROUP_VERSION}"
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
 RUNNING_S = 1.0  # the counts of a gang that runs, likewise
-GOOD_S = 1.0  # bindings go first, and by then most pods of the gang run: one write says both
+GOOD_S = 1.0  # by then most pods of the gang run: one write says both
+LATE_S = 5.0  # bindings go first; news that is so old waits for them no longer
 SETTLE_S = 0.3  # a gang's pods are created one by one: its first words wait for the others
 FAILED_S = 5.0
 EVENT_AGAIN_S = 600.0
@@ -48,14 +50,20 @@ class Tells:
         same_phase_s: float = SAME_PHASE_S,
         settle_s: float = SETTLE_S,
         good_s: float = GOOD_S,
+        late_s: float = LATE_S,
+        behind: Callable[[], bool] = lambda: False,
     ) -> None:
+        """behind: whether bindings wait for others to be made."""
         self._client = client
         self._failed_s = failed_s
         self._same_phase_s = same_phase_s
         self._settle_s = settle_s
         self._good_s = good_s
+        self._late_s = late_s
+        self._behind = behind
         self._lock = threading.Lock()
         self._next: dict[Key, Tell] = {}
+        self._since: dict[Key, float] = {}  # when the oldest word that was not written came
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._written: dict[Key, tuple[float, Tell]] = {}
@@ -69,6 +77,7 @@ class Tells:
         key = (tell.namespace, tell.gang, tell.has_object)
         with self._lock:
             self._next[key] = tell
+            self._since.setdefault(key, time.monotonic())
             again = key in self._queued and not _is_good(tell)
             self._queued.add(key)
         if not again:
@@ -106,6 +115,7 @@ class Tells:
 
     def _work(self, key: Key) -> None:
         """Write the newest state of the gang, unless it is too early or somebody is at it."""
+        self._let_bindings_pass(key)
         with self._lock:
             self._queued.discard(key)
             tell = self._next.get(key)
@@ -114,7 +124,7 @@ class Tells:
             lane, pace = self._lane(tell)
             when, last = self._written.get(key, (0.0, None))
             if last == tell:
-                del self._next[key]
+                self._take(key)
                 return
             apart_s = min(RUNNING_S, self._same_phase_s) if _is_good(tell) else self._same_phase_s
             rest_s = when + apart_s - time.monotonic()
@@ -124,7 +134,7 @@ class Tells:
             if last is not None and last.phase == tell.phase and rest_s > 0:
                 self._again(lane, key, rest_s)
                 return
-            del self._next[key]
+            self._take(key)
             self._busy.add(key)
         try:
             self._tell(tell, pace)
@@ -136,10 +146,21 @@ class Tells:
             log.warning("%s/%s was not told: %s", tell.namespace, tell.gang, error)
             with self._lock:
                 self._next.setdefault(key, tell)
+                self._since.setdefault(key, time.monotonic())
                 self._again(lane, key, self._failed_s)
         finally:
             with self._lock:
                 self._busy.discard(key)
+
+    def _let_bindings_pass(self, key: Key) -> None:
+        """Both ask the same API server, and a pod that runs is worth more than the word of it."""
+        late = self._since.get(key, 0.0) + self._late_s
+        while self._behind() and time.monotonic() < late and not self._stopped.wait(0.05):
+            pass
+
+    def _take(self, key: Key) -> None:
+        del self._next[key]
+        self._since.pop(key, None)
 
     def _again(self, lane: Lane, key: Key, delay_s: float) -> None:
         if key not in self._queued:

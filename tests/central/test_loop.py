@@ -2,7 +2,8 @@
 answers between turns."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -128,3 +129,21 @@ def test_a_question_that_fails_is_the_askers_matter() -> None:
         with pytest.raises(KeyError):
             loop.ask(lambda cluster: cluster.nodes["nowhere"])
         assert loop.ask(lambda cluster: len(cluster.nodes)) == 0
+
+
+def test_what_comes_together_is_decided_in_one_turn() -> None:
+    """A watch tells a gang's pods one by one: a turn for each would cost more than it is worth."""
+    turns: list[int] = []
+
+    class Meter:
+        def turned(self, facts: Sequence[Fact], decisions: object, seconds: float) -> None:
+            turns.append(len(facts))
+
+    loop = Loop(Cluster(build.LEVELS), ready=lambda: True, meter=Meter())
+    with running(loop, World()):
+        for number in range(200):
+            loop.put(build.node(f"n{number}"))
+            time.sleep(0.0005)
+        assert loop.ask(lambda cluster: len(cluster.nodes)) == 200
+    assert sum(turns) == 200
+    assert len(turns) < 60

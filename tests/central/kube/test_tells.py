@@ -214,3 +214,19 @@ def test_an_owner_is_warned_at_the_pod_and_at_its_gang(
         ("Pod", "p", "GpuNotFit", "GPU 4 of node a is not fit"),
     }
     eventually(lambda: set(events(client)) == told)
+
+
+def test_news_lets_bindings_pass_but_not_for_ever(client: Client, made: Make, start: Start) -> None:
+    made(GROUPS, group("g"))
+    behind = threading.Event()
+    behind.set()
+    telling = start(client, good_s=0.0, late_s=60.0, behind=behind.is_set)
+    telling.put(tell(phase="Running", reason="in rack r1"))
+    time.sleep(0.3)
+    assert not events(client)
+    behind.clear()
+    eventually(lambda: events(client) == [("PodGroup", "g", "Running", "in rack r1")])
+    behind.set()
+    telling = start(client, good_s=0.0, late_s=0.2, behind=behind.is_set)
+    telling.put(tell(phase="Running", reason="in rack r2"))
+    eventually(lambda: ("PodGroup", "g", "Running", "in rack r2") in events(client))
