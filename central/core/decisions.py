@@ -24,6 +24,7 @@ class Evict:
     name: str
     node: str
     why: str
+    trial: bool = False  # only ask whether it would be accepted
 
 
 @dataclass(frozen=True, slots=True)

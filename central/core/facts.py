@@ -235,6 +235,23 @@ class PriorityGone:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSeen:
+    """A PodDisruptionBudget, as its status has it."""
+
+    namespace: str
+    name: str
+    selector: tuple[Expression, ...] | None = None  # None: of no pod; none of them: of all
+    allowed: int = 0  # how many more of its pods may be evicted
+    disrupted: tuple[str, ...] = ()  # pods whose eviction is counted in that already
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReported:
     """An agent's report: the hardware, newest first by (boot, generation)."""
 
@@ -270,6 +287,7 @@ class BindFailed:
 class EvictDone:
     pod: str
     why: str = field(default="")  # empty: accepted; else why it was refused (a disruption budget)
+    trial: bool = False  # it was only asked whether it would be accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +335,8 @@ Fact = (
     | NamespaceSeen
     | NamespaceGone
     | StorageFact
+    | BudgetSeen
+    | BudgetGone
     | NodeReported
     | NodeSilent
     | BindDone
