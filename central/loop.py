@@ -170,7 +170,7 @@ class Loop:
     def _speak(self, facts: int, decisions: Sequence[Decision], seconds: float) -> None:
         self._turns += 1
         binds = [decision for decision in decisions if isinstance(decision, Bind)]
-        evictions = sum(isinstance(decision, Evict) for decision in decisions)
+        evictions = sum(isinstance(each, Evict) and not each.trial for each in decisions)
         level = logging.INFO if binds or evictions else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(

@@ -23,7 +23,7 @@ _KEPT = 50_000
 class Budgets:
     def __init__(self) -> None:
         self.seen: dict[Name, BudgetSeen] = {}
-        self.in_the_way: set[Name] = set()  # of a claim that found no other way
+        self.in_the_way = False  # of a claim that found no other way
         self._of: dict[tuple[str, Labels], tuple[Name, ...]] = {}
 
     def apply(self, fact: BudgetSeen | BudgetGone) -> bool:
@@ -39,10 +39,9 @@ class Budgets:
             self.seen[name] = after
         if before is None or after is None or before.selector != after.selector:
             self._of.clear()
-        if name not in self.in_the_way or not _more(before, after):
-            return False
-        self.in_the_way.discard(name)
-        return True
+        luckier = self.in_the_way and _more(before, after)
+        self.in_the_way &= not luckier
+        return luckier
 
     def of(self, pod: Pod) -> tuple[Name, ...]:
         """Those that count the pod. Whoever has not begun, or is leaving, is let go by all of them."""

@@ -11,11 +11,14 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from central.core import hypernodes, promises
+from central.core.budgets import Budgets
 from central.core.decisions import Bind
 from central.core.facts import (
     Answered,
     BindDone,
     BindFailed,
+    BudgetGone,
+    BudgetSeen,
     EvictDone,
     Fact,
     GangGone,
@@ -74,6 +77,7 @@ class Cluster:
         self.likes: dict[object, int] = {}  # the numbers of wishes (Gang.like)
         self.numbers = count(1)
         self.queues = Queues()
+        self.budgets = Budgets()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
         self.hypernodes: dict[str, HyperNodeSeen] = {}
@@ -123,6 +127,9 @@ class Cluster:
                 | AttachLimits()
             ):
                 kinds.storage(self, fact)
+            case BudgetSeen() | BudgetGone():
+                if self.budgets.apply(fact):
+                    self.snapshot.gains += 1  # who was refused for its sake is asked again
             case BindDone():
                 pass  # believed already; the watch brings the pod with its node
             case BindFailed():

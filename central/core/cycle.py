@@ -45,12 +45,14 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     if cluster.queues.on:
         cluster.queues.measure(cluster.snapshot, cluster.shut)
     holds = Holds(cluster, now)
+    decisions += holds.evictions
     asked = _asked(cluster, now)
     decisions += _walk(cluster, holds, asked)
     if holds.dropped:  # what was kept for one is there for all who were refused for it
         gains = cluster.snapshot.gains
         again = {key for key, gang in cluster.waiting.items() if 0 <= gang.no_at != gains}
-        decisions += _walk(cluster, Holds(cluster, now), again)
+        holds = Holds(cluster, now)
+        decisions += [*holds.evictions, *_walk(cluster, holds, again)]
     for gang in list(cluster.partial.values()):
         decisions += healing.heal(gang, now)
     decisions += phases.tell(cluster)

@@ -28,6 +28,7 @@ class Account(NamedTuple):
 
 class Pod:
     __slots__ = (
+        "agreed",
         "assumed",
         "blocked",
         "confirmed",
@@ -35,6 +36,7 @@ class Pod:
         "gpus",
         "held",
         "node",
+        "refusals",
         "seen",
         "since",
         "spared_until",
@@ -51,6 +53,8 @@ class Pod:
         self.held: PodSpec | None = None  # the room it takes in the snapshot
         self.blocked = ""  # why binding it is not tried again
         self.evicting = False
+        self.agreed = False  # its eviction would be accepted: it was asked (claims)
+        self.refusals = 0  # times that its eviction was refused
         self.spared_until = 0.0  # its eviction was refused: not asked for again before
         self.since: float | None = (
             None  # bound or first seen running; what its kubelet says counts more
@@ -185,6 +189,7 @@ class Gang:
         "rank",
         "reason",
         "retry_at",
+        "spared",
         "started",
         "told",
         "warned",
@@ -199,6 +204,7 @@ class Gang:
         self.broken_since: float | None = None  # partly placed, never started
         self.headed: float | None = None  # since when it heads the line
         self.claims_at = 0.0  # no evictions for it are thought of before
+        self.spared = ""  # which budgets keep those who would give way to it
         self.yields_to = ""  # for whom some of it is evicted
         self.rank: tuple[int, float, Key] = (0, 0.0, key)  # its place in the line
         self.like = 0  # those with the same number want the same, on the same terms; 0: not known

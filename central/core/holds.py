@@ -2,22 +2,20 @@
 those who must leave it alone, and put back for those who need not."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 
-from central.core import preemption, queues, reservation
+from central.core import claims, reservation
+from central.core.claim import Claim
 from central.core.cluster import Cluster
 from central.core.decisions import Evict
 from central.core.domains import Ints
-from central.core.gangs import Gang, Key, Pod
+from central.core.gangs import Gang, Key
 from central.core.placement import Want
-from central.core.preemption import Claim, Plan
 from central.core.reservation import Reservation
 
 REPLAN_S = 10.0  # a better place for the head is looked for this often
-RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
 CLAIM_AGAIN_S = 2.0  # after a "no": it costs a look at every gang there is
 MAX_HEADS = 8  # queues whose heads have a reservation
 
@@ -29,8 +27,9 @@ class Holds:
         self._cluster = cluster
         self._now = now
         self.dropped = False  # room that was kept is not any more
+        self.evictions: list[Evict] = []  # of those who were asked first and agreed
         self._passed: set[Key] = set()
-        self._refused: set[tuple[str, int, Want]] = set()  # for whom nobody can be evicted
+        self._refused: dict[tuple[str, int, Want], str] = {}  # for whom nobody can be evicted
         self._held: dict[Key, tuple[Reservation, list[int]]] = {}
         self._broken: set[Key] = set()
         if over := {time for time in cluster.claims_due if time <= now}:
@@ -41,8 +40,11 @@ class Holds:
                 self.drop(key)
                 continue
             kept.firm = kept.made or now - kept.since >= cluster.patience_s
-            if not kept.refresh(cluster, now):
+            if kept.refresh(cluster, now):
+                self.evictions += claims.go_on(cluster, kept)
+            else:
                 self._broken.add(key)
+                claims.call_off(cluster, kept)
 
     def ways(self, gang: Gang) -> Iterator[frozenset[Reservation]]:
         """The snapshot as the gang may use it; then, for one that ends in time, as it may be used
@@ -99,6 +101,8 @@ class Holds:
         elif self._held:
             names = sorted(name for _, name, _ in self._held)
             gang.reason += f"; not counting the room that is kept for {', '.join(names)}"
+        if gang.spared:
+            gang.reason += f"; {gang.spared}"
 
     def stale(self, gang: Gang) -> bool:
         """Its reservation must be looked at though nothing was gained."""
@@ -108,7 +112,7 @@ class Holds:
         self._passed.add(gang.key)
 
     def drop(self, key: Key) -> None:
-        self._cluster.reserved.pop(key)
+        claims.call_off(self._cluster, self._cluster.reserved.pop(key))
         self.dropped = True
         self._cluster.snapshot.gains += 1  # others may have the room now
 
@@ -151,7 +155,10 @@ class Holds:
         asked = (reservation.queue_of(gang), gang.priority, want)
         if gang.priority <= cluster.lowest and not cluster.queues.on:
             return None
-        if asked in self._refused or not all(pod.seen.preempts for pod in gang.waiting()):
+        if not all(pod.seen.preempts for pod in gang.waiting()):
+            return None
+        if asked in self._refused:
+            gang.spared = self._refused[asked]
             return None
         if self._now < gang.claims_at:
             if gang.claims_at < self._now + CLAIM_AGAIN_S:  # not in this very turn
@@ -159,79 +166,23 @@ class Holds:
             return None
         mine = cluster.reserved.get(key)
         if mine is not None:
+            claims.call_off(cluster, mine)
             self._switch([kept for kept, _ in self._held.values() if kept is not mine])
         others = [kept.rows for kept in cluster.reserved.values() if kept.made and kept is not mine]
         apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        plan = self._lawful(Claim(gang, want, self._now, apart))
+        plan = claims.plan(cluster, Claim(gang, want, self._now, apart))
         if plan is None:
-            self._refused.add(asked)
+            self._refused[asked] = gang.spared = claims.spared(
+                cluster, gang, want, self._now, apart
+            )
             gang.claims_at = self._now + CLAIM_AGAIN_S
             return None
+        gang.spared = ""
         if mine is not None:
             self.drop(key)
         self._broken.discard(key)
-        kept = Reservation(
-            gang,
-            want,
-            plan.rows,
-            plan.need,
-            plan.masks,
-            start=self._now,
-            after="",
-            place=reservation.words(cluster.snapshot, plan.rows),
-            made=True,
-            firm=True,
-            planned_at=self._now,
-            since=self._now,
-            versions=cluster.snapshot.version[plan.rows].copy(),
-        )
-        evictions = [_evict(cluster, pod, gang) for pod in plan.victims]
-        kept.refresh(cluster, self._now)
-        cluster.reserved[key] = kept
-        return evictions
-
-    def _lawful(self, claim: Claim) -> Plan | None:
-        """Inside a queue the more urgent may take; from another queue what is above its share, also
-        when all victims are counted together."""
-        cluster, gang = self._cluster, claim.gang
-        if not cluster.queues.on:
-            return preemption.room_for(cluster, claim)
-        queue = reservation.queue_of(gang)
-        claims = any(kept.made and kept.queue == queue for kept in cluster.reserved.values())
-        going = [other for other in cluster.gangs.values() if other.yields_to]
-        spared: set[Key] = set()
-
-        def may_take(claimant: Gang, victim: Gang) -> bool:
-            if reservation.queue_of(victim) == queue:
-                return victim.priority < claimant.priority
-            if claims or victim.key in spared:
-                return False  # one claim of a queue after the other: each changes its share
-            return queues.may_reclaim(cluster, claimant, victim, going)
-
-        for _ in range(RECLAIMS_TRIED):
-            plan = preemption.room_for(cluster, replace(claim, may_take=may_take))
-            if plan is None:
-                return None
-            too_many = self._too_many(gang, plan, going)
-            if not too_many:
-                return plan
-            spared |= too_many
-        return None
-
-    def _too_many(self, gang: Gang, plan: Plan, going: list[Gang]) -> set[Key]:
-        """Victims whose queues would fall below their share by what the others lose already."""
-        taken, over = list(going), set()
-        for victim in {
-            id(one): one for pod in plan.victims if (one := self._cluster.gang_of(pod))
-        }.values():
-            if victim in taken:
-                continue
-            elsewhere = reservation.queue_of(victim) != reservation.queue_of(gang)
-            if elsewhere and not queues.may_reclaim(self._cluster, gang, victim, taken):
-                over.add(victim.key)
-            else:
-                taken.append(victim)
-        return over
+        cluster.reserved[key] = kept = claims.begin(cluster, gang, want, plan, self._now)
+        return claims.go_on(cluster, kept)
 
     def _reserve(
         self, gang: Gang, want: Want, instead: Reservation | None, before: float | None = None
@@ -255,22 +206,6 @@ class Holds:
         found.firm = self._now - found.since >= cluster.patience_s
         found.refresh(cluster, self._now)
         cluster.reserved[gang.key] = found
-
-
-def _evict(cluster: Cluster, pod: Pod, claimant: Gang) -> Evict:
-    pod.evicting = True
-    victim = cluster.gang_of(pod)
-    if victim is not None:
-        victim.yields_to = claimant.name
-        cluster.changed[victim.key] = victim
-    seen = pod.seen
-    why = f"makes room for {claimant.namespace}/{claimant.name}, "
-    if victim is not None and reservation.queue_of(victim) != reservation.queue_of(claimant):
-        why += f"whose queue {reservation.queue_of(claimant)} is below its share"
-    else:
-        own = victim.priority if victim is not None else seen.priority
-        why += f"which is more urgent (priority {claimant.priority} over {own})"
-    return Evict(seen.uid, seen.namespace, seen.name, pod.node, why)
 
 
 def _lasts(gang: Gang) -> float:

@@ -2,7 +2,7 @@
 the least harm. Harm is compared in this order: gangs broken, GPU-seconds of work lost, pods.
 
 A gang's members above its minimum are units of their own; the rest of it goes whole or not at all.
-The answer is the best there is where a search of all choices ends within its budget; beyond that it
+Whoever a disruption budget covers spends of it, and no budget is overspent. The answer is the best there is where a search of all choices ends within its budget; beyond that it
 is one that no unit can be left out of.
 """
 
@@ -13,7 +13,9 @@ from heapq import heapify, heappop, heappush
 
 Harm = tuple[int, int, int]  # gangs broken, GPU-seconds lost, pods
 Amounts = tuple[int, ...]
+Budget = tuple[str, str]  # a disruption budget's namespace and name
 NONE: Harm = (0, 0, 0)
+MOST: Harm = (2**62, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +26,7 @@ class Unit:
     frees: dict[int, Amounts]  # by row
     pod: int = -1  # which, where it is one member
     rank: int = 0  # of equals, the last rank goes first
+    spends: Mapping[Budget, int] = field(default_factory=dict)  # by disruption budget
 
 
 @dataclass(slots=True)
@@ -35,6 +38,7 @@ class Problem:
     missing: int  # pods that have no room yet
     units: Sequence[Unit]
     surplus: Mapping[int, int]  # by gang: members that may go without breaking it
+    allowed: Mapping[Budget, int] = field(default_factory=dict)  # by disruption budget
     by_row: dict[int, list[Unit]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,6 +49,14 @@ class Problem:
 
     def cap(self, free: Sequence[int]) -> int:
         return max(0, min(have // ask for have, ask in zip(free, self.asks, strict=True)))
+
+    def affords(self, chosen: Iterable[Unit]) -> bool:
+        """Whether no budget is overspent when these go."""
+        spent: Counter[Budget] = Counter()
+        for unit in chosen:
+            if unit.spends:
+                spent.update(unit.spends)
+        return all(count <= self.allowed[budget] for budget, count in spent.items())
 
     def seats(self, chosen: Iterable[Unit]) -> int:
         """How many more pods fit when these are gone."""
@@ -66,17 +78,12 @@ def total(units: Iterable[Unit]) -> Harm:
 
 
 def choose(problem: Problem) -> list[Unit] | None:
-    """A good choice that nothing can be left out of; None: there is none."""
-    answers = [_greedy(problem, key) for key in (_by_harm, _by_harm_per_seat)]
-    found = [_minimal(problem, answer) for answer in answers if answer is not None]
+    """A good choice that nothing can be left out of; None: none was found, which is certain only
+    where no budget is in the way."""
+    keys = (_by_harm, _by_harm_per_seat, *((_by_budgets,) if problem.allowed else ()))
+    answers = [_greedy(problem, key) for key in keys]
+    found = [minimal(problem, answer) for answer in answers if answer is not None]
     return min(found, key=total, default=None)
-
-
-def improve(problem: Problem, best: list[Unit], budget: int) -> tuple[list[Unit], int]:
-    """The best choice there is if the budget (of choices looked at) suffices; and what is left of it."""
-    search = _Search(problem, best, budget)
-    search.run()
-    return _minimal(problem, search.best), search.budget
 
 
 def _plus(a: Sequence[int], b: Sequence[int]) -> Amounts:
@@ -90,6 +97,10 @@ def _by_harm(unit: Unit, row: int) -> tuple[float, ...]:
 def _by_harm_per_seat(unit: Unit, row: int) -> tuple[float, ...]:
     size = max(unit.frees[row][0], 1)
     return (*(part / size for part in unit.harm), -unit.rank)
+
+
+def _by_budgets(unit: Unit, row: int) -> tuple[float, ...]:
+    return (sum(unit.spends.values()), *unit.harm, -unit.rank)
 
 
 Key = Callable[[Unit, int], tuple[float, ...]]
@@ -106,14 +117,28 @@ class _State:
     def open(self, unit: Unit) -> bool:
         if unit in self.chosen or unit.gang in self.whole:
             return False
-        return unit.whole or self.singles[unit.gang] < self.problem.surplus[unit.gang]
+        if not unit.whole and self.singles[unit.gang] >= self.problem.surplus[unit.gang]:
+            return False
+        return self.affords([unit])
+
+    def affords(self, units: Sequence[Unit]) -> bool:
+        """Whether the budgets last for them, too."""
+        if not any(unit.spends for unit in units):
+            return True
+        whole = {unit.gang for unit in units if unit.whole}
+        kept = [one for one in self.chosen if one.whole or one.gang not in whole]
+        return self.problem.affords([*kept, *units])
 
     def may(self, units: Sequence[Unit]) -> bool:
         """Whether all of them may still be chosen together."""
         singles = Counter(unit.gang for unit in units if not unit.whole)
-        return all(map(self.open, units)) and all(
-            count + self.singles[gang] <= self.problem.surplus[gang]
-            for gang, count in singles.items()
+        return (
+            all(map(self.open, units))
+            and all(
+                count + self.singles[gang] <= self.problem.surplus[gang]
+                for gang, count in singles.items()
+            )
+            and self.affords(units)
         )
 
     def _singles_of(self, gang: int) -> list[Unit]:
@@ -180,18 +205,19 @@ def _offer(state: _State, row: int, key: Key, missing: int) -> Offer | None:
     for unit in sorted(
         (unit for unit in problem.by_row[row] if state.open(unit)), key=lambda unit: key(unit, row)
     ):
-        if unit.whole:
-            for single in [one for one in picked if one.gang == unit.gang]:
-                picked.remove(single)
-                free = _plus(free, [-amount for amount in single.frees[row]])
-        elif (
+        if not unit.whole and (
             any(one.whole and one.gang == unit.gang for one in picked)
             or singles[unit.gang] + state.singles[unit.gang] >= problem.surplus[unit.gang]
         ):
             continue
-        else:
-            singles[unit.gang] += 1
-        picked.append(unit)
+        alone = [one for one in picked if unit.whole and one.gang == unit.gang]
+        rest = [one for one in picked if one not in alone]
+        if not state.affords([*rest, unit]):
+            continue
+        for single in alone:  # they go with the whole
+            free = _plus(free, [-amount for amount in single.frees[row]])
+        singles[unit.gang] += not unit.whole
+        picked = [*rest, unit]
         free = _plus(free, unit.frees[row])
         gained = problem.cap(free) - start
         if gained <= 0:
@@ -200,6 +226,8 @@ def _offer(state: _State, row: int, key: Key, missing: int) -> Offer | None:
         gained += sum(_elsewhere(state, one, row) for one in needed if len(one.frees) > 1)
         harm = (part / min(gained, missing) for part in total(needed))
         score = (*harm, -sum(one.rank for one in needed))
+        if key is _by_budgets:
+            score = (sum(key(one, row)[0] for one in needed) / min(gained, missing), *score)
         if best is None or score < best[0]:
             best = (score, needed)
         if gained >= missing:
@@ -231,7 +259,7 @@ def _elsewhere(state: _State, unit: Unit, row: int) -> int:
     )
 
 
-def _minimal(problem: Problem, chosen: Sequence[Unit]) -> list[Unit]:
+def minimal(problem: Problem, chosen: Sequence[Unit]) -> list[Unit]:
     """Leaves out whoever need not go, the most harm first."""
     kept = list(chosen)
     freed: dict[int, Amounts] = {}
@@ -250,57 +278,3 @@ def _minimal(problem: Problem, chosen: Sequence[Unit]) -> list[Unit]:
             freed |= without
             kept.remove(unit)
     return kept
-
-
-class _Search:
-    """All choices, as far as they can still be better than the best one known."""
-
-    def __init__(self, problem: Problem, best: list[Unit], budget: int) -> None:
-        self.problem, self.best, self.budget = problem, best, budget
-        self.harm = total(best)
-        # A gang whole comes before its members alone: once it is taken, they are no choice.
-        self.units = sorted(problem.units, key=lambda unit: (unit.gang, not unit.whole, unit.harm))
-        self.least = [(0, 0, 0)] * len(self.units)
-        least: Harm | None = None
-        for index in reversed(range(len(self.units))):
-            harm = self.units[index].harm
-            least = harm if least is None else min(least, harm)
-            self.least[index] = least
-
-    def run(self) -> None:
-        self._look(0, [], NONE)
-
-    def _look(self, index: int, chosen: list[Unit], harm: Harm) -> None:
-        if self.budget <= 0 or index == len(self.units):
-            return
-        if _sum(harm, self.least[index]) >= self.harm:
-            return
-        self.budget -= 1
-        if self.problem.seats(self._all(index, chosen)) < self.problem.missing:
-            return
-        unit = self.units[index]
-        if self._open(unit, chosen):
-            with_it = [*chosen, unit]
-            more = _sum(harm, unit.harm)
-            if more < self.harm:
-                if self.problem.seats(with_it) >= self.problem.missing:
-                    self.best, self.harm = with_it, more
-                else:
-                    self._look(index + 1, with_it, more)
-        self._look(index + 1, chosen, harm)
-
-    def _open(self, unit: Unit, chosen: list[Unit]) -> bool:
-        same = [one for one in chosen if one.gang == unit.gang]
-        if any(one.whole for one in same):
-            return False
-        return unit.whole or len(same) < self.problem.surplus[unit.gang]
-
-    def _all(self, index: int, chosen: list[Unit]) -> list[Unit]:
-        whole = {one.gang for one in chosen if one.whole}
-        rest = [one for one in self.units[index:] if one.gang not in whole]
-        gone = {one.gang for one in rest if one.whole}
-        return chosen + [one for one in rest if one.whole or one.gang not in gone]
-
-
-def _sum(a: Harm, b: Harm) -> Harm:
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]

@@ -5,54 +5,18 @@ Upper bounds come first: what would be free if everybody who may go were gone, b
 "no" costs little, and only domains that can do are looked at closely.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from central.core import leastharm, placement
+from central.core.claim import Claim, Plan
 from central.core.cluster import Cluster
 from central.core.domains import Ints
-from central.core.draft import DoesNotFit, Draft
-from central.core.facts import PodSpec
-from central.core.gangs import Gang, Pod
-from central.core.leastharm import Problem, Unit
-from central.core.leaving import Leavers, could_ever, seats
+from central.core.leaving import could_ever
 from central.core.placement import Want
 from central.core.snapshot import Snapshot
+from central.core.victims import Field
 from protos.names import ISLAND, NODE
-
-BUDGET = 4_000  # choices that are looked at for the best one, all domains together
-SEARCHED_UNITS = 40  # in a domain: with more, the choice is a good one and no more is claimed
-CONFIRMED = 8  # domains in which the seats are taken for a trial
-TRIALS = 200  # for gangs of unlike pods
-
-MayTake = Callable[[Gang, Gang], bool]
-Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    victims: tuple[Pod, ...]
-    rows: Ints  # where the gang will be, with what it will take there
-    need: Ints
-    masks: Sequence[int]
-
-
-def less_urgent(claimant: Gang, victim: Gang) -> bool:
-    return victim.priority < claimant.priority
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A gang's minimum that waits; apart: rows whose room is spoken for."""
-
-    gang: Gang
-    want: Want
-    now: float
-    apart: Ints
-    may_take: MayTake = less_urgent
 
 
 def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
@@ -61,7 +25,7 @@ def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
     usable[claim.apart] = False
     if not could_ever(snapshot, want, claim.apart):
         return None
-    field = _Field(cluster, claim, usable)
+    field = Field(cluster, claim, usable)
     if not field.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, want) if field.could(rows)]
@@ -87,227 +51,3 @@ def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:
     for domain in np.unique(of[of >= 0]):
         if around <= {int(domain)}:
             yield np.flatnonzero(of == domain)
-
-
-def _surplus(gang: Gang, there: Sequence[Pod]) -> int:
-    """How many members may go without breaking it. With minimums by role: none is tried alone."""
-    if gang.object is not None and (gang.object.task_min or gang.object.subgroups):
-        return 0
-    return max(0, len(there) - gang.minimum)
-
-
-@dataclass(slots=True)
-class _Area:
-    """Rows of a domain with somebody who may go, as the resources that one pod asks for."""
-
-    rows: Sequence[int]
-    near: Sequence[int]  # who may go there
-    free: Ints
-    frees: Ints  # by who
-    asks: tuple[int, ...]
-
-
-class _Field:
-    """Who may go, as arrays, and what is free beside them."""
-
-    def __init__(self, cluster: Cluster, claim: Claim, usable: Bools) -> None:
-        self._cluster, self._want, self._now = cluster, claim.want, claim.now
-        want = claim.want
-        snapshot = self._snapshot = cluster.snapshot
-        fits = np.zeros(len(usable), dtype=np.bool_)
-        for spec, _ in want.groups:
-            fits[snapshot.view(spec).fit_rows()] = True
-        self._usable = usable & fits
-        row_of = snapshot.row
-        self.gangs: list[tuple[list[Pod], int]] = []  # who is there, and how many are surplus
-        self._of: list[int] = []
-        pods: list[Pod] = []
-        for other in cluster.gangs.values():
-            if other is claim.gang or not (placed := other.placed()):
-                continue
-            if not claim.may_take(claim.gang, other):
-                continue
-            there = [pod for pod in placed if pod.held is not None and not pod.leaving]
-            near = [pod for pod in there if self._usable[row_of[pod.node]]]
-            if near:
-                pods += near
-                self._of += [len(self.gangs)] * len(near)
-                self.gangs.append((there, _surplus(other, there)))
-        leaving = [
-            pod
-            for row in np.flatnonzero(self._usable).tolist()
-            for pod in cluster.nodes[snapshot.names[row]].pods.values()
-            if pod.held is not None and pod.leaving
-        ]
-        self._count = len(pods)
-        self._leavers = Leavers(cluster, [*pods, *leaving])
-        self._already = np.arange(self._count, len(self._leavers.pods))
-        self._bounds = self._room(np.arange(len(self._leavers.pods)))
-        self._base = self._room(self._already)
-
-    def _room(self, gone: Ints) -> dict[PodSpec, Ints]:
-        """By kind, how many fit on each row without those who are gone."""
-        with self._leavers.gone(gone) as snapshot:
-            found = {}
-            for spec, _ in self._want.groups:
-                cap = snapshot.view(spec).refresh().cap.copy()
-                cap[~self._usable] = 0
-                found[spec] = cap
-            return found
-
-    def could(self, rows: Ints) -> bool:
-        return all(self._bounds[spec][rows].sum() >= count for spec, count in self._want.groups)
-
-    def single(self, domains: Sequence[Ints]) -> Plan | None:
-        """A gang of equal pods: by counts, then a trial."""
-        found: list[tuple[Problem, list[Unit]]] = []
-        by_row: dict[int, list[int]] = {}
-        for index in range(self._count):
-            by_row.setdefault(int(self._leavers.rows[index]), []).append(index)
-        for rows in domains:
-            for problem in self._problems(rows, by_row):
-                if problem.missing <= 0:
-                    continue  # those who leave already make the room: it is waited for
-                chosen = leastharm.choose(problem)
-                if chosen is not None:
-                    found.append((problem, chosen))
-        found.sort(key=lambda one: leastharm.total(one[1]))
-        budget = BUDGET
-        for index, (problem, chosen) in enumerate(found):
-            if len(problem.units) <= SEARCHED_UNITS and budget > 0:
-                better, budget = leastharm.improve(problem, chosen, budget)
-                found[index] = (problem, better)
-        found.sort(key=lambda one: leastharm.total(one[1]))
-        for _, chosen in found[:CONFIRMED]:
-            if (plan := self._plan(self._pods_of(chosen))) is not None:
-                return plan
-        return None
-
-    def _problems(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[Problem]:
-        ((spec, count),) = self._want.groups
-        view, snapshot = self._snapshot.view(spec), self._snapshot
-        columns, asks = view.columns.tolist(), tuple(view.amounts.tolist())
-        inside = [int(row) for row in rows if int(row) in by_row]
-        amounts = self._leavers.amounts[:, columns]
-        near = sorted(index for row in inside for index in by_row[row])
-        with self._leavers.gone(self._already):
-            free = snapshot.free[inside][:, columns]
-            if 0 in columns:  # GPUs that are not healthy are not free
-                free[:, columns.index(0)] = snapshot.gpus[inside]
-            area = _Area(inside, near, free, amounts, asks)
-            if self._want.required == ISLAND and 0 in columns:
-                yield from self._islands(area, columns.index(0), count)
-                return
-        yield self._problem(area, count - int(self._base[spec][rows].sum()))
-
-    def _islands(self, area: _Area, column: int, count: int) -> Iterator[Problem]:
-        """The domain is an island of the one row: its GPUs are what counts."""
-        for row in area.rows:
-            shape, mask = self._snapshot.shape[row], self._snapshot.free_mask[row]
-            for island in shape.islands if shape is not None else ():
-                if self._want.anchor_gpus & ~island:
-                    continue
-                inside = _Area(area.rows, area.near, area.free.copy(), area.frees.copy(), area.asks)
-                inside.free[:, column] = (mask & island).bit_count()
-                for index in area.near:
-                    gpus = int(self._leavers.masks[index]) & island
-                    inside.frees[index, column] = gpus.bit_count()
-                problem = self._problem(inside, count)
-                problem.missing -= sum(map(problem.cap, problem.free.values()))
-                yield problem
-
-    def _problem(self, area: _Area, missing: int) -> Problem:
-        rows = self._leavers.rows.tolist()
-        units: list[Unit] = []
-        wholes: dict[int, Unit | None] = {}
-        surplus: dict[int, int] = {}
-        for index in area.near:
-            number, row = self._of[index], rows[index]
-            _, surplus[number] = self.gangs[number]
-            frees = tuple(area.frees[index].tolist())
-            if number not in wholes:
-                wholes[number] = self._whole(number)
-                units += filter(None, [wholes[number]])
-            if (whole := wholes[number]) is not None:
-                have = whole.frees.get(row, (0,) * len(frees))
-                whole.frees[row] = tuple(map(int.__add__, have, frees))
-            pod = self._leavers.pods[index]
-            if surplus[number] and pod.spared_until <= self._now:
-                harm = (0, pod.lost(self._now), 1)
-                units.append(Unit(number, False, harm, {row: frees}, index, pod.seen.order[0]))
-        by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
-        return Problem(by_row, area.asks, missing, units, surplus)
-
-    def _whole(self, number: int) -> Unit | None:
-        there, _ = self.gangs[number]
-        if any(pod.spared_until > self._now for pod in there):
-            return None
-        lost = sum(pod.lost(self._now) for pod in there)
-        return Unit(number, True, (1, lost, len(there)), {})
-
-    def _pods_of(self, units: Sequence[Unit]) -> list[Pod]:
-        pods: dict[str, Pod] = {}
-        for unit in units:
-            for pod in self.gangs[unit.gang][0] if unit.whole else [self._leavers.pods[unit.pod]]:
-                pods[pod.seen.uid] = pod
-        return list(pods.values())
-
-    def mixed(self, domains: Sequence[Ints]) -> Plan | None:
-        """A gang of unlike pods: the first so many by harm with whom a trial succeeds, then without
-        whoever need not go. Nothing is claimed about other choices."""
-        by_row: dict[int, list[int]] = {}
-        for index in range(self._count):
-            by_row.setdefault(int(self._leavers.rows[index]), []).append(index)
-        best: tuple[leastharm.Harm, Plan] | None = None
-        trials = TRIALS
-        for rows in domains[:CONFIRMED]:
-            near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
-            units = self._disjoint(near)
-            low, high = 0, len(units)
-            if self._plan(self._pods_of(units)) is None:
-                continue
-            while high - low > 1:
-                middle = (low + high) // 2
-                trials -= 1
-                if self._plan(self._pods_of(units[:middle])) is None:
-                    low = middle
-                else:
-                    high = middle
-            kept = units[:high]
-            for unit in reversed(units[:high]):
-                without = [one for one in kept if one is not unit]
-                trials -= 1
-                if trials > 0 and self._plan(self._pods_of(without)) is not None:
-                    kept = without
-            plan = self._plan(self._pods_of(kept))
-            harm = leastharm.total(kept)
-            if plan is not None and (best is None or harm < best[0]):
-                best = (harm, plan)
-        return best[1] if best is not None else None
-
-    def _disjoint(self, near: Sequence[int]) -> list[Unit]:
-        """Members above a minimum, then what is left of the gangs, each by harm."""
-        left = {number: self.gangs[number][1] for number in {self._of[index] for index in near}}
-        wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
-        singles: list[Unit] = []
-        for index in sorted(near, key=lambda index: self._leavers.pods[index].lost(self._now)):
-            pod, number = self._leavers.pods[index], self._of[index]
-            if left[number] and pod.spared_until <= self._now:
-                left[number] -= 1
-                singles.append(Unit(number, False, (0, pod.lost(self._now), 1), {}, index))
-        return singles + sorted(wholes, key=lambda unit: unit.harm)
-
-    def _plan(self, victims: Sequence[Pod]) -> Plan | None:
-        """The seats that the gang takes when these are gone, too; the proof that it fits."""
-        going = Leavers(self._cluster, [*victims, *self._leavers.pods[self._count :]])
-        with going.gone(np.arange(len(going.pods))) as snapshot:
-            draft = Draft(snapshot)
-            free, masks = snapshot.free.copy(), list(snapshot.free_mask)
-            try:
-                placement.fit(draft, self._want)
-            except DoesNotFit:
-                return None
-            rows, need, gpus = seats(snapshot, free, masks)
-            draft.undo()
-        exact = self._want.by_islands
-        return Plan(tuple(victims), rows, need, gpus if exact else [0] * len(gpus))

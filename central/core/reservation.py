@@ -38,6 +38,8 @@ class Reservation:
     since: float = 0.0  # the gang heads the line
     kept: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    victims: tuple[Pod, ...] = ()  # who leaves once all who are asked agree (claims)
+    asked: bool = False
 
     @property
     def queue(self) -> str:
@@ -68,7 +70,10 @@ class Reservation:
 
     def sentence(self, now: float) -> str:
         if self.made:
-            return f"reserved: {self.place}, whose pods are leaving for it"
+            doing = (
+                "whose pods' budgets are asked" if self.victims else "whose pods are leaving for it"
+            )
+            return f"reserved: {self.place}, {doing}"
         if self.start == inf:
             return (
                 f"reserved: {self.place}, until enough ends there ({self.after} does not say when)"

@@ -84,14 +84,11 @@ class Evictions:
                 log.info("the API server evicts by policy/v1beta1")
                 self._version = "policy/v1beta1"
                 reply = older
-        if reply.ok or reply.status == 404:
-            return EvictDone(asked.pod)
-        refusal = reply.refusal()
-        if reply.status == 409:  # by its uid another pod by now, or its removal is under way
-            return EvictDone(asked.pod)
-        if reply.status == 429:
-            return EvictDone(asked.pod, why=BUDGET)
-        return EvictDone(asked.pod, why=refusal.message)
+        why = ""
+        # 409: by its uid another pod by now, or its removal is under way
+        if not reply.ok and reply.status not in {404, 409}:
+            why = BUDGET if reply.status == 429 else reply.refusal().message
+        return EvictDone(asked.pod, why, asked.trial)
 
     def _ask(self, asked: Evict, version: str) -> Reply:
         body = {
@@ -101,6 +98,8 @@ class Evictions:
             "deleteOptions": {"preconditions": {"uid": asked.pod}},
         }
         path = f"{pod_path(asked.namespace, asked.name)}/eviction"
+        if asked.trial:
+            path += "?dryRun=All"
         return _ask(self._client, "POST", path, body)
 
 

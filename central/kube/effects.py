@@ -81,7 +81,8 @@ class Effects:
                         self._lane.put(go)
                 case Evict():
                     self._lane.put(self._later(partial(self._evictions.evict, decision), decision))
-                    self._tells.evicting(decision)
+                    if not decision.trial:
+                        self._tells.evicting(decision)
                 case Create() | Delete() | SetStatus() | Patch():
                     ask = partial(things.ask, self._client, decision)
                     self._makers.put(self._later(ask, decision))
@@ -132,7 +133,7 @@ def _given_up(asked: Asked, why: str) -> Outcome:
         case Bind():
             return BindFailed(asked.pod, asked.node, why)
         case Evict():
-            return EvictDone(asked.pod, why=why)
+            return EvictDone(asked.pod, why, asked.trial)
         case _:
             return things.refused(asked, why)
 

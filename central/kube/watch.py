@@ -19,6 +19,7 @@ from urllib.parse import quote
 import orjson
 
 from central.core.facts import (
+    BudgetGone,
     Fact,
     GangGone,
     HyperNodeGone,
@@ -29,7 +30,7 @@ from central.core.facts import (
     QueueGone,
 )
 from central.core.volumes import AttachLimits, ClaimGone, StorageClassGone, VolumeGone
-from central.kube import queues, storage
+from central.kube import budgets, queues, storage
 from central.kube.client import Client, Refused, Stream, Unreachable
 from central.kube.objects import Reader
 
@@ -51,6 +52,7 @@ class Kind:
     seen: Callable[[Json], Fact]
     gone: Callable[[Json], Fact]
     optional: bool = False  # a CRD that may be missing
+    older: "Kind | None" = None  # the same where the API server is too old for this one
 
 
 class _Expired(Exception):
@@ -115,8 +117,18 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
             optional=True,
         ),
         *_storage(),
+        _budgets(),
         Kind("pods", "/api/v1/pods", reader.pod, lambda raw: PodGone(raw["metadata"]["uid"])),
     )
+
+
+def _budgets() -> Kind:
+    def gone(raw: Json) -> Fact:
+        return BudgetGone(raw["metadata"]["namespace"], raw["metadata"]["name"])
+
+    name = "poddisruptionbudgets"
+    older = Kind(name, f"/apis/policy/v1beta1/{name}", budgets.older, gone, optional=True)
+    return Kind(name, f"/apis/policy/v1/{name}", budgets.budget, gone, older=older)
 
 
 def _storage() -> tuple[Kind, ...]:
@@ -217,6 +229,9 @@ class _Reflector(threading.Thread):
         if refused.status == 410:
             log.info("%s: %s; listing again", self._kind.name, refused)
             self._version = ""
+        elif refused.status == 404 and self._kind.older is not None:
+            self._kind = self._kind.older
+            log.info("%s: read from %s", self._kind.name, self._kind.path)
         elif refused.status == 404 and self._kind.optional:
             self._absent()
         else:

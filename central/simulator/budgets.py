@@ -1,11 +1,12 @@
 """PodDisruptionBudgets, as the Eviction API keeps them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
+from central.core.facts import BudgetGone, BudgetSeen
 from central.simulator.documents import BadInput, Json
 
 Wrong = Callable[[str], BadInput]
@@ -21,6 +22,7 @@ class Budget:
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
     pods: set[str] = field(default_factory=set)  # uids of those that should run
     running: set[str] = field(default_factory=set)
+    there: bool = False  # it has come, and is not gone
 
     @classmethod
     def read(cls, namespace: str, name: str, raw: Json, wrong: Wrong) -> Self:
@@ -55,11 +57,40 @@ class Budget:
 
     def allows(self) -> bool:
         """Whether one more of the running pods may be taken away."""
+        return not self.there or self.allowed() > 0
+
+    def allowed(self) -> int:
+        """status.disruptionsAllowed"""
         expected, healthy = len(self.pods), len(self.running)
         if self.least is not None:
-            return healthy - 1 >= _of(self.least, expected)
+            return max(0, healthy - _of(self.least, expected))
         assert self.most is not None
-        return expected - (healthy - 1) <= _of(self.most, expected)
+        return max(0, healthy - (expected - _of(self.most, expected)))
+
+
+class Statuses:
+    """What the disruption controller writes."""
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        self._budgets = {(budget.namespace, budget.name): budget for budget in budgets}
+        self._told: dict[tuple[str, str], BudgetSeen] = {}
+
+    def come(self, fact: BudgetSeen) -> None:
+        name = (fact.namespace, fact.name)
+        self._budgets[name].there = True
+        self._told[name] = fact
+
+    def go(self, fact: BudgetGone) -> None:
+        name = (fact.namespace, fact.name)
+        self._budgets[name].there = False
+        self._told.pop(name, None)
+
+    def changes(self) -> Iterator[BudgetSeen]:
+        for name, told in self._told.items():
+            allowed = self._budgets[name].allowed()
+            if allowed != told.allowed:
+                self._told[name] = fresh = replace(told, allowed=allowed)
+                yield fresh
 
 
 def _holds(value: str | None, operator: Any, values: Any) -> bool:

@@ -8,6 +8,8 @@ from central.core.decisions import Bind, Decision, Evict
 from central.core.facts import (
     BindDone,
     BindFailed,
+    BudgetGone,
+    BudgetSeen,
     EvictDone,
     Fact,
     NodeGone,
@@ -16,7 +18,7 @@ from central.core.facts import (
     PodGone,
     PodSeen,
 )
-from central.simulator.budgets import Budget
+from central.simulator.budgets import Budget, Statuses
 from central.simulator.scenario import STEP_S, Life, Scenario
 from central.simulator.story import Ended, Evicted, Placed, Story
 from protos.closest import closest
@@ -49,6 +51,7 @@ class World:
         self._taken: dict[str, int] = {}  # GPUs in use, by node
         self._shapes: dict[str, Shape] = {}
         self._changed: dict[str, None] = {}  # nodes whose agents have something to tell
+        self._statuses = Statuses(scenario.budgets)
         self._generation = 0
         self._births = 0
         self.gpus_there = 0
@@ -67,6 +70,9 @@ class World:
                 self.gpus_there += fact.allocatable.get(GPU, 0)
                 self._changed[fact.name] = None
                 yield fact
+            case BudgetSeen():
+                self._statuses.come(fact)
+                yield fact
             case _:
                 yield fact
 
@@ -77,6 +83,8 @@ class World:
                 yield from self._lose(live, now, again=False)
             return
         yield gone
+        if isinstance(gone, BudgetGone):
+            self._statuses.go(gone)
         if isinstance(gone, NodeGone):
             self._forget_node(gone.name)
             for live in list(self._on.get(gone.name, {}).values()):
@@ -134,13 +142,16 @@ class World:
     def _evict(self, evict: Evict, now: float) -> Iterator[Fact]:
         live = self.pods.get(evict.pod)
         if live is None:
-            yield EvictDone(evict.pod)
+            yield EvictDone(evict.pod, "", evict.trial)
             return
         for budget in live.budgets:
             if not budget.allows() and evict.pod in budget.running:
                 why = f"the disruption budget {budget.name} does not allow it now"
-                yield EvictDone(evict.pod, why)
+                yield EvictDone(evict.pod, why, evict.trial)
                 return
+        if evict.trial:
+            yield EvictDone(evict.pod, "", trial=True)
+            return
         self._evicted(live, evict.why, now)
         yield EvictDone(evict.pod)
         yield from self._lose(live, now, again=True)
@@ -261,6 +272,7 @@ class World:
             )
             yield NodeReported(node, "boot", self._generation, topology, grants)
         self._changed.clear()
+        yield from self._statuses.changes()
 
     def _forget_node(self, name: str) -> None:
         seen = self._nodes.pop(name, None)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from central.core import hypernodes
 from central.core.cluster import Cluster
-from central.core.decisions import Bind, Decision
+from central.core.decisions import Bind, Decision, Evict
 from central.core.facts import SubGroups
 from central.core.gangs import Gang, Pod
 from protos.names import ISLAND, NODE
@@ -75,3 +75,15 @@ def _close(cluster: Cluster, name: str, pods: Sequence[Pod], level: str) -> None
         found = {int(of[cluster.snapshot.row[node]]) for node in nodes}
         assert len(found) == 1, f"{name} spans {level} {found}"
         assert -1 not in found, f"{name} is outside of every {level}"
+
+
+def within_budgets(cluster: Cluster, decisions: list[Decision]) -> None:
+    """Nobody gives way to others beyond what the disruption budgets say."""
+    going = [
+        cluster.pods[each.pod]
+        for each in decisions
+        if isinstance(each, Evict) and each.why.startswith("makes room")
+    ]
+    for name, spent in cluster.budgets.spends(going).items():
+        budget = cluster.budgets.seen[name]
+        assert spent <= budget.allowed, f"{spent} go, {budget} allows fewer"

@@ -40,7 +40,7 @@ from central.core.rules import Port, Rules
 from protos.names import GPU, RACK
 from protos.topology import Grant
 from tests.central.core import build
-from tests.simulation.judge import judge
+from tests.simulation.judge import judge, within_budgets
 
 HEALING_STEP = 3  # nothing breaks any more: fewer looks see as much
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim lives through more
@@ -61,6 +61,8 @@ class Day:
         self.ends: dict[str, int] = {}
         self.remade: dict[int, list[PodSeen]] = {}  # by the time they are made again
         self.now = 0
+        self.budgets: dict[str, int] = {}  # by gang: how many of it may be missing
+        self.told: dict[str, int] = {}  # what their statuses say
         self.generation = 0
         self.gangs = 0
         self.seen: Counter[str] = Counter()
@@ -70,6 +72,7 @@ class Day:
         self.now = now
         facts = [*self._arrivals(now), *self._endings(now), *self._weather(faults)]
         facts += self._queues(now, faults)
+        facts += self._budgets(faults)
         if self.dice.random() < 0.7:
             facts += self._reports()
         facts = self._interleaved(facts)
@@ -80,6 +83,7 @@ class Day:
             self.seen["reserved"] += len(self.cluster.reserved)
             self.seen["made room"] += sum(kept.made for kept in self.cluster.reserved.values())
             self.trace += decisions
+            within_budgets(self.cluster, decisions)
             facts = [fact for decision in decisions for fact in self._consequence(decision, faults)]
             self._exclusive()
             if not facts:
@@ -121,6 +125,8 @@ class Day:
                 )
             )
             rules = self._rules(name, size * gpus) if not level and not subgroups else None
+            if self.dice.random() < 0.4:
+                self.budgets[name] = self.dice.choice((0, 1, size))
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
                 pod = build.pod(
@@ -136,6 +142,21 @@ class Day:
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
+
+    def _budgets(self, faults: bool) -> list[Fact]:
+        """Their controller looks again, sometimes late."""
+        facts: list[Fact] = []
+        for app in self.budgets:
+            allowed = self._allowed(app)
+            if allowed != self.told.get(app) and not (faults and self.dice.random() < 0.3):
+                self.told[app] = allowed
+                facts.append(build.budget(app, allowed))
+        return facts
+
+    def _allowed(self, app: str) -> int:
+        here = [pod for pod in self.pods.values() if pod.gang == app and pod.phase != "Succeeded"]
+        running = sum(pod.phase == "Running" for pod in here)
+        return max(0, running - (len(here) - self.budgets[app]))
 
     def _rules(self, name: str, gpus: int) -> Rules | None:
         """What eight nodes in two racks can always give once nothing breaks any more."""
@@ -237,11 +258,7 @@ class Day:
             case Bind():
                 return self._bind(decision, faults)
             case Evict():
-                self.seen["evicted"] += 1
-                pod = self.pods.get(decision.pod)
-                if pod is None:
-                    return []
-                return [EvictDone(decision.pod), PodGone(pod.uid), self._again(pod)]
+                return self._evict(decision)
             case Tell():
                 self.seen["waits" if decision.phase == "Pending" else "told"] += 1
                 return []
@@ -250,6 +267,18 @@ class Day:
                 return []
             case Create() | Delete() | SetStatus() | Patch():
                 raise AssertionError(f"no Job asked for this: {decision}")
+
+    def _evict(self, evict: Evict) -> list[Fact]:
+        pod = self.pods.get(evict.pod)
+        if pod is None:
+            return [EvictDone(evict.pod, "", evict.trial)]
+        self.seen["asked" if evict.trial else "evicted"] += 1
+        if pod.gang in self.budgets and pod.phase == "Running" and not self._allowed(pod.gang):
+            self.seen["budget refused"] += 1
+            return [EvictDone(evict.pod, "a disruption budget forbids it", evict.trial)]
+        if evict.trial:
+            return [EvictDone(evict.pod, trial=True)]
+        return [EvictDone(evict.pod), PodGone(pod.uid), self._again(pod)]
 
     def _bind(self, bind: Bind, faults: bool) -> list[Fact]:
         if faults and self.dice.random() < 0.05:
@@ -329,6 +358,7 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "made room",
         "rules",
         "subgroups",
+        "asked",
     }
     assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):

@@ -10,6 +10,7 @@ from central.core.decisions import Bind, Decision
 from central.core.facts import (
     BindDone,
     BindFailed,
+    BudgetGone,
     EvictDone,
     Fact,
     GangGone,
@@ -37,7 +38,7 @@ from central.core.volumes import (
 )
 from protos.names import GPU, RACK
 from tests.central.core import build
-from tests.simulation.judge import judge
+from tests.simulation.judge import judge, within_budgets
 
 NODES = st.sampled_from(["a", "b", "c"])
 PODS = st.sampled_from([f"{gang}-{i}" for gang in ("g", "h", "") for i in range(3)])
@@ -183,7 +184,14 @@ FACTS = st.one_of(
     st.builds(GangGone, st.just("ns"), st.sampled_from(["g", "h"])),
     st.builds(BindDone, PODS.map("uid-{}".format), NODES),
     st.builds(BindFailed, PODS.map("uid-{}".format), NODES, st.just("no"), st.booleans()),
-    st.builds(EvictDone, PODS.map("uid-{}".format), st.sampled_from(["", "budget"])),
+    st.builds(EvictDone, PODS.map("uid-{}".format), st.sampled_from(["", "budget"]), st.booleans()),
+    st.builds(
+        lambda app, allowed, pods: build.budget(app, allowed, tuple(pods)),
+        st.sampled_from(["x", "y"]),
+        st.integers(0, 3),
+        st.lists(PODS, max_size=2),
+    ),
+    st.builds(BudgetGone, st.just("ns"), st.sampled_from(["keep-x", "keep-y"])),
 )
 
 
@@ -196,6 +204,7 @@ def test_no_story_breaks_a_promise(story: list[list[Fact]]) -> None:
         cluster.check()
         judge(cluster, decisions)
         within_their_queues(cluster, decisions)
+        within_budgets(cluster, decisions)
 
 
 def within_their_queues(cluster: Cluster, decisions: list[Decision]) -> None:

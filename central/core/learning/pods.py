@@ -9,7 +9,10 @@ from central.core.learning import gangs, kinds, places
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
 
-SPARED_S = 60.0  # a pod whose eviction was refused is left alone for so long
+SPARED_S = (
+    60.0  # a pod whose eviction was refused is left alone for so long, then for twice as long
+)
+SPARED_MOST_S = 3600.0
 
 
 def seen(cluster: "Cluster", fact: PodSeen) -> None:
@@ -77,8 +80,15 @@ def bind_failed(cluster: "Cluster", fact: BindFailed) -> None:
 
 def evict_done(cluster: "Cluster", fact: EvictDone) -> None:
     pod = cluster.pods.get(fact.pod)
-    if pod is not None and fact.why:
-        pod.evicting = False
-        pod.spared_until = cluster.now + SPARED_S
-        cluster.claims_due.add(pod.spared_until)  # refused: asked again later
-        gangs.touch(cluster, pod)
+    if pod is None:
+        return
+    if not fact.why:
+        pod.agreed = True
+        return
+    if not pod.evicting:
+        return  # said twice
+    pod.evicting = pod.agreed = False
+    pod.spared_until = cluster.now + min(SPARED_S * 2**pod.refusals, SPARED_MOST_S)
+    pod.refusals = min(pod.refusals + 1, 10)
+    cluster.claims_due.add(pod.spared_until)  # refused: asked again later
+    gangs.touch(cluster, pod)

@@ -1,6 +1,6 @@
 """Short words for facts, so that a test reads as a story."""
 
-from central.core.facts import GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
+from central.core.facts import BudgetSeen, GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
 from central.core.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
 from protos.names import BLOCK, GPU, RACK
 from protos.topology import Gpu, Grant, NodeTopology
@@ -59,6 +59,12 @@ def pod(
 
 def gang(name: str, minimum: int, **other: object) -> GangSeen:
     return GangSeen("ns", name, minimum, **other)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def budget(app: str, allowed: int, disrupted: tuple[str, ...] = ()) -> BudgetSeen:
+    """Of the pods of the namespace with this label."""
+    selector = (Expression("app", "In", (app,)),)
+    return BudgetSeen("ns", f"keep-{app}", selector, allowed, disrupted)
 
 
 def mates(app: str, *, leaving: bool = True) -> Peers:

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from central.core import placement, preemption
+from central.core.claim import Claim
 from central.core.cluster import Cluster
 from central.core.cycle import turn
+from central.core.decisions import Evict
 from central.core.draft import DoesNotFit, Draft
 from central.core.facts import Fact, PodGone, QueueSeen
 from central.core.gangs import Pod
 from central.core.leaving import Leavers
 from central.core.placement import Want
-from central.core.preemption import Claim
 from protos.names import RACK
 from tests.central.core import build
 from tests.central.core.world import World, job
@@ -127,7 +128,88 @@ def test_when_all_budgets_refuse_it_is_asked_again_later() -> None:
     world.step(30.0)
     assert not world.evicted
     world.step(62.0)
+    world.step(62.5)  # it was asked first, and agreed
     assert world.evicted == ["j-0"]
+
+
+def web(name: str, pods: int, **other: object) -> list[Fact]:
+    """A gang that disruption budgets may cover."""
+    return job(name, pods, labels=(("app", name),), **other)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_a_budget_that_is_known_is_planned_with() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(100.0 * number, *web(f"j{number}", 1, created=float(number)))
+    world.step(490.0, build.budget("j3", 0))
+    world.budgets = {"j3-0"}
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert world.evicted == ["j2-0"]
+    assert world.step(505.0) == ["urgent-0"]
+
+
+def test_nobody_goes_for_nothing_where_a_budget_stands_in_the_way() -> None:
+    """Two nodes, of which one can't be emptied: the other's pods stay, however long it is asked."""
+    world = World(build.node("a"), build.node("b"))
+    world.step(0.0, *web("web", 1, gpus=4))
+    world.step(1.0, *(fact for i in range(3) for fact in job(f"low{i}", 1, 4, created=1.0)))
+    world.step(2.0, build.budget("web", 0))
+    wanted = job("big", 2, gpus=6, created=3.0, priority=9)
+    for now in range(3, 130):
+        world.step(float(now), *(wanted if now == 3 else ()))
+    assert not [each for each in world.decisions if isinstance(each, Evict)]
+    assert (
+        "those who would give way are kept by disruption budget ns/keep-web (allows 0 more)"
+        in (world.told["big"])
+    )
+    world.step(130.0, build.budget("web", 1))
+    world.step(133.0)
+    assert len(world.evicted) == 4
+    assert world.step(140.0) == ["big-0", "big-1"]
+    assert "disruption budget" not in world.told["big"]
+
+
+def test_who_is_covered_is_asked_before_anybody_goes() -> None:
+    """The budget's status may be old: what the Eviction API says counts, and nobody else has gone."""
+    world = World(build.node("a"), build.node("b"))
+    world.step(0.0, *web("web", 1, gpus=4), build.budget("web", 1))
+    world.step(1.0, *(fact for i in range(3) for fact in job(f"low{i}", 1, 4, created=1.0)))
+    world.budgets = {"web-0"}
+    for now in range(3, 100):
+        world.step(
+            float(now), *(job("big", 2, gpus=6, created=3.0, priority=9) if now == 3 else ())
+        )
+    assert not world.evicted
+    asked = [each for each in world.decisions if isinstance(each, Evict)]
+    assert [each.trial for each in asked] == [True, True]  # again after a minute
+    assert not any(pod.evicting for pod in world.cluster.pods.values())
+    assert not any(gang.yields_to for gang in world.cluster.gangs.values())
+    world.budgets.clear()
+    for now in range(100, 310):
+        world.step(float(now))
+    assert len(world.evicted) == 4
+    assert "big" in world.began
+
+
+def test_what_is_being_evicted_is_spent_already() -> None:
+    world = World(*racks())
+    world.step(0.0, *(fact for i in range(4) for fact in web("w", 1, created=float(i))))
+    pods = [replace(build.pod(f"w{i}", 8, labels=(("app", "w"),)), uid=f"w{i}") for i in range(4)]
+    world.step(1.0, *pods, build.budget("w", 1))
+    world.step(2.0, *job("urgent", 1, created=2.0, priority=3))
+    world.step(2.5, *job("second", 1, created=2.5, priority=3))
+    assert len(world.evicted) == 1
+    assert "disruption budget ns/keep-w (allows 1 more)" in world.told["second"]
+
+
+def test_whoever_two_budgets_cover_is_never_evicted() -> None:
+    world = World(build.node("a"))
+    both = (("app", "x"), ("tier", "y"))
+    world.step(0.0, *job("j", 1, labels=both), build.budget("x", 5))
+    world.step(0.5, replace(build.budget("x", 5), name="other"))
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    world.step(9.0)
+    assert not [each for each in world.decisions if isinstance(each, Evict)]
 
 
 def test_a_claimant_that_gives_up_leaves_the_room_to_others() -> None:
@@ -206,11 +288,17 @@ def brute(cluster: Cluster, claim: Claim) -> tuple[int, int, int] | None:
     for size in range(len(pods) + 1):
         for chosen in combinations(pods, size):
             harm = _harm(cluster, chosen, claim.now)
-            if harm is None or (best is not None and harm >= best):
+            if harm is None or (best is not None and harm >= best) or _overspent(cluster, chosen):
                 continue
             if _fits(cluster, chosen, claim.want):
                 best = harm
     return best
+
+
+def _overspent(cluster: Cluster, chosen: tuple[Pod, ...]) -> bool:
+    apps = [dict(pod.seen.labels).get("app") for pod in chosen if pod.seen.phase == "Running"]
+    budgets = cluster.budgets.seen.values()
+    return any(apps.count(b.name.removeprefix("keep-")) > b.allowed for b in budgets)
 
 
 def _harm(cluster: Cluster, chosen: tuple[Pod, ...], now: float) -> tuple[int, int, int] | None:
@@ -236,8 +324,14 @@ def _fits(cluster: Cluster, chosen: tuple[Pod, ...], want: Want) -> bool:
         return True
 
 
+def _budgets(dice: random.Random) -> list[Fact]:
+    """z has none."""
+    return [build.budget("x", dice.randint(0, 2)), build.budget("y", dice.randint(0, 4))]
+
+
+@pytest.mark.parametrize("covered", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_could_make_room_with_less_harm(seed: int) -> None:
+def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None:
     dice, made, refused = random.Random(seed), 0, 0
     for _ in range(40):
         cluster = Cluster(build.LEVELS)
@@ -252,12 +346,16 @@ def test_nobody_could_make_room_with_less_harm(seed: int) -> None:
                 priority=dice.choice((0, 0, 0, 9)),
                 least=dice.randint(1, size),
                 created=float(number),
+                labels=(("app", dice.choice("xyz")),),
             )
             turn(cluster, facts, dice.choice((0.0, 100.0)))
+        running = [pod for pod in cluster.pods.values() if pod.node]
+        begun = [replace(pod.seen, node=pod.node, phase="Running") for pod in running]
+        turn(cluster, begun, 100.0)
         pods, gpus = dice.choice((1, 2, 3)), dice.choice((2, 4))
         level = dice.choice(("", RACK, "node"))
         wanted = job("urgent", pods, gpus=gpus, priority=5, topology_required=level, created=99.0)
-        for fact in wanted:
+        for fact in (*wanted, *(_budgets(dice) if covered else ())):
             cluster.apply(fact)
         gang = cluster.gangs["ns", "urgent", True]
         want = Want(((gang.waiting()[0].spec, pods),), level)

@@ -67,7 +67,11 @@ class World:
 
     def _evict(self, decision: Evict, now: float) -> str:
         if decision.name in self.budgets:
-            self.cluster.apply(EvictDone(decision.pod, "a disruption budget forbids it"))
+            why = "a disruption budget forbids it"
+            self.cluster.apply(EvictDone(decision.pod, why, decision.trial))
+            return ""
+        if decision.trial:
+            self.cluster.apply(EvictDone(decision.pod, trial=True))
             return ""
         self.evicted.append(decision.name)
         self.whys.append(decision.why)
@@ -85,7 +89,7 @@ def job(
     """A gang of equal pods; least: its minimum; the rest goes to the group or to its pods."""
     created = float(str(other.pop("created", 0.0)))
     least = int(str(other.pop("least", pods)))
-    own = {key: other.pop(key) for key in ("preempts", "checkpoint") if key in other}
+    own = {key: other.pop(key) for key in ("preempts", "checkpoint", "labels") if key in other}
     one = build.pod(f"{name}-0", gpus, name, runs_for_s=runs_for_s, created=created)
     members = [
         replace(one, uid=f"uid-{name}-{i}", name=f"{name}-{i}", order=(i, f"{name}-{i}"), **own)  # type: ignore[arg-type]  # a test's shorthand

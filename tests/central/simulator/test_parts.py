@@ -33,6 +33,7 @@ def test_budgets(spec: dict[str, object], pods: int, running: int, allowed: bool
     found = budget(**spec)
     found.pods = {str(i) for i in range(pods)}
     found.running = {str(i) for i in range(running)}
+    found.there = True
     assert found.allows() is allowed
 
 

@@ -1,0 +1,34 @@
+"""A gang's claim on others' room, and the plan that would satisfy it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from central.core.domains import Ints
+from central.core.gangs import Gang, Pod
+from central.core.placement import Want
+
+MayTake = Callable[[Gang, Gang], bool]
+
+
+def less_urgent(claimant: Gang, victim: Gang) -> bool:
+    return victim.priority < claimant.priority
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A gang's minimum that waits; apart: rows whose room is spoken for."""
+
+    gang: Gang
+    want: Want
+    now: float
+    apart: Ints
+    may_take: MayTake = less_urgent
+    regardless: bool = False  # of disruption budgets: only to say what they cost
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    victims: tuple[Pod, ...]
+    rows: Ints  # where the gang will be, with what it will take there
+    need: Ints
+    masks: Sequence[int]
