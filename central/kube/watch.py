@@ -191,7 +191,7 @@ class _Reflector(threading.Thread):
     ) -> None:
         super().__init__(name=f"watch-{kind.name}", daemon=True)
         self.synced = threading.Event()
-        self._kind = kind
+        self._kind = self._newest = kind
         self._client = client
         self._inbox = inbox
         self._page = page
@@ -249,6 +249,7 @@ class _Reflector(threading.Thread):
         self._replace({})
         self.synced.set()
         self._ending.wait(self._missing_again_s)
+        self._kind = self._newest
 
     def _pause(self, why: str) -> None:
         if self._ending.is_set():

@@ -1,8 +1,6 @@
-"""What only pods can do: be bound to a node, once, and be evicted if their budgets allow. Pure."""
+"""What only pods can do: be bound to a node, once, and take their time to end. Pure."""
 
-import math
-
-from central.standalone import errors, selectors
+from central.standalone import errors
 from central.standalone.errors import Json
 
 
@@ -50,45 +48,6 @@ def log(pod: Json, container: str) -> str:
         where = f'container "{name}" in pod "{pod["metadata"]["name"]}"'
         raise errors.bad_request(f"{where} is waiting to start: {why}")
     return f"nothing runs here: {pod['spec'].get('nodeName')} is a hollow node\n"
-
-
-def check_eviction(pod: Json, budgets: list[Json], pods: list[Json]) -> None:
-    """Raises Refused (429) where a PodDisruptionBudget forbids it. All of one namespace."""
-    if not _healthy(pod):
-        return
-    labels = pod["metadata"].get("labels") or {}
-    for budget in budgets:
-        spec = budget["spec"]
-        selector = spec.get("selector") or {}
-        if not selectors.matches(selector, labels):
-            continue
-        covered = [
-            one for one in pods if selectors.matches(selector, one["metadata"].get("labels") or {})
-        ]
-        healthy = sum(_healthy(one) for one in covered)
-        if "maxUnavailable" in spec:
-            wanted = len(covered) - _amount(spec["maxUnavailable"], len(covered))
-        else:
-            wanted = _amount(spec.get("minAvailable", 1), len(covered))
-        if healthy - 1 < wanted:
-            name = budget["metadata"]["name"]
-            why = f"The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
-            causes = [{"reason": "DisruptionBudget", "message": why}]
-            message = "Cannot evict pod as it would violate the pod's disruption budget."
-            raise errors.Refused(429, "TooManyRequests", message, {"causes": causes})
-
-
-def _healthy(pod: Json) -> bool:
-    if "deletionTimestamp" in pod["metadata"]:
-        return False
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def _amount(value: int | str, of: int) -> int:
-    if isinstance(value, str) and value.endswith("%"):
-        return math.ceil(int(value[:-1]) * of / 100)
-    return int(value)
 
 
 def grace_s(pod: Json, asked: int | None) -> int:

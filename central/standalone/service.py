@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from central.standalone import defaults, definitions, errors, pods, selectors, tables, tokens
+from central.standalone.budgets import Budgets
 from central.standalone.calls import Call
 from central.standalone.changes import Pages, changed
 from central.standalone.clock import stamp
@@ -36,6 +37,7 @@ class Service:
         self._secret = secrets.token_bytes(32)
         self._pages = Pages(lambda: secrets.token_urlsafe(16))
         self._pod = self._core("pods")
+        self._budgets = Budgets(self.store, self.registry)
         for name in NAMESPACES:
             self._create(self._core("namespaces"), {"metadata": {"name": name}})
 
@@ -43,6 +45,12 @@ class Service:
         return self.registry.by_key(("", plural))
 
     def answer(self, call: Call) -> Answer:
+        answer = self._answer(call)
+        if call.method != "GET":
+            self._budgets.settle(call.resource, call.namespace)
+        return answer
+
+    def _answer(self, call: Call) -> Answer:
         match call.method, bool(call.name):
             case "GET", True:
                 return self._one(call, self._get(call), 200)
@@ -201,12 +209,7 @@ class Service:
 
     def _evict(self, call: Call) -> Answer:
         pod = self._get(call).obj
-        budgets = self.registry.by_key(("policy", "poddisruptionbudgets"))
-        pods.check_eviction(
-            pod,
-            [item.obj for item in self.store.list(budgets, call.namespace)],
-            [item.obj for item in self.store.list(call.resource, call.namespace)],
-        )
+        self._budgets.check(pod, call.namespace)
         if not call.dry:
             self._remove(call, call.name, (call.json() or {}).get("deleteOptions") or {})
         return 201, _success()

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -207,7 +208,17 @@ def test_a_disruption_budget_forbids_it(client: Client, made: Make, run: Run) ->
         },
     )
     assert run(client, evict("p", uid)) == [EvictDone(uid, "a disruption budget forbids it")]
+    trial = replace(evict("p", uid), trial=True)
+    assert run(client, trial) == [EvictDone(uid, "a disruption budget forbids it", trial=True)]
     assert client.get(f"{PODS}/p")["metadata"].get("deletionTimestamp") is None
+
+
+def test_asking_whether_an_eviction_would_be_accepted_evicts_nobody(
+    client: Client, made: Make, run: Run
+) -> None:
+    uid = made(PODS, pod("p"))["metadata"]["uid"]
+    assert run(client, replace(evict("p", uid), trial=True)) == [EvictDone(uid, trial=True)]
+    assert client.request("GET", f"{PODS}/p").ok
 
 
 def test_an_older_server_evicts_by_v1beta1(connected: Connected, run: Run) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from central.core.facts import (
+    BudgetGone,
+    BudgetSeen,
     Fact,
     GangGone,
     GangSeen,
@@ -23,6 +25,7 @@ from central.core.facts import (
     QueueGone,
     QueueSeen,
 )
+from central.core.rules import Expression
 from central.kube import watch
 from central.kube.client import Client
 from central.kube.objects import Reader
@@ -77,6 +80,8 @@ class Inbox:
                     self.queues[fact.name] = fact
                 case NamespaceSeen() | NamespaceGone() | PrioritySeen():
                     pass  # a cluster has some of its own
+                case BudgetSeen() | BudgetGone():
+                    pass
                 case _:
                     raise AssertionError(fact)
 
@@ -128,6 +133,40 @@ def test_what_decides_whose_turn_it_is(client: Client, made: Make, inbox: Inbox)
     client.request("DELETE", f"{queues}/a")
     eventually(lambda: inbox.queues == {"a": QueueGone("a")})
     assert inbox.facts.count(wanted) == 1, "its counts are no news"
+
+
+def test_disruption_budgets(client: Client, made: Make, inbox: Inbox) -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": 0, "selector": {"matchLabels": {"app": "x"}}}
+    made(budgets, {"metadata": {"name": "keep"}, "spec": spec})
+    assert inbox.watch(client, "poddisruptionbudgets", "pods").wait_synced(10)
+    covered = (Expression("app", "In", ("x",)),)
+    assert inbox.facts == [BudgetSeen("default", "keep", covered, 0)]
+    made(PODS, pod("p", nodeName="n1"))
+    ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    patch = json.dumps(ready).encode()
+    assert client.request("PATCH", f"{PODS}/p/status", patch, "application/merge-patch+json").ok
+    eventually(lambda: BudgetSeen("default", "keep", covered, 1) in inbox.facts)
+    client.request("DELETE", f"{budgets}/keep")
+    eventually(lambda: BudgetGone("default", "keep") in inbox.facts)
+
+
+def test_a_server_from_before_policy_v1(connected: Callable[[str], Client], inbox: Inbox) -> None:
+    def answer(call: Call) -> Answer:
+        if "/v1beta1/" not in call.path:
+            return failure(404, "the server could not find the requested resource")
+        if "watch=1" in call.query:
+            return Answer(200, {})
+        everything = {
+            "metadata": {"namespace": "default", "name": "keep"},
+            "spec": {"selector": {}},
+        }
+        return Answer(200, {"metadata": {"resourceVersion": "1"}, "items": [everything]})
+
+    with Scripted(answer) as server:
+        assert inbox.watch(connected(server.url), "poddisruptionbudgets").wait_synced(10)
+        assert inbox.facts == [BudgetSeen("default", "keep")]  # there it covers nobody
+        inbox.stop()
 
 
 def test_a_list_of_many_pages(client: Client, made: Make, inbox: Inbox) -> None:

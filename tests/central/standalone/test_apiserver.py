@@ -339,13 +339,17 @@ def test_evictions_ask_the_budget(call: Caller) -> None:
     budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
     call("POST", budgets, {"metadata": {"name": "keep"}, "spec": spec})
+    assert call("GET", f"{budgets}/keep")["status"]["disruptionsAllowed"] == 1
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
+    assert call("POST", f"{PODS}/a/eviction?dryRun=All", eviction)["status"] == "Success"
+    assert call("GET", f"{budgets}/keep")["status"]["disruptionsAllowed"] == 1
     assert call("POST", f"{PODS}/a/eviction", eviction)["status"] == "Success"
     code, why = refusal(lambda: call("POST", f"{PODS}/b/eviction", eviction))
     assert (code, why) == (
         429,
         "Cannot evict pod as it would violate the pod's disruption budget.",
     )
+    assert call("GET", f"{budgets}/keep")["status"]["disruptionsAllowed"] == 0
 
 
 def test_tokens_say_which_pod_they_are_of(call: Caller) -> None:
