@@ -24,6 +24,7 @@ QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = f"{DOMAIN}/block"
 RACK = f"{DOMAIN}/rack"
+DOMAINS = f"{DOMAIN}/domains"  # annotation of a bound pod: its domains, widest first, as z1/b2/r3
 NODE = "node"  # a level between the tree's and the island
 ISLAND = "island"
 

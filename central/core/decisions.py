@@ -66,6 +66,8 @@ class Create:
     namespace: str
     name: str
     body: Mapping[str, Any]
+    renew: bool = False  # one that stands there already gets this body
+    keys: bool = False  # a fresh pair of SSH keys belongs into it, if it is not there yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Create, Delete, SetStatus, Patch of any kind that the core speaks of: the call, and what its answer
 means. No threads, no waiting."""
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ import orjson
 
 from central.core.decisions import Create, Delete, Patch, SetStatus
 from central.core.facts import Answered
+from central.kube import sshkeys
 from central.kube.calls import Again
 from central.kube.client import MERGE, Client, Reply, Unreachable
 
@@ -64,15 +66,21 @@ def refused(asked: Thing, why: str, code: int = 0) -> Answered:
 
 def _create(client: Client, asked: Create) -> Answered:
     body = {"apiVersion": api_version(asked.kind), "kind": asked.kind, **asked.body}
+    if asked.keys:
+        # They take a tenth of a second to make: not for one that is there already.
+        reply = _call(client, "GET", path(asked.kind, asked.namespace, asked.name))
+        if reply.status != 404:
+            return _there_already(client, asked, reply)
+        body["stringData"] = {**(body.get("stringData") or {}), **sshkeys.pair()}
     reply = _call(client, "POST", path(asked.kind, asked.namespace), body)
     if reply.status == 409 and reply.refusal().reason == "AlreadyExists":
-        return _there_already(client, asked)
+        reply = _call(client, "GET", path(asked.kind, asked.namespace, asked.name))
+        return _there_already(client, asked, reply)
     return _answer(asked, reply)
 
 
-def _there_already(client: Client, asked: Create) -> Answered:
+def _there_already(client: Client, asked: Create, reply: Reply) -> Answered:
     """Our own call that got through before its answer was lost, or somebody else's object."""
-    reply = _call(client, "GET", path(asked.kind, asked.namespace, asked.name))
     if reply.status == 404:
         raise Again("it was there and is not any more")
     if not reply.ok:
@@ -82,6 +90,9 @@ def _there_already(client: Client, asked: Create) -> Answered:
     if meta.get("deletionTimestamp"):
         return refused(asked, "one of that name is still being deleted", 409)
     if mine and _controller(meta) == mine:
+        if asked.renew:
+            what = Patch(asked.kind, asked.namespace, asked.name, meta["uid"], asked.body)
+            return replace(_patch(client, what), verb="Create")
         return Answered("Create", asked.kind, asked.namespace, asked.name, uid=meta["uid"])
     return refused(asked, f"{asked.kind} {asked.name} exists already and is another's", 409)
 

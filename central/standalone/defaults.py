@@ -1,6 +1,7 @@
 """What the API server fills in or refuses when an object is made or changed: pod defaults,
 priorities, names, fields that may not change. Pure."""
 
+import base64
 import re
 from collections.abc import Callable
 from typing import Any
@@ -40,10 +41,22 @@ def created(resource: Resource, obj: Json, priorities: PriorityClasses) -> Json:
             return {"spec": {"finalizers": []}, **obj, "status": {"phase": "Active"}}
         case "CustomResourceDefinition":
             return {**obj, "status": _established(obj)}
+        case "Secret":
+            return _secret(obj)
         case "Job" | "PodDisruptionBudget":
             return {**obj, "status": {}}
         case _:
             return obj
+
+
+def _secret(obj: Json) -> Json:
+    """stringData is for writing only."""
+    plain = {
+        name: base64.b64encode(text.encode()).decode()
+        for name, text in (obj.get("stringData") or {}).items()
+    }
+    rest = {key: value for key, value in obj.items() if key != "stringData"}
+    return {**rest, "type": obj.get("type", "Opaque"), "data": (obj.get("data") or {}) | plain}
 
 
 def changed(resource: Resource, old: Json, new: Json) -> Json:

@@ -85,6 +85,7 @@ BUILT_IN = (
     Resource("", "v1", "endpoints", "Endpoints", True, ("ep",), ()),
     Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",)),
     Resource("", "v1", "persistentvolumes", "PersistentVolume", False, ("pv",)),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",), ()),
     Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",), ()),
     Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False, (), ()),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), ()),

@@ -1,9 +1,13 @@
 """Objects are made, changed and taken away as asked, once, and only if they are the ones meant."""
 
+import base64
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from central.core.decisions import Create, Delete, Patch, SetStatus
 from central.core.facts import Answered, Fact
@@ -18,6 +22,7 @@ Run = Callable[..., list[Fact]]
 Connected = Callable[[str], Client]
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]
 CLAIMS = "/api/v1/namespaces/default/configmaps"
+SECRETS = "/api/v1/namespaces/default/secrets"
 
 
 class Open:
@@ -70,6 +75,30 @@ def test_another_ones_object_is_left_alone(client: Client, run: Run) -> None:
         [fact] = run(client, settings(name, owner="me"))
         assert isinstance(fact, Answered)
         assert (fact.why, fact.code) == (f"ConfigMap {name} exists already and is another's", 409)
+
+
+def test_one_that_must_follow_gets_the_new_body(client: Client, run: Run) -> None:
+    [first] = run(client, settings("c", owner="me"))
+    new = settings("c", owner="me")
+    new = replace(new, body={**new.body, "data": {"a": "2"}}, renew=True)
+    assert run(client, new) == [first]
+    assert client.get(f"{CLAIMS}/c")["data"] == {"a": "2"}
+
+
+def test_keys_are_made_once_and_open_the_lock_that_they_belong_to(client: Client, run: Run) -> None:
+    body = {**settings("k", owner="me").body, "stringData": {"config": "Host *"}}
+    body.pop("data")
+    asked = Create("Secret", "default", "k", body, keys=True)
+    [first] = run(client, asked)
+    data = client.get(f"{SECRETS}/k")["data"]
+    told = {name: base64.b64decode(text).decode() for name, text in data.items()}
+    assert told.keys() == {"config", "id_rsa", "id_rsa.pub", "authorized_keys"}
+    private = serialization.load_pem_private_key(told["id_rsa"].encode(), None)
+    public = serialization.load_ssh_public_key(told["authorized_keys"].encode())
+    assert isinstance(private, rsa.RSAPrivateKey)
+    assert private.public_key() == public
+    assert run(client, asked) == [first]
+    assert client.get(f"{SECRETS}/k")["data"] == data, "whoever has them keeps them"
 
 
 def test_only_the_object_that_was_meant(client: Client, made: Make, run: Run) -> None:
