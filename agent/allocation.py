@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from protos.closest import closest
 from protos.names import DOMAIN
+from protos.nearest import beside
 from protos.topology import LEVELS, Grant, NodeTopology, Shape, indices_of, mask_of
 
 Key = tuple[str, str, str]  # namespace, pod, container
@@ -223,12 +224,17 @@ def response(
         raise ValueError(f"this node has no GPU {', '.join(unknown)}")
     uuids = ",".join(gpu.uuid for gpu in gpus)
     indices = ",".join(str(gpu.index) for gpu in gpus)
+    held = {gpu.index for gpu in gpus}
+    islands = [place for place, one in enumerate(topology.islands) if held.intersection(one)]
+    cards = beside(topology, mask_of(held))
     return Response(
         # The first is for the NVIDIA runtime, which lets exactly these into the container.
         envs={
             "NVIDIA_VISIBLE_DEVICES": uuids,
             "LOCKSTEP_GPUS": indices,
             "LOCKSTEP_GPU_UUIDS": uuids,
+            "LOCKSTEP_ISLAND": ",".join(map(str, islands)),
+            **({"LOCKSTEP_NEAREST_HCAS": ",".join(cards)} if cards else {}),
         },
         device_nodes=tuple(device_nodes),
         annotations={f"{DOMAIN}/gpus": indices},

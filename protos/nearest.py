@@ -67,6 +67,20 @@ def nearest(
     return tuple(chosen)
 
 
+def beside(topology: NodeTopology, gpus: int) -> tuple[str, ...]:
+    """The cards for the GPUs' traffic that no other is closer to one of these GPUs than."""
+    wanted = set(rails(topology))
+    ways = {
+        hca.name: _ways(topology, gpus, place)
+        for place, hca in enumerate(topology.hcas)
+        if hca.name in wanted
+    }
+    if not ways:
+        return ()
+    best = [min(way) for way in zip(*ways.values(), strict=True)]
+    return tuple(name for name, way in ways.items() if any(map(int.__eq__, way, best)))
+
+
 def _ways(topology: NodeTopology, gpus: int, place: int) -> tuple[int, ...]:
     """How far the card is from each of the GPUs."""
     hca, count = topology.hcas[place], len(topology.gpus)

@@ -15,6 +15,7 @@ class Bind(NamedTuple):  # a tuple: thousands are made in a turn
     node: str
     gpus: int = 0  # mask; 0 also where the node's GPUs are not known one by one
     claims: tuple[str, ...] = ()  # whose volumes must be made for this node first
+    domains: tuple[tuple[str, str], ...] = ()  # annotations: where the node is
 
 
 @dataclass(frozen=True, slots=True)

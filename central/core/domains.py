@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from protos import names
+
 Ints = npt.NDArray[np.int64]
+Pairs = tuple[tuple[str, str], ...]
 
 
 class Domains:
@@ -21,6 +24,7 @@ class Domains:
         self.of: Ints = np.full((len(self.levels), 0), -1, dtype=np.int64)
         self.names: list[list[str]] = [[] for _ in self.levels]
         self._ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
+        self._told: dict[int, Pairs] = {}  # by row: what its pods are told
 
     def grow(self, rows: int) -> None:
         more = np.full((len(self.levels), rows - self.of.shape[1]), -1, dtype=np.int64)
@@ -28,6 +32,7 @@ class Domains:
 
     def put(self, row: int, labels: Mapping[str, str]) -> bool:
         """Files the row by its labels; says whether it moved."""
+        self._told.pop(row, None)
         before = self.of[:, row].copy()
         path: tuple[str, ...] = ()
         for level, key in enumerate(self.levels):
@@ -38,6 +43,7 @@ class Domains:
 
     def drop(self, row: int) -> None:
         self.of[:, row] = -1
+        self._told.pop(row, None)
 
     def _id(self, level: int, path: tuple[str, ...]) -> int:
         ids = self._ids[level]
@@ -55,3 +61,16 @@ class Domains:
             self.names[level][self.of[level, row]] if self.of[level, row] >= 0 else ""
             for level in range(len(self.levels))
         )
+
+    def told(self, row: int) -> Pairs:
+        """The row's domains as annotations of the pods that are bound there: each under its level's
+        own key, and all of them in one."""
+        if row not in self._told:
+            found = [
+                (level if "/" in level else f"{names.DOMAIN}/{level}", name)
+                for level, name in zip(self.levels, self.path(row), strict=True)
+                if name
+            ]
+            whole = "/".join(name for _, name in found)
+            self._told[row] = (*found, (names.DOMAINS, whole)) if found else ()
+        return self._told[row]

@@ -22,8 +22,10 @@ def binds(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Sea
     names = cluster.snapshot.names
     seated: list[Pod] = []
     places: list[tuple[str, int]] = []
+    rows: list[int] = []
     for seat in seats:
         row, spec, count, gpus = seat
+        rows += [row] * count
         if count == 1:
             seated.append(next(ranks[spec]))
             places.append((names[row], gpus))
@@ -31,9 +33,13 @@ def binds(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Sea
             seated += islice(ranks[spec], count)
             places += [(names[row], share) for share in _shares(cluster.snapshot, seat)]
     cluster.seat(gang, seated, places)
+    told = cluster.snapshot.domains.told
     return [
-        Bind(pod.seen.uid, pod.seen.namespace, pod.seen.name, name, gpus, _unbound(cluster, pod))
-        for pod, (name, gpus) in zip(seated, places, strict=True)
+        Bind(
+            *(pod.seen.uid, pod.seen.namespace, pod.seen.name, name, gpus),
+            *(_unbound(cluster, pod), told(row)),
+        )
+        for pod, (name, gpus), row in zip(seated, places, rows, strict=True)
     ]
 
 

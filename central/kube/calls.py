@@ -31,10 +31,13 @@ def pod_path(namespace: str, name: str) -> str:
 
 def bind(client: Client, asked: Bind) -> BindDone | BindFailed:
     """Raises Again."""
+    meta: dict[str, Any] = {"name": asked.name, "namespace": asked.namespace, "uid": asked.pod}
+    if asked.domains:
+        meta["annotations"] = dict(asked.domains)  # the API server adds them to the pod's
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": asked.name, "namespace": asked.namespace, "uid": asked.pod},
+        "metadata": meta,
         "target": {"apiVersion": "v1", "kind": "Node", "name": asked.node},
     }
     path = pod_path(asked.namespace, asked.name)

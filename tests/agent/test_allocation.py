@@ -116,5 +116,8 @@ def test_what_a_container_is_told() -> None:
     assert told.envs["LOCKSTEP_GPUS"] == "2,6"
     assert told.envs["NVIDIA_VISIBLE_DEVICES"] == f"{machines.uuid(2)},{machines.uuid(6)}"
     assert told.envs["LOCKSTEP_GPU_UUIDS"] == told.envs["NVIDIA_VISIBLE_DEVICES"]
+    assert told.envs["LOCKSTEP_ISLAND"] == ",".join(
+        str(place) for place, one in enumerate(SWITCHED.islands) if {2, 6} & set(one)
+    )
     assert told.device_nodes == ("/dev/nvidia2",)
     assert told.annotations == {"lockstep.dev/gpus": "2,6"}

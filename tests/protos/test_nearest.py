@@ -6,7 +6,7 @@ import pytest
 
 from agent import capture
 from agent.survey import survey
-from protos.nearest import nearest, rails
+from protos.nearest import beside, nearest, rails
 from protos.topology import NodeTopology, mask_of
 from tests.agent.hardware import CAPTURES
 
@@ -71,3 +71,13 @@ def test_without_gpus_the_emptiest() -> None:
     assert nearest(NodeTopology(), 0, {"mlx5_0": 3}, 1) == ()
     alone = replace(dgx1, gpus=(), links=tuple(row[8:] for row in dgx1.links[8:]))
     assert len(rails(alone)) == 4
+
+
+def test_the_cards_beside_some_gpus() -> None:
+    def told(name: str, *gpus: int) -> list[int]:
+        return [int(card.removeprefix("mlx5_")) for card in beside(seen(name), mask_of(gpus))]
+
+    assert [told("hgx-h100-8", gpu) for gpu in (0, 2, 6)] == [[0], [4], [10]]
+    assert told("hgx-h100-8", 2, 6) == [4, 10]
+    assert told("dgx-a100-8", 0, 1) == [0, 1], "both are behind the switch of both"
+    assert told("single-gpu", 0) == []

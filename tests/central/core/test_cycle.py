@@ -5,7 +5,7 @@ from central.core.cycle import turn
 from central.core.decisions import Bind, Decision, Evict, Tell
 from central.core.facts import BindDone, BindFailed, Fact, PodGone, Taint
 from central.core.healing import UNDO_AFTER_S
-from protos.names import RACK
+from protos.names import DOMAINS, RACK
 from tests.central.core import build
 
 
@@ -177,3 +177,22 @@ def test_a_role_that_lost_its_minimum_is_not_whole() -> None:
     decisions = turn(cluster, [PodGone("uid-s-0")], 1.0)
     assert [d.phase for d in decisions if isinstance(d, Tell)] == ["Pending"]
     assert bound(turn(cluster, job(workers=0, servers=1), 2.0)) == ["s-0"]
+
+
+def test_ranks_in_order_are_beside_each_other_and_learn_where_they_are() -> None:
+    """Four ranks on two racks: the first two in one, the others in the other, and each is told."""
+    nodes = [build.node(f"n{i}", rack=f"r{i % 2}", block="b") for i in range(4)]
+    cluster = Cluster(build.LEVELS)
+    facts = [*nodes, build.gang("g", 4), *members("g", 4)]
+    binds = sorted(d for d in turn(cluster, facts, 0.0) if isinstance(d, Bind))
+    racks = [dict(one.domains)[RACK] for one in binds]
+    assert racks in (["r0", "r0", "r1", "r1"], ["r1", "r1", "r0", "r0"])
+    assert dict(binds[0].domains)[DOMAINS] == f"b/{racks[0]}"
+    assert {(one.node, dict(one.domains)[RACK]) for one in binds} == {
+        (node.name, node.labels[RACK]) for node in nodes
+    }
+    moved = build.node(binds[0].node, rack="r9")
+    lone = build.pod("lone", 8)
+    gone = PodGone(binds[0].pod)
+    [again] = [d for d in turn(cluster, [moved, gone, lone], 1.0) if isinstance(d, Bind)]
+    assert again.domains == ((RACK, "r9"), (DOMAINS, "r9"))

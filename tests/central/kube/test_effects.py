@@ -64,6 +64,14 @@ def test_a_gang_is_bound(client: Client, made: Make, run: Run) -> None:
     assert client.get(f"{PODS}/p-3")["spec"]["nodeName"] == "n3"
 
 
+def test_a_pod_learns_where_it_is_bound(client: Client, made: Make, run: Run) -> None:
+    """In one call: its kubelet never sees it without."""
+    uid = made(PODS, pod("p"))["metadata"]["uid"]
+    run(client, bind(uid=uid, domains=(("lockstep.dev/rack", "r1"),)))
+    there = client.get(f"{PODS}/p")
+    assert there["metadata"]["annotations"]["lockstep.dev/rack"] == "r1"
+
+
 def test_bound_elsewhere_is_final(client: Client, made: Make, run: Run) -> None:
     uid = made(PODS, pod("p", nodeName="n9"))["metadata"]["uid"]
     assert run(client, bind(uid=uid)) == [
