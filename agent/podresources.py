@@ -224,9 +224,16 @@ class Truth:
             with self._refreshing, self._admissions.quiet(0.5) as ready:
                 done = ready and self._list()
             same = same + 1 if done and self._node.state.grants == before else 0
-            pause_s = every_s * (SELDOM if same > CALM else 1)
+            pause_s = every_s * (SELDOM if same > CALM and not self._both_ways() else 1)
             if self._wake.wait(pause_s if done else min(every_s, 0.5)):
                 same = 0
+
+    def _both_ways(self) -> bool:
+        """Whether somebody holds a GPU that is not on one of the kubelet's lists for it: it has to
+        come back soon after."""
+        state = self._node.state
+        shared = any(gpu.shares for gpu in state.topology.gpus)
+        return shared and any(grant.resource in (GPU, GPU_SHARE) for grant in state.grants)
 
     def stop(self) -> None:
         self._wake.set()

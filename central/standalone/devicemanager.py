@@ -77,6 +77,7 @@ class DeviceManager:
         self._books = Books()
         self._endpoints: dict[str, Endpoint] = {}
         self._reuse: tuple[str, dict[str, set[str]]] = ("", {})  # uid, what its init containers had
+        self.life = 0  # grows when the process dies: what was under way then is not recorded
 
     # Plugins come and go
 
@@ -112,6 +113,7 @@ class DeviceManager:
     def forget_plugins(self) -> None:
         """What a restart does: the plugins are unknown, what is held is read from the checkpoint."""
         with self._mutex:
+            self.life += 1
             endpoints, self._endpoints = self._endpoints, {}
             self._books = Books.load(self.directory / CHECKPOINT)
         for endpoint in endpoints.values():
@@ -166,11 +168,13 @@ class DeviceManager:
                     )
                 if endpoint is None:
                     raise AdmissionError(f"the plugin of {resource} is gone")
+                life = self.life
                 self._mutex.release()
                 try:
                     preferred = _preferred(endpoint, available | chosen, chosen, size)
                 finally:
                     self._mutex.acquire()
+                self._still(life)
                 for pool in (preferred & available, available):
                     rest = sorted(pool - chosen)
                     self._random.shuffle(rest)
@@ -180,7 +184,7 @@ class DeviceManager:
 
     def _allocate(self, uid: str, container: str, resource: str, ids: set[str]) -> None:
         with self._mutex:
-            endpoint = self._endpoints.get(resource)
+            endpoint, life = self._endpoints.get(resource), self.life
         order = sorted(ids)
         self._random.shuffle(order)
         try:
@@ -198,10 +202,15 @@ class DeviceManager:
             raise AdmissionError(f"Allocate of {resource} was answered with no container")
         self._before_record()
         with self._mutex:
+            self._still(life)
             self._books.held.setdefault(uid, {}).setdefault(container, {})[resource] = Held(
                 tuple(sorted(ids)), response.container_responses[0]
             )
             self._books.save(self.directory / CHECKPOINT)
+
+    def _still(self, life: int) -> None:
+        if life != self.life:
+            raise AdmissionError("the kubelet died in the middle")
 
     def pre_start(self, uid: str, container: str) -> None:
         for resource, ids in self.held(uid, container).items():

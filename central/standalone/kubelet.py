@@ -105,6 +105,14 @@ class HollowKubelet:
             self._servers = []
             self._devices.forget_plugins()
 
+    def kill(self) -> None:
+        """In the middle of whatever it does. Pods that were being admitted are not known to be; they
+        may be added again."""
+        for server in self._servers:
+            server.stop(grace=None).wait()
+        self._servers = []
+        self._devices.forget_plugins()
+
     def restart(self, down_s: float = 0.0) -> None:
         self.stop()
         time.sleep(down_s)
@@ -120,7 +128,10 @@ class HollowKubelet:
                 if pod.uid in self._results:
                     return self._results[pod.uid]
                 self._pods[pod.uid] = pod  # before it is admitted: pod-resources lists it already
+            life = self._devices.life
             result = self._admit(pod)
+            if life != self._devices.life:
+                return Admission("KubeletDied", "the kubelet died before the pod was admitted")
             with self._lock:
                 self._results[pod.uid] = result
                 if not result.ok:
