@@ -4,6 +4,7 @@ starting kubelet empties the directory of sockets and forgets who was registered
 import contextlib
 import logging
 import os
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -89,7 +90,7 @@ class Kubelet:
             try:
                 server.add_insecure_port(f"unix:{self.own}")
             except RuntimeError as error:
-                raise Trouble(f"can't listen at {self.own}: {error}") from None
+                raise Trouble(f"can't listen at {self.own}: {_why(self.own) or error}") from None
             server.start()
             ours, kubelet = identity(self.own), identity(self.socket)
             self._register()
@@ -170,6 +171,17 @@ class Kubelet:
             WATCHED_S if watched else LOOK_EVERY_S,
         )
         return stop.is_set()
+
+
+def _why(path: Path) -> str:
+    """gRPC does not say why it could not listen: the kernel does, asked in the same way."""
+    with socket.socket(socket.AF_UNIX) as own:
+        try:
+            own.bind(str(path))
+        except OSError as error:
+            return error.strerror or str(error)
+    path.unlink(missing_ok=True)
+    return ""
 
 
 def identity(path: Path) -> Identity:

@@ -9,6 +9,19 @@ FORMATS = ("text", "json")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+class Text(logging.Formatter):
+    """A name that somebody chose may hold anything; it stays within its line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if not record.message.isprintable():
+            record.message = "".join(map(_visible, record.message))
+        return super().formatMessage(record)
+
+
+def _visible(sign: str) -> str:
+    return sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii")
+
+
 class Json(logging.Formatter):
     """One object to a line, whatever is in the message."""
 
@@ -26,5 +39,5 @@ class Json(logging.Formatter):
 
 def configure(level: str, form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Json() if form == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(Json() if form == "json" else Text(TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,6 +1,7 @@
 """NVIDIA's library: where it lies, how it is opened, and what its refusals mean. It is called through
 ctypes, so a call that hangs holds up one thread and no other."""
 
+import _ctypes
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ UNTOLD = {
 }
 
 _lock = threading.Lock()  # of opening and closing: NVML counts how often it was initialised
+_inside = 0  # threads between the two
 
 
 class NvmlError(Unusable):
@@ -47,6 +49,7 @@ class NvmlError(Unusable):
 @contextmanager
 def opened(driver_root: str | Path | None = None) -> Iterator[None]:
     """NVML, initialised. Raises NvmlError; so does what is asked of it inside."""
+    global _inside  # noqa: PLW0603  guarded by _lock, like pynvml's own count
     with _lock:
         _load(Path(driver_root) if driver_root else None)
         try:
@@ -54,12 +57,14 @@ def opened(driver_root: str | Path | None = None) -> Iterator[None]:
         except pynvml.NVMLError as error:
             _forget()
             raise NvmlError(_trouble(error)) from error
+        _inside += 1
     try:
         yield
     except pynvml.NVMLError as error:
         raise NvmlError(f"NVML stopped answering: {error}") from error
     finally:
         with _lock:
+            _inside -= 1
             quiet(pynvml.nvmlShutdown)
 
 
@@ -87,9 +92,12 @@ def _load(root: Path | None) -> None:
 
 
 def _forget() -> None:
-    """Another version of the driver may be installed meanwhile: the next read loads it anew."""
-    pynvml.nvmlLib = None
+    """Another version of the driver may be installed meanwhile: the next read loads it anew. As long
+    as the old library is there, the loader would find it by its name; it can't go while a thread is in it."""
+    old, pynvml.nvmlLib = pynvml.nvmlLib, None
     pynvml._nvmlGetFunctionPointer_cache.clear()
+    if old is not None and not _inside:
+        _ctypes.dlclose(old._handle)
 
 
 def _candidates(root: Path | None) -> list[Path]:

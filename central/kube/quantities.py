@@ -26,16 +26,17 @@ class NotAQuantity(ValueError):
 
 
 def whole(resource: str, quantity: Any) -> int:
-    """In the resource's unit: cpu in thousandths, everything else in pieces or bytes, rounded up."""
+    """In the resource's unit: cpu in thousandths, everything else in pieces or bytes, rounded up.
+    Of a resource with a domain (nvidia.com/gpu) there are no parts."""
     if type(quantity) is not str:
         if isinstance(quantity, bool) or not isinstance(quantity, int | float):
             raise NotAQuantity(f"{quantity!r} is not a quantity")
         quantity = str(quantity)  # a manifest that never went through an API server
-    return _whole(resource == "cpu", quantity)
+    return _whole(resource == "cpu", "/" in resource, quantity)
 
 
 @lru_cache(maxsize=65536)
-def _whole(millis: bool, quantity: str) -> int:
+def _whole(millis: bool, pieces: bool, quantity: str) -> int:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise NotAQuantity(f'"{quantity}" is not a quantity')
@@ -51,6 +52,8 @@ def _whole(millis: bool, quantity: str) -> int:
         raise NotAQuantity(f'"{quantity}" is below zero')
     if millis:
         value *= 1000
+    if pieces and value.denominator != 1:
+        raise NotAQuantity(f'"{quantity}" is not a whole number')
     return min(_MOST, -(-value.numerator // value.denominator))
 
 

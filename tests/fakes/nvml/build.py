@@ -29,7 +29,15 @@ def build(directory: Path, hide: tuple[str, ...] = ()) -> Path:
     library = directory / LIBRARY
     renamed = [f"-D{name}=hidden_{name}" for name in hide]
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *renamed]
-    command += ["-Wl,-soname," + LIBRARY, "-o", str(library), str(SOURCE), "-ldl", "-lpthread"]
+    command += [
+        "-Wl,-Bsymbolic",
+        "-Wl,-soname," + LIBRARY,
+        "-o",
+        str(library),
+        str(SOURCE),
+        "-ldl",
+        "-lpthread",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Unusable(f"{SOURCE.name} did not compile: {done.stderr.strip()}")
