@@ -12,7 +12,7 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class Text(logging.Formatter):
     """A name that somebody chose may hold anything; it stays within its line."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the base class calls it so
         if not record.message.isprintable():
             record.message = "".join(map(_visible, record.message))
         return super().formatMessage(record)

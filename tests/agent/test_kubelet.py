@@ -22,7 +22,7 @@ from tests.fakes.patience import eventually
 def test_registers_and_gives_the_closest() -> None:
     with node_box(machines.machine(bridged=True)) as box:
         box.start()
-        assert box.kubelet.capacity == {GPU: 8, GPU_SHARE: 800}
+        eventually(lambda: box.kubelet.capacity == {GPU: 8, GPU_SHARE: 800})
         assert gpus(box.kubelet.add_pod(pod("a", 2))) == [0, 1]
         assert gpus(box.kubelet.add_pod(pod("b", 1))) == [2]
         assert gpus(box.kubelet.add_pod(pod("c", 2))) == [4, 5]
@@ -214,7 +214,7 @@ def test_unfit_gpus_leave_and_come_back() -> None:
         box.start()
         box.change(without(0, 3))
         box.wait_for(6)
-        assert box.kubelet.capacity == {GPU: 8, GPU_SHARE: 800}
+        eventually(lambda: box.kubelet.capacity == {GPU: 8, GPU_SHARE: 800})
         assert box.agent.node.state.topology.gpus[3].why == ABSENT
         assert gpus(box.kubelet.add_pod(pod("a", 4))) == [4, 5, 6, 7]
         box.change(machines.machine())
