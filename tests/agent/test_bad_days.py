@@ -239,7 +239,7 @@ def test_sixteen_gpus_and_ten_cards() -> None:
         box.start()
         seen = box.agent.node.state.topology
         offered = [hca.name for hca in seen.hcas if hca.shares]
-        assert box.kubelet.allocatable[RDMA] == 16 * len(offered)
+        eventually(lambda: box.kubelet.allocatable.get(RDMA) == 16 * len(offered))
         wants = ((GPU, 2), (RDMA, 1))
         held: list[str] = []
         for number in range(8):
