@@ -30,6 +30,8 @@ def held(cluster: "Cluster", gang: Gang) -> list[Held]:
 
 def sentence(cluster: "Cluster", gang: Gang) -> str:
     """Empty where there is nothing to say."""
+    if not cluster.ailing:
+        return ""
     found = held(cluster, gang)
     said = [_words(cluster, *each) for each in found[:SHOWN]]
     if len(found) > SHOWN:

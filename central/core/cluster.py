@@ -160,16 +160,20 @@ class Cluster:
         pod.assumed = True
         places.settle(self, pod, bind.node, gpus=bind.gpus)
 
-    def seat(self, gang: Gang, members: Sequence[Pod], seats: Sequence[tuple[str, int]]) -> None:
-        """assume() for many members of a gang whose room is already taken: (node, GPUs) by pod."""
-        for pod, (name, gpus) in zip(members, seats, strict=True):
-            node = self.nodes[name]
-            node.pods[pod.seen.uid] = pod
-            pod.node, pod.gpus, pod.held = name, gpus, pod.spec
-            pod.assumed, pod.confirmed, pod.since = True, False, self.now
-            if gpus or pod.spec.rdma_limits:
+    def seat(
+        self, gang: Gang, members: Sequence[Pod], where: Sequence[str], gpus: Sequence[int]
+    ) -> None:
+        """assume() for many members of a gang whose room is already taken."""
+        nodes, now, near = self.nodes, self.now, False
+        for pod, name, mask in zip(members, where, gpus, strict=True):
+            spec = pod.spec
+            nodes[name].pods[pod.seen.uid] = pod
+            pod.node, pod.gpus, pod.held = name, mask, spec
+            pod.assumed, pod.confirmed, pod.since = True, False, now
+            if mask or spec.rdma_limits:
                 self.replanned.add(name)
-        if any(pod.spec.matched for pod in members):
+            near |= bool(spec.matched)
+        if near:
             self.snapshot.gains += 1  # whoever waits to be near them may go now
         gang.tally.seat(members)
         self.changed[gang.key] = gang

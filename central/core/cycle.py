@@ -79,7 +79,7 @@ def _walk(cluster: Cluster, holds: Holds, asked: Collection[Key]) -> list[Decisi
                 cluster.changed[gang.key] = gang
                 if not gang.reason and gang.key in cluster.waiting:
                     cluster.retrying[gang.key] = gang  # the others come with the next turn
-                if gang.like and gang.key not in cluster.reserved:
+                if gang.reason and gang.like and gang.key not in cluster.reserved:
                     verdicts[gang.like] = gang
         holds.passed(gang)
     holds.close()
@@ -154,19 +154,20 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
         return []
     attempts, wants = wishes.attempts(cluster, gang, missing)
     refusals = [queues.refusal(cluster, gang, want.groups) for want in wants]
-    gang.like = wishes.like(cluster, gang, wants)
     if refusals[-1]:  # of the least that would do
+        gang.like = wishes.like(cluster, gang, wants)
         gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains
         if gang.key in cluster.reserved:
             holds.drop(gang.key)
         return []
-    if refusals[0]:
-        attempts, wants = attempts[-1:], wants[-1:]
+    first = len(wants) - 1 if refusals[0] else 0
     for state in holds.ways(gang):
-        binds = _place(cluster, gang, attempts, wants, memo.setdefault(state, {}))
+        refused = memo.setdefault(state, {})
+        binds = _place(cluster, gang, attempts[first:], wants[first:], refused)
         if binds:
             holds.took(gang)
             return list(binds)
+    gang.like = wishes.like(cluster, gang, wants)
     evictions = holds.refused(gang, wants[-1]) if missing > 0 else []
     holds.note(gang)
     return list(evictions)
@@ -181,7 +182,7 @@ def _place(
 ) -> list[Bind]:
     """Binds the first attempt that fits."""
     asked = (cluster.snapshot.gains, wants)
-    if asked in refused:
+    if refused and asked in refused:
         gang.reason, gang.no_at = refused[asked], cluster.snapshot.gains
         return []
     draft = Draft(cluster.snapshot)

@@ -1,9 +1,11 @@
 """Tentative placement: take room in the snapshot, look, and give it back unless kept. A gang is
 all or nothing, so trying must be cheap to undo."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple, cast
 
 from central.core.domains import Ints
 from central.core.facts import PodSpec
@@ -48,19 +50,17 @@ class Draft:
     def take_all(self, spec: PodSpec, rows: Ints, counts: Ints, within: int = -1) -> None:
         """take() of many rows at once; no row twice."""
         snapshot = self.snapshot
-        places = list(zip(rows.tolist(), counts.tolist(), strict=True))
+        places, shares = rows.tolist(), counts.tolist()
         masks = [0] * len(places)
         if gpus := snapshot.view(spec).gpus:
             shapes, free = snapshot.shape, snapshot.free_mask
-            for index, (row, count) in enumerate(places):
+            for index, (row, count) in enumerate(zip(places, shares, strict=True)):
                 if (shape := shapes[row]) is not None:
                     mask, wanted = free[row] & within, gpus * count
                     whole = mask.bit_count() == wanted
                     masks[index] = mask if whole else closest(shape, mask, wanted)
         snapshot.take_many(rows, spec, counts, masks)
-        self.seats += [
-            Seat(row, spec, count, mask) for (row, count), mask in zip(places, masks, strict=True)
-        ]
+        self.seats += map(_seat, zip(places, repeat(spec), shares, masks, strict=False))
 
     def keep(self) -> list[Seat]:
         """What was taken stays taken: the seats are the caller's now."""
@@ -84,3 +84,7 @@ class Draft:
         except BaseException:
             self.undo(mark)
             raise
+
+
+# Seat(*each), at a third of its time.
+_seat = cast("Callable[[tuple[object, ...]], Seat]", partial(tuple.__new__, Seat))

@@ -1,19 +1,15 @@
 """Pods and gangs as the cluster keeps them. A pod without a gang is a gang of one."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from central.core.facts import GangSeen, PodSeen, PodSpec, SubGroups
 from central.core.subgroups import Division
+from central.core.tally import ENDED, Tally
 from protos.names import GPU
 
 Key = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
-
-ENDED = ("Succeeded", "Failed")
-
 
 Sums = dict[str, int]  # by resource; zeroes are left out
 
@@ -101,76 +97,6 @@ class Pod:
         return bool(self.node) and not self.seen.deleting
 
 
-@dataclass(slots=True)
-class Tally:
-    """A gang's members in one pass; kept until one of them changes."""
-
-    waiting: list[Pod] = field(default_factory=list)  # that may be bound, in rank order
-    placed: list[Pod] = field(default_factory=list)
-    assumed: int = 0  # of those placed
-    wants: int = 0  # that have no place, those that may not be bound included
-    gated: int = 0
-    blocked: str = ""  # why one of them is not tried again
-    label_min: int = 0
-    priority: int = 0
-    created: float = 0.0
-    required: str = ""
-    queue: str = ""
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-
-    @classmethod
-    def of(cls, members: Iterable[Pod]) -> "Tally":
-        tally = cls()
-        priorities, created = [], []
-        for pod in members:  # the properties of Pod are written out: this is hot
-            seen = pod.seen
-            phase = seen.phase
-            priorities.append(seen.priority)
-            created.append(seen.created)
-            if seen.gang_min and seen.gang_min > tally.label_min:
-                tally.label_min = seen.gang_min
-            tally.required = max(tally.required, seen.topology_required)
-            if seen.queue:
-                tally.queue = max(tally.queue, seen.queue)
-            if seen.deleting:
-                pass
-            elif pod.node:
-                tally.placed.append(pod)
-                tally.assumed += pod.assumed
-            elif phase not in ENDED:
-                tally.wants += 1
-                tally.gated += seen.gated
-                if pod.blocked:
-                    tally.blocked = pod.blocked
-                else:
-                    tally.waiting.append(pod)
-            if phase != "Pending":
-                tally.running += phase == "Running"
-                tally.succeeded += phase == "Succeeded"
-                tally.failed += phase == "Failed"
-        tally.waiting.sort(key=_rank)
-        tally.priority = max(priorities, default=0)
-        tally.created = min(created, default=0.0)
-        return tally
-
-    def seat(self, pods: Sequence[Pod]) -> None:
-        """These waiting pods have a place now, by our own assumption."""
-        if len(pods) == len(self.waiting):
-            self.waiting = []
-        else:
-            seated = set(map(id, pods))
-            self.waiting = [pod for pod in self.waiting if id(pod) not in seated]
-        self.placed = [*self.placed, *pods]
-        self.assumed += len(pods)
-        self.wants -= len(pods)
-
-
-def _rank(pod: Pod) -> tuple[int, str]:
-    return pod.seen.order
-
-
 class Gang:
     __slots__ = (
         "_tally",
@@ -253,10 +179,14 @@ class Gang:
 
     def missing(self) -> int:
         """How many more pods must be placed, at once, for the gang to be whole; 0: it is."""
-        short = self.minimum - len(self.tally.placed)
-        if self.subgroups:
-            short = max(short, self.division().missing(self.subgroups))
-        return max(short, sum(self.short_tasks().values()), 0)
+        short = max(self.minimum - len(self.tally.placed), 0)
+        if self.object is None:
+            return short
+        if self.object.subgroups:
+            short = max(short, self.division().missing(self.object.subgroups))
+        if self.object.task_min:
+            short = max(short, sum(self.short_tasks().values()))
+        return short
 
     @property
     def subgroups(self) -> tuple[SubGroups, ...]:

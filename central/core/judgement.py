@@ -30,9 +30,17 @@ class Judgement:
             self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
             self.fit = np.append(self.fit, np.zeros(more, dtype=np.bool_))
         for row in rows[self._judged[rows] != version[rows]].tolist():
-            node = nodes[row]
-            self.fit[row] = node is not None and not predicates.refusal(self._spec, node)
-            self._judged[row] = version[row]
+            self._judge(row, nodes[row], version.item(row))
+
+    def fits(self, row: int, nodes: list[NodeSeen | None], version: Ints) -> bool:
+        """Of one row, which a refresh has seen before."""
+        if self._judged.item(row) != version.item(row):
+            self._judge(row, nodes[row], version.item(row))
+        return self.fit.item(row)
+
+    def _judge(self, row: int, node: NodeSeen | None, version: int) -> None:
+        self.fit[row] = node is not None and not predicates.refusal(self._spec, node)
+        self._judged[row] = version
 
     def forget(self) -> None:
         self._judged[:] = -1

@@ -18,12 +18,15 @@ def phase(gang: Gang) -> str:
 
 
 def sentence(cluster: Cluster, gang: Gang) -> str:
+    return _sentence(cluster, gang, phase(gang))
+
+
+def _sentence(cluster: Cluster, gang: Gang, now: str) -> str:
     unfit = ailing.sentence(cluster, gang)
-    return f"{_state(cluster, gang)}; {unfit}" if unfit else _state(cluster, gang)
+    return f"{_state(cluster, gang, now)}; {unfit}" if unfit else _state(cluster, gang, now)
 
 
-def _state(cluster: Cluster, gang: Gang) -> str:
-    now = phase(gang)
+def _state(cluster: Cluster, gang: Gang, now: str) -> str:
     if now == COMPLETED:
         return f"all {len(gang.members)} pods succeeded"
     if now == PENDING:
@@ -81,8 +84,9 @@ def tell(cluster: Cluster) -> list[Decision]:
         tells += ailing.warn(cluster, gang)
         tally = gang.tally
         counts = (tally.running, tally.succeeded, tally.failed)
-        reason = sentence(cluster, gang)
-        state = (phase(gang), reason, counts)
+        now = phase(gang)
+        reason = _sentence(cluster, gang, now)
+        state = (now, reason, counts)
         if state == gang.told:
             continue
         gang.told = state
@@ -90,7 +94,7 @@ def tell(cluster: Cluster) -> list[Decision]:
             Tell(
                 gang.namespace,
                 gang.name,
-                phase(gang),
+                now,
                 reason,
                 gang.object is not None,
                 tuple(pod.seen.name for pod in tally.waiting),

@@ -1,11 +1,14 @@
 """From seats to bindings: which pod of a gang sits where, with which GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
+from typing import cast
 
 from central.core.cluster import Cluster
 from central.core.decisions import Bind
+from central.core.domains import Pairs
 from central.core.draft import Seat
 from central.core.facts import PodSpec
 from central.core.gangs import Gang, Pod
@@ -15,36 +18,46 @@ from protos.closest import closest
 
 def binds(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Seat]) -> list[Bind]:
     """Ranks in order take seats in order, so that neighbours in the ring sit beside each other."""
+    nodes: list[str] = []
+    gpus: list[int] = []
+    places: list[Pairs] = []
+    names, told = cluster.snapshot.names, cluster.snapshot.domains.told
+    for seat in seats:
+        row, _, count, mask = seat
+        if count == 1:
+            nodes.append(names[row])
+            gpus.append(mask)
+            places.append(told(row))
+        else:
+            nodes += [names[row]] * count
+            gpus += _shares(cluster.snapshot, seat)
+            places += [told(row)] * count
+    seated = _by_seats(pods, seats)
+    cluster.seat(gang, seated, nodes, gpus)
+    seen = [pod.seen for pod in seated]
+    unbound = cluster.kinds.storage.unbound
+    claims = [unbound(pod) if pod.claims else () for pod in seen]
+    columns = (
+        map(_uid, seen),
+        map(_namespace, seen),
+        map(_name, seen),
+        nodes,
+        gpus,
+        claims,
+        places,
+    )
+    return list(map(_bind, zip(*columns, strict=True)))
+
+
+def _by_seats(pods: Sequence[Pod], seats: Sequence[Seat]) -> Sequence[Pod]:
+    """The pods in the order of the seats."""
     kinds: dict[PodSpec, list[Pod]] = {}
     for spec, together in groupby(pods, key=_spec):
         kinds.setdefault(spec, []).extend(together)
+    if len(kinds) == 1:
+        return pods
     ranks = {spec: iter(kind) for spec, kind in kinds.items()}
-    names = cluster.snapshot.names
-    seated: list[Pod] = []
-    places: list[tuple[str, int]] = []
-    rows: list[int] = []
-    for seat in seats:
-        row, spec, count, gpus = seat
-        rows += [row] * count
-        if count == 1:
-            seated.append(next(ranks[spec]))
-            places.append((names[row], gpus))
-        else:
-            seated += islice(ranks[spec], count)
-            places += [(names[row], share) for share in _shares(cluster.snapshot, seat)]
-    cluster.seat(gang, seated, places)
-    told = cluster.snapshot.domains.told
-    return [
-        Bind(
-            *(pod.seen.uid, pod.seen.namespace, pod.seen.name, name, gpus),
-            *(_unbound(cluster, pod), told(row)),
-        )
-        for pod, (name, gpus), row in zip(seated, places, rows, strict=True)
-    ]
-
-
-def _unbound(cluster: Cluster, pod: Pod) -> tuple[str, ...]:
-    return cluster.kinds.storage.unbound(pod.seen) if pod.seen.claims else ()
+    return [pod for seat in seats for pod in islice(ranks[seat.spec], seat.pods)]
 
 
 def _shares(snapshot: Snapshot, seat: Seat) -> list[int]:
@@ -60,4 +73,7 @@ def _shares(snapshot: Snapshot, seat: Seat) -> list[int]:
     return shares
 
 
-_spec = attrgetter("spec")
+_spec, _uid = attrgetter("spec"), attrgetter("uid")
+_namespace, _name = attrgetter("namespace"), attrgetter("name")
+# Bind(*each), at a third of its time: there are thousands in a turn.
+_bind = cast("Callable[[tuple[object, ...]], Bind]", partial(tuple.__new__, Bind))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from central.core.snapshot import Snapshot
 
 UNLIMITED = 2**40
+FEW = 12  # rows that changed, up to which they are counted one by one
 
 
 class ClassView:
@@ -23,6 +24,7 @@ class ClassView:
     def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
         self.spec = spec
         self.columns, self.amounts = snapshot.vector(spec.requests)
+        self._asks = list(zip(self.columns.tolist(), self.amounts.tolist(), strict=True))
         self.gpus = spec.request(GPU)
         self.company = Company(snapshot, spec) if has_company(spec) else None
         self._snapshot = snapshot
@@ -58,7 +60,10 @@ class ClassView:
                 self._sum(domains.of[level], domains.count(level))
                 for level in range(len(domains.levels))
             ]
-        elif touched:
+        elif len(touched) <= FEW:
+            for row in set(touched):
+                self._recount(row)
+        else:
             rows = np.unique(np.array(touched, dtype=np.int64))
             fresh = self._count(rows)
             change = fresh - self.cap[rows]
@@ -68,6 +73,25 @@ class ClassView:
                 inside = of >= 0
                 np.add.at(sums, of[inside], change[inside])
         return self
+
+    def _recount(self, row: int) -> None:
+        """One row, without the detour over arrays: most refreshes are about the node that the last
+        gang went to."""
+        snapshot = self._snapshot
+        room = UNLIMITED
+        for column, amount in self._asks:
+            have = snapshot.free.item(row, column) if column else snapshot.gpus.item(row)
+            room = min(room, have // amount)
+        if self.company is not None:
+            room = min(room, self._limit.item(row))
+        if room < 0 or not self._judgement.fits(row, snapshot.nodes, snapshot.version):
+            room = 0
+        change = room - self.cap.item(row)
+        if change:
+            self.cap[row] = room
+            for sums, of in zip(self.sums, snapshot.domains.of, strict=True):
+                if (domain := of.item(row)) >= 0:
+                    sums[domain] += change
 
     def fit_rows(self) -> Ints:
         """The nodes that may take such a pod when there is room."""

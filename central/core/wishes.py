@@ -104,6 +104,8 @@ def _level(cluster: Cluster, named: str, tier: int | None) -> str:
 
 def _anchors(cluster: Cluster, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
     """The rows where these already are, and their GPUs there if it is only one."""
+    if not placed:
+        return (), 0
     rows = cluster.snapshot.row
     there = [pod for pod in placed if pod.alive and pod.node in rows]
     anchors = tuple(sorted({rows[pod.node] for pod in there}))
@@ -115,6 +117,8 @@ def _anchors(cluster: Cluster, placed: Sequence[Pod]) -> tuple[tuple[int, ...], 
 
 def _groups(pods: Sequence[Pod]) -> tuple[tuple[PodSpec, int], ...]:
     """Kinds of pods with their numbers, by the first in rank order."""
+    if len(pods) == 1:
+        return ((pods[0].spec, 1),)
     counts: dict[PodSpec, int] = {}
     for spec, together in groupby(pods, key=_spec):
         counts[spec] = counts.get(spec, 0) + sum(1 for _ in together)

@@ -87,14 +87,17 @@ class Choice:
         rows = np.flatnonzero(fits)
         if self._anchors:
             rows = rows[rows == self._anchors[0]]
-        if len(rows):
-            # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
-            left = snapshot.island[rows] if inside_island else snapshot.gpus[rows]
-            if not gpus:
-                left = snapshot.allocatable[rows, 0]
-            order = np.lexsort((snapshot.name_rank()[rows], rooms[0].cap[rows], left))
-            for row in rows[order[: self._most]]:
-                yield np.array([row], dtype=np.int64)
+        # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
+        left = snapshot.island if inside_island else snapshot.gpus
+        if not gpus:
+            left = snapshot.allocatable[:, 0]
+        keys = (left, rooms[0].cap, snapshot.name_rank())
+        if self._most == 1:
+            yield from _least(rows, keys)
+            return
+        order = np.lexsort([key[rows] for key in reversed(keys)])
+        for row in rows[order[: self._most]]:
+            yield np.array([row], dtype=np.int64)
 
     def _domains(self, level: int) -> list[int]:
         """Domains of the level with room for the whole, best first."""
@@ -122,6 +125,16 @@ class Choice:
         shortlist = np.lexsort((left, parts))[: self._most * 4].tolist()
         ranked = sorted(shortlist, key=lambda i: (parts[i], left[i], names[found[i]]))
         return [int(found[i]) for i in ranked[: self._most]]
+
+
+def _least(rows: Ints, keys: Sequence[Ints]) -> Iterator[Ints]:
+    """The first of the rows by these keys, without putting the others in order."""
+    for key in keys:
+        if len(rows) > 1:
+            at = key[rows]
+            rows = rows[at == at.min()]
+    if len(rows):
+        yield rows
 
 
 def _parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: int) -> Ints:

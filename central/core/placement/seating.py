@@ -22,10 +22,9 @@ def seat(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) ->
     within = -1
     if level == ISLAND:
         within = _island(snapshot, groups, int(rows[0]), held)
-    order = sorted(
-        range(len(groups)),
-        key=lambda i: (-snapshot.view(groups[i][0]).gpus, i),
-    )
+    order: Sequence[int] = range(len(groups))
+    if len(groups) > 1:
+        order = sorted(order, key=lambda i: (-snapshot.view(groups[i][0]).gpus, i))
     for index in order:
         spec, count = groups[index]
         if len(rows) == 1:
