@@ -18,6 +18,9 @@ TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
 # Pods join a PodGroup by either annotation: the second is what Volcano's operators write.
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 TASK = "volcano.sh/task-spec"  # a pod's role in its job
+# On a PodGroup: tasks that want to share nodes, and that don't; "ps,worker;ps"
+TASK_NEAR = "volcano.sh/task-topology-affinity"
+TASK_APART = "volcano.sh/task-topology-anti-affinity"
 # On pods, and on a namespace for those of its gangs that name no queue.
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 

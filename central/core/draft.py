@@ -1,7 +1,7 @@
 """Tentative placement: take room in the snapshot, look, and give it back unless kept. A gang is
 all or nothing, so trying must be cheap to undo."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
@@ -61,6 +61,12 @@ class Draft:
                     masks[index] = mask if whole else closest(shape, mask, wanted)
         snapshot.take_many(rows, spec, counts, masks)
         self.seats += map(_seat, zip(places, repeat(spec), shares, masks, strict=False))
+
+    def retake(self, seats: Sequence[Seat]) -> None:
+        """Takes seats again as they were before they were undone."""
+        for seat in seats:
+            self.snapshot.take(*seat)
+        self.seats += seats
 
     def keep(self) -> list[Seat]:
         """What was taken stays taken: the seats are the caller's now."""

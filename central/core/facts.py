@@ -135,6 +135,18 @@ class SubGroups:
     tier: int | None = None
 
 
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Tasks of a gang whose pods want to share nodes, pair by pair, and those that don't; a task with
+    itself: its pods among each other."""
+
+    near: Pairs = ()
+    apart: Pairs = ()
+
+
 @dataclass(frozen=True, slots=True)
 class GangSeen:
     """A PodGroup object."""
@@ -155,6 +167,7 @@ class GangSeen:
     reason: str = ""
     priority_class: str = ""  # whose value goes before the pods' priorities
     subgroups: tuple[SubGroups, ...] = ()
+    roles: Roles | None = None
 
 
 @dataclass(frozen=True, slots=True)

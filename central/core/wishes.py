@@ -1,15 +1,16 @@
 """What is tried for a gang: which of its pods at once, as kinds with their numbers, and on what terms."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import combinations_with_replacement, groupby
 from operator import attrgetter
 
 from central.core import hypernodes, reservation
 from central.core.cluster import Cluster
-from central.core.facts import PodSpec
+from central.core.facts import Pairs, PodSpec, Roles
 from central.core.gangs import Gang, Pod
-from central.core.placement import Part, Want
+from central.core.placement import Crew, Part, Want
 from central.core.subgroups import Group, Unit
 from protos.names import NODE
 
@@ -27,7 +28,45 @@ def attempts(
     anchors, anchor_gpus = _anchors(cluster, gang.placed())
     required = _required(cluster, gang)
     tried = [pods] if missing == len(pods) else [pods, gang.starters() or pods[:1]]
+    if gang.object is not None and (roles := gang.object.roles) is not None:
+        crews = [_crew(cluster, gang, roles, attempt) for attempt in tried]
+        return [pods for pods, _ in crews], tuple(
+            Want(_groups(pods), required, anchors, anchor_gpus, crew=crew) for pods, crew in crews
+        )
     return tried, tuple(Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in tried)
+
+
+def _crew(
+    cluster: Cluster, gang: Gang, roles: Roles, pods: Sequence[Pod]
+) -> tuple[list[Pod], Crew | None]:
+    """The pods role by role, and which of the roles want what; None: none of them anything. Pods of
+    a task that are unlike are roles of their own, with the task's wishes."""
+    parts: dict[tuple[str, PodSpec], list[Pod]] = {}
+    for pod in pods:
+        parts.setdefault((pod.seen.task, pod.spec), []).append(pod)
+    rows = cluster.snapshot.row
+    there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
+    for pod in there:
+        parts.setdefault((pod.seen.task, pod.spec), [])
+    places = {part: index for index, part in enumerate(parts)}
+    tasks = [task for task, _ in parts]
+
+    def among(pairs: Pairs) -> tuple[tuple[int, int], ...]:
+        return tuple(
+            (a, b)
+            for a, b in combinations_with_replacement(range(len(tasks)), 2)
+            if (min(tasks[a], tasks[b]), max(tasks[a], tasks[b])) in pairs
+        )
+
+    have = Counter((rows[pod.node], places[pod.seen.task, pod.spec]) for pod in there)
+    crew = Crew(
+        tuple((spec, len(own)) for (_, spec), own in parts.items()),
+        among(roles.near),
+        among(roles.apart),
+        tuple((row, role, count) for (row, role), count in sorted(have.items())),
+    )
+    ordered = [pod for own in parts.values() for pod in own]
+    return ordered, crew if crew.near or crew.apart else None
 
 
 def _group_by_group(

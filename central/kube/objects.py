@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import combinations
 from typing import Any
 
 import orjson
@@ -23,6 +24,7 @@ from central.core.facts import (
     NodeSeen,
     PodSeen,
     PodSpec,
+    Roles,
     SubGroups,
     Taint,
 )
@@ -205,6 +207,10 @@ class Reader:
         subgroups, unread = self._subgroups(spec.get("subGroupPolicy") or ())
         wrong = wrong or unread
         required, preferred, unknown = self._wishes(meta.get("annotations") or {})
+        roles, unread = _roles(meta.get("annotations") or {})
+        if roles is not None and subgroups:
+            unread = f"annotation {names.TASK_NEAR}: not together with spec.subGroupPolicy yet"
+        wrong = wrong or unread
         conditions = status.get("conditions") or ()
         return replace(
             seen,
@@ -220,6 +226,7 @@ class Reader:
             priority_class=text(spec, "priorityClassName"),
             reason=text(conditions[-1], "message") if conditions else "",
             subgroups=subgroups,
+            roles=roles,
         )
 
     def _subgroups(self, policies: Sequence[Json]) -> tuple[tuple[SubGroups, ...], str]:
@@ -276,6 +283,21 @@ def _task_minimums(wish: Json) -> tuple[tuple[tuple[str, int], ...], str]:
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             return (), f"spec.minTaskMember.{task}: {least!r} is not a whole number"
     return tuple(sorted((task, least) for task, least in wish.items() if least)), ""
+
+
+def _roles(annotations: Json) -> tuple[Roles | None, str]:
+    """Sets of tasks, "ps,worker;ps": one by itself means its pods among each other, several mean each
+    with each other; and what is wrong with them."""
+    found = []
+    for key in (names.TASK_NEAR, names.TASK_APART):
+        told, pairs = text(annotations, key), set[tuple[str, str]]()
+        for together in filter(None, told.split(";")):
+            tasks = sorted({task.strip() for task in together.split(",")})
+            if not all(tasks):
+                return None, f'annotation {key}: "{told}" has a task without a name'
+            pairs.update(combinations(tasks, 2) if len(tasks) > 1 else [(tasks[0], tasks[0])])
+        found.append(tuple(sorted(pairs)))
+    return (Roles(*found) if any(found) else None), ""
 
 
 def _hypernode(name: str, spec: Json) -> HyperNodeSeen:

@@ -1,5 +1,6 @@
 """The numbers of docs/experiments.md: python -m tests.experiments"""
 
+import random
 from collections import Counter
 from statistics import mean
 
@@ -8,7 +9,7 @@ from rich.table import Table
 
 from central.core.facts import NodeSeen
 from central.simulator.scenario import Scenario
-from tests.experiments import default_scheduler, stage
+from tests.experiments import default_scheduler, stage, topology
 from tests.experiments.race import Race
 
 RUNS, RACES = 4000, 10
@@ -17,7 +18,7 @@ MINUTE = 60.0
 
 def main() -> None:
     console = Console()
-    console.print(_cases(), _capacities(), _four(), _races())
+    console.print(_cases(), _capacities(), _four(), _roles(), _races())
 
 
 def _cases() -> Table:
@@ -82,6 +83,33 @@ def _four() -> Table:
     lost = sum(len(took) < 2 for _, took in ours)
     table.add_row("deadlock", f"{100 * stuck / RUNS:.1f} %", f"{100 * lost / len(ours):.1f} %")
     return table
+
+
+def _roles() -> Table:
+    table = _table("Task topology", "", "most remote workers of a server", "pairs on two nodes")
+    pods = [*(f"tf-ps-{i}" for i in range(2)), *(f"tf-worker-{i}" for i in range(4))]
+    for name, place in (("spread", topology.spread), ("packed", topology.packed)):
+        for order, count in (("in order", 0), ("in any order", 6)):
+            found = [
+                place(dice.sample(pods, count) or pods, dice)
+                for dice in map(random.Random, range(RUNS))
+            ]
+            table.add_row(f"{name}, {order}", *_spans(found))
+    jobs = [
+        placement
+        for seed in range(20)
+        for placement in topology.ours(stage.ours("task-topology", shuffled=seed)[0]).values()
+    ]
+    table.add_row("ours, in any order", *_spans(jobs))
+    return table
+
+
+def _spans(found: list[topology.Placement]) -> list[str]:
+    counts = [Counter(measure(p) for p in found) for measure in (topology.remote, topology.pairs)]
+    return [
+        ", ".join(f"{n}: {100 * c / len(found):.0f} %" for n, c in sorted(count.items()))
+        for count in counts
+    ]
 
 
 def _races() -> Table:

@@ -34,6 +34,7 @@ from central.core.facts import (
     PodSeen,
     QueueGone,
     QueueSeen,
+    Roles,
     SubGroups,
 )
 from central.core.rules import Port, Rules
@@ -45,6 +46,7 @@ from tests.simulation.judge import judge, within_budgets
 HEALING_STEP = 3  # nothing breaks any more: fewer looks see as much
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim lives through more
 FAULTS_END, LATEST = 200, 1500
+TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 
 
@@ -114,6 +116,8 @@ class Day:
             minimum = self.dice.choice((size, max(1, size // 2)))
             queue = self.dice.choice(("default", "default", "a", "b", "later"))
             subgroups = self._subgroups(size, gpus)
+            roles = TF if not subgroups and self.dice.random() < 0.3 else None
+            self.seen["roles"] += roles is not None
             facts.append(
                 build.gang(
                     name,
@@ -122,6 +126,7 @@ class Day:
                     topology_required=level,
                     queue=queue,
                     subgroups=subgroups,
+                    roles=roles,
                 )
             )
             rules = self._rules(name, size * gpus) if not level and not subgroups else None
@@ -138,6 +143,7 @@ class Day:
                     created=float(now),
                     priority=urgent,
                     runs_for_s=says,
+                    task="worker" if rank % 3 else "ps",
                 )
                 self.pods[pod.uid] = pod
                 facts.append(pod)
@@ -359,6 +365,7 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "rules",
         "subgroups",
         "asked",
+        "roles",
     }
     assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):

@@ -23,6 +23,7 @@ from central.core.facts import (
     PodGone,
     QueueGone,
     QueueSeen,
+    Roles,
     SubGroups,
 )
 from central.core.gangs import Gang
@@ -68,13 +69,19 @@ RULES = st.sampled_from(
 CLAIMS = st.sampled_from([(), (), (), ("c",), ("c", "d")])
 PLACES = st.sampled_from([(), (((Requirement(RACK, "In", ("r1",)),),),)])
 LABELS = st.sampled_from([(), (), (("app", "x"),), (("app", "y"),)])
-SUBGROUPS = st.sampled_from(
+WISHES = st.sampled_from(
     [
-        (),
-        (),
-        (SubGroups("s", 2, 1, keys=("app",), required="node"),),
-        (SubGroups("s", 1, 2, keys=("app",), required="island"), SubGroups("t", 2, required=RACK)),
-        (SubGroups("s", 2, labels=(Expression("app", "In", ("x",)),), tier=1),),
+        {},
+        {},
+        {"subgroups": (SubGroups("s", 2, 1, keys=("app",), required="node"),)},
+        {
+            "subgroups": (
+                SubGroups("s", 1, 2, keys=("app",), required="island"),
+                SubGroups("t", 2, required=RACK),
+            )
+        },
+        {"subgroups": (SubGroups("s", 2, labels=(Expression("app", "In", ("x",)),), tier=1),)},
+        {"roles": Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))},
     ]
 )
 QUEUES = st.sampled_from(["p", "q", "r", "default", "root"])
@@ -88,7 +95,7 @@ FACTS = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels, claims: (
+        lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels, claims, task: (
             build.pod(
                 name,
                 gpus,
@@ -102,6 +109,7 @@ FACTS = st.one_of(
                 rules=rules,
                 labels=labels,
                 claims=claims,
+                task=task,
             )
         ),
         PODS,
@@ -115,16 +123,17 @@ FACTS = st.one_of(
         RULES,
         LABELS,
         CLAIMS,
+        st.sampled_from(["ps", "worker"]),
     ),
     st.builds(
-        lambda name, minimum, level, queue, subgroups: build.gang(
-            name, minimum, topology_required=level, queue=queue, subgroups=subgroups
+        lambda name, minimum, level, queue, wish: build.gang(
+            name, minimum, topology_required=level, queue=queue, **wish
         ),
         st.sampled_from(["g", "h"]),
         st.integers(0, 4),
         st.sampled_from(["", RACK, "node", "island", "no/such"]),
         st.sampled_from(["default", "default", "p", "q", "nowhere"]),
-        SUBGROUPS,
+        WISHES,
     ),
     st.builds(
         QueueSeen,

@@ -2,6 +2,6 @@
 
 from central.core.placement.choice import ANYWHERE
 from central.core.placement.search import fit
-from central.core.placement.want import Part, Want
+from central.core.placement.want import Crew, Part, Want
 
-__all__ = ["ANYWHERE", "Part", "Want", "fit"]
+__all__ = ["ANYWHERE", "Crew", "Part", "Want", "fit"]

@@ -3,13 +3,19 @@ node, then each level of the network tree from the narrowest to the widest, then
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from central.core import onebyone, why
+from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
-from central.core.placement import parts
+from central.core.placement import crew, parts
 from central.core.placement.choice import Choice
 from central.core.placement.levels import ladder
 from central.core.placement.seating import seat
-from central.core.placement.want import Want
+from central.core.placement.want import Crew, Want
+from protos.names import ISLAND, NODE
+
+CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
 
 
 def fit(draft: Draft, want: Want) -> list[Seat]:
@@ -26,6 +32,8 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
         return parts.fit(draft, want, levels)
     if onebyone.entangled(snapshot, want.groups):
         return _one_by_one(draft, want, levels)
+    if want.crew is not None:
+        return _with_roles(draft, want, want.crew, levels)
     counts = [count for _, count in want.groups]
     for level in levels:
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
@@ -37,6 +45,43 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
                 continue
             return draft.seats[mark:]
     raise DoesNotFit(why.sentence(snapshot, want.groups, want.required, want.anchors))
+
+
+def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) -> list[Seat]:
+    """The same, where the roles' wishes choose among domains that are equally close, and inside."""
+    mark, snapshot = len(draft.seats), draft.snapshot
+    counts = [count for _, count in want.groups]
+    if roles.splits:  # one node would be closest, and is the last resort
+        levels = sorted(levels, key=lambda level: level in (ISLAND, NODE))
+    for level in levels:
+        best, found = 0, list[Seat]()
+        rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
+        choice = Choice(snapshot, rooms, counts, want.anchors, most=CREWS_TRIED)
+        for rows in choice.of(level):
+            try:
+                seat(draft, want.groups, level, rows, want.anchor_gpus)
+            except DoesNotFit:
+                draft.undo(mark)
+                continue
+            if level in (ISLAND, NODE):
+                return draft.seats[mark:]
+            harm = crew.seat(draft, roles, _close(draft, rows, mark), mark)
+            if not found or harm < best:
+                best, found = harm, draft.seats[mark:]
+            draft.undo(mark)
+        if found:
+            draft.retake(found)
+            return draft.seats[mark:]
+    raise DoesNotFit(why.sentence(snapshot, want.groups, want.required, want.anchors))
+
+
+def _close(draft: Draft, rows: Ints, mark: int) -> Ints:
+    """The rows of the narrowest domains of the tree where seats were taken: wishes open no other."""
+    of = draft.snapshot.domains.of
+    if not len(of):
+        return rows
+    taken = of[-1, [seat.row for seat in draft.seats[mark:]]]
+    return rows[np.isin(of[-1, rows], taken)]
 
 
 def _one_by_one(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:

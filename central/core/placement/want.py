@@ -21,13 +21,33 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Crew:
+    """All that is in a want's groups, role by role, and which roles (by their places here, the smaller
+    first; one with itself: among each other) want to share nodes, or not to. there: members that have
+    a place already, as row, role and number."""
+
+    roles: Groups
+    near: tuple[tuple[int, int], ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
+    there: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def splits(self) -> bool:
+        """Whether one node for all would be against a wish."""
+        return any(
+            a != b or self.roles[a][1] > 1 or any(role == a for _, role, _ in self.there)
+            for a, b in self.apart
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Want:
     """What is to be placed at once: kinds of pods with their numbers, in the order they should sit.
 
     required: the widest level that may be crossed (a label key, "node", "island"; empty: none).
     anchors: rows where members of the gang already are; the rest joins them if it can.
     anchor_gpus: the GPUs that they hold, where it is one row.
-    parts: empty, or all that is in groups, divided.
+    parts: empty, or all that is in groups, divided. crew: None, or all that is in groups, by role.
     """
 
     groups: Groups
@@ -35,6 +55,7 @@ class Want:
     anchors: tuple[int, ...] = ()
     anchor_gpus: int = 0
     parts: tuple[Part, ...] = ()
+    crew: Crew | None = None
 
     @property
     def by_islands(self) -> bool:

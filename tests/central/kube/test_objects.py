@@ -13,6 +13,7 @@ from central.core.facts import (
     Member,
     NodeSeen,
     PodSpec,
+    Roles,
     SubGroups,
     Taint,
     Toleration,
@@ -397,6 +398,19 @@ def test_subgroups() -> None:
         ),
         SubGroups("ps", required="node"),
     )
+
+
+def test_roles() -> None:
+    near, apart = {names.TASK_NEAR: "worker, ps;chief"}, {names.TASK_APART: "ps"}
+    roles = reader().gang(gang({}, near | apart)).roles
+    assert roles == Roles((("chief", "chief"), ("ps", "worker")), (("ps", "ps"),))
+    assert reader().gang(gang({})).roles is None
+    broken = reader().gang(gang({}, {names.TASK_NEAR: "ps,,worker"})).error
+    assert broken.startswith(
+        f'annotation {names.TASK_NEAR}: "ps,,worker" has a task without a name'
+    )
+    both = reader().gang(gang({"subGroupPolicy": [{"name": "a"}]}, near)).error
+    assert both == f"annotation {names.TASK_NEAR}: not together with spec.subGroupPolicy yet"
 
 
 def hypernode(spec: Json) -> HyperNodeSeen:
