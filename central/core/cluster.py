@@ -41,6 +41,7 @@ from central.core.gangs import Gang, Key, Pod, key_of
 from central.core.kinds import Kinds
 from central.core.learning import gangs, kinds, nodes, places, pods
 from central.core.nodes import Node
+from central.core.queuestatus import QueueStatuses
 from central.core.snapshot import Snapshot
 from central.core.tree import Queues
 from central.core.volumes import (
@@ -77,6 +78,7 @@ class Cluster:
         self.likes: dict[object, int] = {}  # the numbers of wishes (Gang.like)
         self.numbers = count(1)
         self.queues = Queues()
+        self.statuses = QueueStatuses()
         self.budgets = Budgets()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
@@ -136,6 +138,8 @@ class Cluster:
                 pods.bind_failed(self, fact)
             case EvictDone():
                 pods.evict_done(self, fact)
+            case Answered(kind="Queue"):
+                self.statuses.answered(fact, self.now)
             case JobSeen() | JobGone() | Answered():
                 pass  # the Job controller's
             case _:

@@ -55,6 +55,10 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         decisions += [*holds.evictions, *_walk(cluster, holds, again)]
     for gang in list(cluster.partial.values()):
         decisions += healing.heal(gang, now)
+    if cluster.queues.on:
+        for gang in cluster.changed.values():
+            cluster.statuses.count(gang, phases.phase(gang))
+        decisions += cluster.statuses.decide(cluster.queues, now)
     decisions += phases.tell(cluster)
     return decisions
 
@@ -104,6 +108,7 @@ def due(cluster: Cluster, now: float) -> float | None:
     ]
     times += [gang.retry_at for gang in cluster.retrying.values() if gang.retry_at > now]
     times += cluster.claims_due
+    times += cluster.statuses.due(now) if cluster.queues.on else ()
     return min(times, default=None)
 
 

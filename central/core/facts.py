@@ -227,6 +227,7 @@ class QueueSeen:
     reclaimable: bool = True  # what it has above its share may be taken back
     closed: bool = False
     error: str = ""  # why the object can't be used, naming the field; its gangs wait with it
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
 """What a gang's state is called, and telling it when it changes."""
 
+from typing import TYPE_CHECKING
+
 from central.core import ailing
-from central.core.cluster import Cluster
 from central.core.decisions import Decision, Tell
 from central.core.gangs import Gang
 from protos.names import ISLAND, NODE
+
+if TYPE_CHECKING:
+    from central.core.cluster import Cluster
 
 PENDING, RUNNING, COMPLETED = "Pending", "Running", "Completed"
 
@@ -17,16 +21,16 @@ def phase(gang: Gang) -> str:
     return PENDING if gang.missing() else RUNNING
 
 
-def sentence(cluster: Cluster, gang: Gang) -> str:
+def sentence(cluster: "Cluster", gang: Gang) -> str:
     return _sentence(cluster, gang, phase(gang))
 
 
-def _sentence(cluster: Cluster, gang: Gang, now: str) -> str:
+def _sentence(cluster: "Cluster", gang: Gang, now: str) -> str:
     unfit = ailing.sentence(cluster, gang)
     return f"{_state(cluster, gang, now)}; {unfit}" if unfit else _state(cluster, gang, now)
 
 
-def _state(cluster: Cluster, gang: Gang, now: str) -> str:
+def _state(cluster: "Cluster", gang: Gang, now: str) -> str:
     if now == COMPLETED:
         return f"all {len(gang.members)} pods succeeded"
     if now == PENDING:
@@ -45,7 +49,7 @@ def _gone(gang: Gang) -> str:
     return f"gave way to {gang.yields_to}" if gang.yields_to else ""
 
 
-def closeness(cluster: Cluster, gang: Gang) -> str:
+def closeness(cluster: "Cluster", gang: Gang) -> str:
     """The closest domain that holds every placed pod, in words."""
     alive = [pod for pod in gang.placed() if pod.alive]
     nodes = {pod.node for pod in alive}
@@ -65,7 +69,7 @@ def closeness(cluster: Cluster, gang: Gang) -> str:
     return f"on {len(nodes)} nodes"
 
 
-def _on_one_node(cluster: Cluster, name: str, masks: list[int]) -> str:
+def _on_one_node(cluster: "Cluster", name: str, masks: list[int]) -> str:
     shape = cluster.nodes[name].shape
     gpus = 0
     for mask in masks:
@@ -75,7 +79,7 @@ def _on_one_node(cluster: Cluster, name: str, masks: list[int]) -> str:
     return f"on {NODE} {name}"
 
 
-def tell(cluster: Cluster) -> list[Decision]:
+def tell(cluster: "Cluster") -> list[Decision]:
     """One Tell for each gang whose state is not what was last told."""
     tells: list[Decision] = []
     for gang in cluster.changed.values():

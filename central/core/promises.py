@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.core.phases import phase
 from protos.names import GPU
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def _queues(cluster: "Cluster") -> None:
     """The books of the queues say what a recount of all pods says."""
     queues = cluster.queues
     used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
+    phases: dict[str, Counter[str]] = {}
     for gang in cluster.gangs.values():
         if gang.key not in cluster.changed:  # else it is filed with the next turn
             taken: dict[str, int] = {}
@@ -150,7 +152,12 @@ def _queues(cluster: "Cluster") -> None:
             )
             for above in queue.path:
                 used[above.name].update(gang.account.used)
+        if queues.on and gang.key not in cluster.changed and gang.account is not None:
+            phases.setdefault(gang.account.queue, Counter())[phase(gang).lower()] += 1
     for queue in queues.by_name.values():
+        if not cluster.changed and queues.on:
+            counts = cluster.statuses.counts(queue.name)
+            assert counts == phases.get(queue.name, Counter()), f"queue {queue.name}: {counts}"
         assert queue.used == used[queue.name], f"queue {queue.name}: {queue.used} is not its use"
         assert all(cluster.gangs.get(key) is gang for key, gang in queue.gangs.items())
         in_tree = queue.path[-1] is queues.root

@@ -20,7 +20,7 @@ _MOST_WEIGHT = 65535
 
 def queue(raw: Json) -> QueueSeen:
     try:
-        seen = QueueSeen(text(raw["metadata"], "name"))
+        seen = QueueSeen(text(raw["metadata"], "name"), uid=text(raw["metadata"], "uid"))
         hash(seen)
     except BROKEN as error:
         raise Malformed(f"Queue {who(raw)}: {what(error)}") from error
@@ -34,7 +34,8 @@ def queue(raw: Json) -> QueueSeen:
 
 def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
-    states = text(spec, "state"), text(status, "state")  # ours; as Volcano's tools write it
+    # What is wished; where the definition knows no wish, what was last brought about.
+    states = text(spec, "state"), text(status, "state")
     for part, state in zip(("spec", "status"), states, strict=True):
         if state not in _STATES:
             raise Unreadable(f'{part}.state: "{state}" is neither Open nor Closed')
@@ -51,7 +52,7 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
         guarantee=_amounts(guarantee, "spec.guarantee.resource"),
         deserved=_amounts(spec.get("deserved"), "spec.deserved"),
         reclaimable=reclaimable is not False,
-        closed=any(state in ("Closed", "Closing") for state in states),
+        closed=(states[0] or states[1]) in ("Closed", "Closing"),
     )
     return replace(found, error=_contradiction(found))
 

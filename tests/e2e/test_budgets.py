@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.world import World, pod, podgroup, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def condition(cluster: World, namespace: str, name: str) -> str:

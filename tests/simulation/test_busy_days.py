@@ -23,6 +23,7 @@ from central.core.decisions import (
     Warn,
 )
 from central.core.facts import (
+    Answered,
     BindDone,
     BindFailed,
     EvictDone,
@@ -206,6 +207,7 @@ class Day:
                 deserved=self.dice.choice(((), some)),
                 closed=self.dice.random() < 0.1,
                 error=self.dice.choice(("", "", "", "spec.weight: 0")),
+                uid=f"uid-{name}",
             )
         ]
 
@@ -271,7 +273,11 @@ class Day:
             case Warn():
                 self.seen["warned"] += 1
                 return []
-            case Create() | Delete() | SetStatus() | Patch():
+            case SetStatus():
+                self.seen["status"] += 1
+                why = "the server is away" if faults and self.dice.random() < 0.3 else ""
+                return [Answered("SetStatus", decision.kind, "", decision.name, why=why)]
+            case Create() | Delete() | Patch():
                 raise AssertionError(f"no Job asked for this: {decision}")
 
     def _evict(self, evict: Evict) -> list[Fact]:

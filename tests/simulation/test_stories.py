@@ -8,6 +8,7 @@ from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.decisions import Bind, Decision
 from central.core.facts import (
+    Answered,
     BindDone,
     BindFailed,
     BudgetGone,
@@ -145,6 +146,15 @@ FACTS = st.one_of(
         deserved=AMOUNTS,
         closed=st.sampled_from([False, False, True]),
         error=st.sampled_from(["", "", "", "spec.weight: 0"]),
+        uid=st.sampled_from(["", "one", "two"]),
+    ),
+    st.builds(
+        Answered,
+        st.just("SetStatus"),
+        st.just("Queue"),
+        st.just(""),
+        QUEUES,
+        why=st.sampled_from(["", "no"]),
     ),
     st.builds(QueueGone, QUEUES),
     st.builds(

@@ -57,3 +57,4 @@ def _drop_if_empty(cluster: "Cluster", gang: Gang) -> None:
         cluster.changed.pop(gang.key, None)
         cluster.file(gang, waiting=False, partial=False)
         cluster.queues.forget(gang)
+        cluster.statuses.forget(gang.key)

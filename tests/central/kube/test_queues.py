@@ -49,6 +49,24 @@ def test_a_queue_with_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wished", "brought_about", "closed"),
+    [
+        ("", "Closed", True),  # as Volcano's tools leave it
+        ("", "Closing", True),
+        ("", "Open", False),
+        ("Closed", "Open", True),
+        ("Open", "Closed", False),  # not yet: it is written by the centre
+    ],
+)
+def test_what_is_wished_goes_before_what_was_brought_about(
+    wished: str, brought_about: str, closed: bool
+) -> None:
+    raw = kit.queue("a", **({"state": wished} if wished else {}))
+    raw["status"] = {"state": brought_about}
+    assert queues.queue(raw).closed is closed
+
+
+@pytest.mark.parametrize(
     ("spec", "error"),
     [
         ({"weight": 0}, "spec.weight: 0 is not a whole number from 1 to 65535"),

@@ -119,12 +119,13 @@ def test_what_is_there_and_what_happens(client: Client, made: Make, inbox: Inbox
 
 def test_what_decides_whose_turn_it_is(client: Client, made: Make, inbox: Inbox) -> None:
     queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
-    made(queues, queue("a", weight=2, capability={"nvidia.com/gpu": "8"}))
+    there = made(queues, queue("a", weight=2, capability={"nvidia.com/gpu": "8"}))
     made("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 100))
     patch = json.dumps({"metadata": {"annotations": {names.QUEUE_NAME: "a"}}}).encode()
     assert inbox.watch(client).wait_synced(10)
     client.request("PATCH", "/api/v1/namespaces/default", patch, "application/merge-patch+json")
-    wanted = QueueSeen("a", weight=2, capability=((names.GPU, 8),))
+    uid = there["metadata"]["uid"]
+    wanted = QueueSeen("a", weight=2, capability=((names.GPU, 8),), uid=uid)
     assert inbox.queues == {"a": wanted}
     assert PrioritySeen("urgent", 100) in inbox.facts
     eventually(lambda: any(isinstance(f, NamespaceSeen) and f.queue == "a" for f in inbox.facts))

@@ -1,0 +1,65 @@
+"""A queue's status on the real API server: what its gangs use, how many there are of each phase, and its
+states while it is closed and opened."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import verbs
+from tests.e2e.world import World, pod, podgroup, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+def test_a_queue_says_what_it_has_and_whether_it_is_open(cluster: World, namespace: str) -> None:
+    name = f"q-{namespace}"
+    queue = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"capability": {"nvidia.com/gpu": 4}},
+    }
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = cluster.api.get(f"{QUEUES}/{name}").get("status") or {}
+        return found
+
+    def counts(**wanted: object) -> None:
+        until(f"{wanted}, not {status()}", lambda: wanted.items() <= status().items())
+
+    def state(wanted: str) -> None:
+        patch = json.dumps({"spec": {"state": wanted}})
+        cluster.kubectl("patch", "queue", name, "--type=merge", "-p", patch)
+
+    def group(gang: str, gpus: int) -> list[Any]:
+        made = podgroup(gang, 1)
+        made["spec"]["queue"] = name
+        return [made, pod(f"{gang}-0", gpus, gang=gang)]
+
+    try:
+        cluster.apply(namespace, queue)
+        counts(state="Open", running=0, allocated={})
+        cluster.apply(namespace, *group("runs", 4), *group("waits", 1))
+        counts(state="Open", running=1, pending=1)
+        until("what is used", lambda: status()["allocated"]["nvidia.com/gpu"] == "4")
+        assert status()["allocated"]["pods"] == "1"
+        sentence = cluster.podgroup(namespace, "waits")["status"]["conditions"][-1]["message"]
+        assert f"queue {name} may use 4 GPUs and uses 4" in sentence
+
+        state("Closed")
+        counts(state="Closing", running=1, pending=1)
+        closed = f"queue {name} is closed"
+        cluster.kubectl("-n", namespace, "delete", "pod", "runs-0", "--wait")
+        cluster.kubectl("-n", namespace, "delete", "podgroup", "runs")
+        until("the sentence", lambda: closed in cluster.lockstep("explain", f"{namespace}/waits"))
+        counts(state="Closing", running=0, pending=1)
+        state("Open")
+        cluster.running(namespace, 1)
+        counts(state="Open", running=1, pending=0)
+        state("Closed")
+        cluster.kubectl("-n", namespace, "delete", "pod,podgroup", "--all", "--wait")
+        counts(state="Closed", running=0, pending=0, allocated={})
+    finally:
+        verbs.kubectl("delete", "queue", name, "--ignore-not-found")
