@@ -131,7 +131,7 @@ class Day:
                 )
             )
             rules = self._rules(name, size * gpus) if not level and not subgroups else None
-            if self.dice.random() < 0.4:
+            if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
@@ -352,6 +352,7 @@ def live(seed: int) -> Day:
     return day
 
 
+@pytest.mark.timeout(240)  # on a machine that does much else
 @pytest.mark.parametrize("seed", range(DAYS))
 def test_a_day_that_breaks_and_heals(seed: int) -> None:
     day = live(seed)
