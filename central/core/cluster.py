@@ -38,6 +38,7 @@ from central.core.facts import (
     Rule,
 )
 from central.core.gangs import Gang, Key, Pod, key_of
+from central.core.jobs.registry import Jobs
 from central.core.kinds import Kinds
 from central.core.learning import gangs, kinds, nodes, places, pods
 from central.core.nodes import Node
@@ -79,6 +80,7 @@ class Cluster:
         self.numbers = count(1)
         self.queues = Queues()
         self.statuses = QueueStatuses()
+        self.jobs = Jobs()
         self.budgets = Budgets()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
@@ -140,8 +142,12 @@ class Cluster:
                 pods.evict_done(self, fact)
             case Answered(kind="Queue"):
                 self.statuses.answered(fact, self.now)
-            case JobSeen() | JobGone() | Answered():
-                pass  # the Job controller's
+            case JobSeen():
+                self.jobs.seen(fact)
+            case JobGone():
+                self.jobs.gone((fact.namespace, fact.name))
+            case Answered():
+                self.jobs.answered(fact, self.now)
             case _:
                 self._rule(fact)
 

@@ -1,7 +1,7 @@
 """One turn: apply the facts, decide once, assume the decisions. Pure; the live loop, the simulator
 and replay are three callers of it.
 
-    turn = apply facts -> heal broken gangs -> place waiting gangs in order -> tell what changed
+    turn = apply facts -> place waiting gangs in order -> heal broken gangs -> Jobs -> tell what changed
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,6 +13,7 @@ from central.core.draft import DoesNotFit, Draft
 from central.core.facts import Fact
 from central.core.gangs import Gang, Key, Pod
 from central.core.holds import Holds
+from central.core.jobs import turn as jobs
 from central.core.placement import Want
 from central.core.reservation import Reservation
 
@@ -55,6 +56,7 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         decisions += [*holds.evictions, *_walk(cluster, holds, again)]
     for gang in list(cluster.partial.values()):
         decisions += healing.heal(gang, now)
+    decisions += jobs.decide(cluster, now)
     if cluster.queues.on:
         for gang in cluster.changed.values():
             cluster.statuses.count(gang, phases.phase(gang))
@@ -109,6 +111,8 @@ def due(cluster: Cluster, now: float) -> float | None:
     times += [gang.retry_at for gang in cluster.retrying.values() if gang.retry_at > now]
     times += cluster.claims_due
     times += cluster.statuses.due(now) if cluster.queues.on else ()
+    if (at := jobs.due(cluster)) is not None:
+        times.append(at)
     return min(times, default=None)
 
 

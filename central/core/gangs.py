@@ -119,6 +119,7 @@ class Gang:
         "started",
         "told",
         "warned",
+        "word",
         "yields_to",
     )
 
@@ -141,6 +142,7 @@ class Gang:
         self.bind_failures = 0
         self.failures_seen = 0
         self.retry_at = 0.0
+        self.word: tuple[str, str] | None = None  # phase and sentence, where its Job knows better
         self.account: Account | None = None
         self.class_priority: int | None = None  # the value of the class that its object names
         self._tally: Tally | None = None

@@ -10,11 +10,13 @@ from protos.names import ISLAND, NODE
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
 
-PENDING, RUNNING, COMPLETED = "Pending", "Running", "Completed"
+PENDING, INQUEUE, RUNNING, COMPLETED = "Pending", "Inqueue", "Running", "Completed"
 
 
 def phase(gang: Gang) -> str:
     """As the PodGroup API names it: Running once the minimum is placed."""
+    if gang.word is not None:
+        return gang.word[0]
     succeeded = gang.tally.succeeded
     if succeeded >= gang.minimum and succeeded == len(gang.members):
         return COMPLETED
@@ -31,6 +33,8 @@ def _sentence(cluster: "Cluster", gang: Gang, now: str) -> str:
 
 
 def _state(cluster: "Cluster", gang: Gang, now: str) -> str:
+    if gang.word is not None:
+        return gang.word[1]
     if now == COMPLETED:
         return f"all {len(gang.members)} pods succeeded"
     if now == PENDING:
@@ -83,7 +87,7 @@ def tell(cluster: "Cluster") -> list[Decision]:
     """One Tell for each gang whose state is not what was last told."""
     tells: list[Decision] = []
     for gang in cluster.changed.values():
-        if not gang.members:
+        if not gang.members and gang.word is None:
             continue
         tells += ailing.warn(cluster, gang)
         tally = gang.tally

@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from central.core.facts import JobSeen
+from central.core.jobs import plugins
 from central.core.jobs.spec import JobSpec, JobStatus, Part, VolumeSpec
 from central.kube import jobtasks
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.jobtasks import duration_s, number, tier_or_name
+from protos.names import SCHEDULER
 
 Json = dict[str, Any]
 
@@ -25,7 +27,8 @@ DEFAULT_RETRY = 3
 _INDEX = re.compile(r"(\d{1,9})$", re.ASCII)
 
 
-def job(raw: Json) -> JobSeen:
+def job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
+    """scheduler: of a Job that names none."""
     try:
         meta = raw["metadata"]
         spec = JobSpec(
@@ -34,6 +37,7 @@ def job(raw: Json) -> JobSeen:
             meta.get("uid") or "",
             labels=_pairs(meta.get("labels")),
             annotations=_pairs(meta.get("annotations")),
+            scheduler_name=scheduler,
         )
         seen = JobSeen(
             spec,
@@ -44,7 +48,8 @@ def job(raw: Json) -> JobSeen:
     except BROKEN as error:
         raise Malformed(f"Job {who(raw)}: {what(error)}") from error
     try:
-        return replace(seen, spec=_spec(raw.get("spec") or {}, spec))
+        spec = _spec(raw.get("spec") or {}, spec)
+        return replace(seen, spec=spec, error=plugins.check(spec))
     except BROKEN as error:
         return replace(seen, error=what(error))
 
@@ -63,7 +68,7 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         spec,
         tasks=tasks,
         min_available=least,
-        scheduler_name=text(raw, "schedulerName"),
+        scheduler_name=text(raw, "schedulerName") or spec.scheduler_name,
         queue=text(raw, "queue") or "default",
         policies=jobtasks.policies(raw.get("policies"), "spec.policies"),
         plugins=_plugins(raw.get("plugins") or {}),

@@ -59,6 +59,8 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     topology = text(raw, "topologyPolicy")
     if topology not in TOPOLOGY_POLICIES:
         raise Unreadable(f'{field}.topologyPolicy: "{topology}" is not known')
+    if topology in ("restricted", "single-numa-node"):
+        raise Unreadable(f"{field}.topologyPolicy: {topology} is not supported yet")
     after = raw.get("dependsOn") or {}
     return replace(
         _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),

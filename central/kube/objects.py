@@ -19,6 +19,7 @@ import orjson
 from central.core.facts import (
     GangSeen,
     HyperNodeSeen,
+    JobSeen,
     Member,
     NamespaceSeen,
     NodeSeen,
@@ -52,6 +53,7 @@ class Reader:
     def __init__(self, scheduler_names: Sequence[str], levels: Sequence[str]) -> None:
         """levels: the tree's node label keys, widest first."""
         self._ours = frozenset(scheduler_names)
+        self._first = next(iter(scheduler_names), names.SCHEDULER)
         self._levels = tuple(levels)
         self._closeness = frozenset((*levels, names.NODE, names.ISLAND))
         self._specs: dict[bytes, PodSpec] = {}
@@ -90,6 +92,9 @@ class Reader:
             return self._gang(raw, seen)
         except BROKEN as error:
             return replace(seen, error=what(error))
+
+    def job(self, raw: Json) -> JobSeen:
+        return jobs.job(raw, self._first)
 
     def _pod(self, raw: Json) -> PodSeen:
         meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}

@@ -29,6 +29,7 @@ Json = dict[str, Any]
 
 GROUP_VERSION = "scheduling.volcano.sh/v1beta1"
 GROUPS = f"/apis/{GROUP_VERSION}"
+INQUEUE = "Inqueue"  # let in, and not tried yet: neither good nor bad
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
 RUNNING_S = 1.0  # the counts of a gang that runs, likewise
@@ -182,7 +183,7 @@ class Tells:
             name = tell.pods[0]
             reply = self._ask(pace, "GET", pod_path(tell.namespace, name))
             involved = _reference(reply, "v1", "Pod", tell.namespace, name)
-        if involved is not None and tell.reason:
+        if involved is not None and tell.reason and tell.phase != INQUEUE:
             reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
             self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
 
@@ -202,7 +203,7 @@ class Tells:
         }
         status = {
             "phase": tell.phase,
-            "conditions": [condition],
+            "conditions": [condition] if tell.phase != INQUEUE else [],
             "running": tell.running,
             "succeeded": tell.succeeded,
             "failed": tell.failed,

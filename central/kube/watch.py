@@ -23,6 +23,7 @@ from central.core.facts import (
     Fact,
     GangGone,
     HyperNodeGone,
+    JobGone,
     NamespaceGone,
     NodeGone,
     PodGone,
@@ -80,7 +81,7 @@ class Watches:
 
 
 def kinds(reader: Reader) -> tuple[Kind, ...]:
-    """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, pods."""
+    """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, Jobs, pods."""
     return (
         Kind(
             "namespaces",
@@ -118,6 +119,13 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
         ),
         *_storage(),
         _budgets(),
+        Kind(
+            "jobs",
+            "/apis/batch.volcano.sh/v1alpha1/jobs",
+            reader.job,
+            lambda raw: JobGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
+            optional=True,
+        ),
         Kind("pods", "/api/v1/pods", reader.pod, lambda raw: PodGone(raw["metadata"]["uid"])),
     )
 

@@ -36,7 +36,6 @@ PLURALS = {
     ("apps", "DaemonSet"): "daemonsets",
 }
 MAKES_PODS = {
-    ("batch.volcano.sh", "Job"),
     ("batch", "Job"),
     ("batch", "CronJob"),
     ("apps", "Deployment"),

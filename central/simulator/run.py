@@ -151,8 +151,8 @@ class Simulation:
     def _heard(self, tell: Tell) -> None:
         name = (tell.namespace, tell.gang)
         gang = self.cluster.gangs.get((*name, True))
-        if gang is None or not gang.members:
-            return
+        if gang is None or not gang.members or name in self.cluster.jobs.by_group:
+            return  # a Job's own end is told instead
         if tell.phase == phases.COMPLETED and name not in self._ended_gangs:
             self._ended_gangs.add(name)
             self.story.ended.append(Ended(self.now, *name, "PodGroup", tell.phase))
@@ -187,10 +187,17 @@ class Simulation:
         times += [ended.at_s for ended in story.ended]
         times += [evicted.at_s for evicted in story.evicted]
         story.makespan_s = max(times, default=0.0)
+        jobs = self.cluster.jobs
         for gang in self.cluster.waiting.values():
             pods = sum(pod.waiting for pod in gang.members.values())
             reason = phases.sentence(self.cluster, gang)
-            story.waiting.append(Waiting(gang.namespace, gang.name, reason, pods))
+            job = jobs.by_group.get((gang.namespace, gang.name))
+            name = job.spec.name if job is not None else gang.name
+            story.waiting.append(Waiting(gang.namespace, name, reason, pods))
+        for job in jobs.by_name.values():
+            if not job.pods and (why := job.waits()):
+                pods = job.spec.replicas
+                story.waiting.append(Waiting(job.spec.namespace, job.spec.name, why, pods))
         for pod in self.cluster.pods.values():
             seen = pod.seen
             if not seen.ours and not seen.node and pod.alive:

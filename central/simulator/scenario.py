@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from central.core.facts import Fact, GangSeen, NodeSeen, PodSeen
+from central.core.facts import Fact, GangSeen, JobSeen, NodeSeen, PodSeen
 from central.kube import podrules, podspec, watch
 from central.kube.errors import Malformed, Unreadable
 from central.kube.objects import Reader
@@ -23,6 +23,7 @@ LEAVES = f"{DOMAIN}/leaves-at"
 RECREATE = f"{DOMAIN}/recreate"
 CAPTURE = f"{DOMAIN}/capture"
 
+JOB = ("batch.volcano.sh", "Job")
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 PODS_PER_NODE = 110  # the kubelet's own default
 STEP_S = 1e-6  # between two objects of one moment: the order in the file is the order of creation
@@ -45,7 +46,10 @@ class Scenario:
     lives: dict[str, Life] = field(default_factory=dict)  # by uid
     machines: dict[str, NodeTopology] = field(default_factory=dict)  # by node
     budgets: list[Budget] = field(default_factory=list)
+    jobs: dict[float, Json] = field(default_factory=dict)  # as they are written, by creation
     warnings: list[str] = field(default_factory=list)
+    priorities: Priorities = field(default_factory=Priorities)
+    reader: Reader = field(default_factory=lambda: Reader((), ()))
 
 
 def read(
@@ -129,12 +133,13 @@ class _Reading:
         self._objects = objects
         self._reader = reader
         self._watched = kinds.watched(watch.kinds(reader))
-        self._priorities = Priorities()
         self._groups: dict[tuple[str, str], _Object] = {}
         self._seen: dict[tuple[kinds.Name, str, str, float], Place] = {}
         self._unread: Counter[kinds.Name] = Counter()
         self._strangers = 0
-        self._found = Scenario()
+        self._jobs: set[tuple[str, str]] = set()
+        self._found = Scenario(reader=reader)
+        self._priorities = self._found.priorities
 
     def read(self) -> Scenario:
         for found in self._objects:
@@ -181,6 +186,7 @@ class _Reading:
                 self._unread[found.kind] += 1
             return
         meta = found.meta
+        own = meta.get("uid")
         meta["uid"] = f"{found.kind[1]}/{found.namespace}/{found.name}"
         meta.pop("creationTimestamp", None)
         meta.pop("deletionTimestamp", None)
@@ -190,12 +196,17 @@ class _Reading:
             self._furnish_node(found)
         elif plural == "pods":
             self._furnish_pod(found)
+        elif found.kind == JOB:
+            meta["uid"] = own or f"job{order}"  # part of its PodGroup's name
+            self._jobs.add((found.namespace, found.name))
         try:
             fact = kind.seen(found.raw)
         except Malformed as error:
             raise found.place.wrong(str(error)) from error
-        if isinstance(fact, PodSeen | GangSeen):
+        if isinstance(fact, PodSeen | GangSeen | JobSeen):
             fact = replace(fact, created=arrives + order * STEP_S)
+        if isinstance(fact, JobSeen):
+            self._found.jobs[fact.created] = found.raw
         self._check(found, fact)
         self._found.arrivals.append((arrives, fact))
         leaves = found.seconds(LEAVES)
@@ -254,7 +265,7 @@ class _Reading:
         if spec.get("nodeName"):
             status.setdefault("phase", "Running")
         owned = any(
-            isinstance(owner, dict) and owner.get("controller")
+            isinstance(owner, dict) and owner.get("controller") and not self._is_job(found, owner)
             for owner in found.meta.get("ownerReferences") or ()
         )
         runs_s = self._inherited(found, RUNS_FOR)
@@ -265,6 +276,11 @@ class _Reading:
             owned or found.annotations.get(RECREATE) == "true",
             tuple(found.labels.items()),
         )
+
+    def _is_job(self, found: _Object, owner: Json) -> bool:
+        """One that the scheduler itself looks after."""
+        kind = (kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
+        return kind == JOB and (found.namespace, owner.get("name")) in self._jobs
 
     def _check(self, found: _Object, fact: Fact) -> None:
         """What an API server would not have accepted is an error here; what this version can't do
@@ -280,7 +296,7 @@ class _Reading:
                     raise found.wrong(str(error)) from error
                 except (AttributeError, TypeError, KeyError, ValueError) as error:
                     raise found.wrong(fact.spec.unsupported) from error
-        elif isinstance(fact, GangSeen):
+        elif isinstance(fact, GangSeen | JobSeen):
             if fact.error.startswith("spec.") and "not supported" not in fact.error:
                 raise found.wrong(fact.error)
         elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:

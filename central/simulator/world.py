@@ -4,7 +4,7 @@ for comes to pass at once, and comes back as facts."""
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from central.core.decisions import Bind, Decision, Evict
+from central.core.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
 from central.core.facts import (
     BindDone,
     BindFailed,
@@ -12,17 +12,22 @@ from central.core.facts import (
     BudgetSeen,
     EvictDone,
     Fact,
+    JobGone,
+    JobSeen,
     NodeGone,
     NodeReported,
     NodeSeen,
     PodGone,
     PodSeen,
 )
+from central.kube.quantities import seconds
 from central.simulator.budgets import Budget, Statuses
+from central.simulator.documents import Json
+from central.simulator.making import Making
 from central.simulator.scenario import STEP_S, Life, Scenario
 from central.simulator.story import Ended, Evicted, Placed, Story
 from protos.closest import closest
-from protos.names import GPU
+from protos.names import GPU, RUNS_FOR
 from protos.topology import Grant, Shape, indices_of
 
 RUNS = ("Pending", "Running")
@@ -42,6 +47,13 @@ class Live:
 
 class World:
     def __init__(self, scenario: Scenario, story: Story) -> None:
+        self._making = Making(
+            scenario.reader,
+            scenario.priorities,
+            story,
+            pod=self._made,
+            delete=self._unmade,
+        )
         self.pods: dict[str, Live] = {}  # by uid
         self.endings: list[tuple[float, str]] = []  # times and uids, for the agenda to take
         self._scenario = scenario
@@ -73,6 +85,8 @@ class World:
             case BudgetSeen():
                 self._statuses.come(fact)
                 yield fact
+            case JobSeen():
+                yield from self._making.come(fact, self._scenario.jobs[fact.created])
             case _:
                 yield fact
 
@@ -81,6 +95,9 @@ class World:
             live = self.pods.get(gone.uid)
             if live is not None:
                 yield from self._lose(live, now, again=False)
+            return
+        if isinstance(gone, JobGone):
+            yield from self._making.gone(gone.namespace, gone.name, now)
             return
         yield gone
         if isinstance(gone, BudgetGone):
@@ -110,6 +127,8 @@ class World:
                 yield from self._bind(decision, now)
             case Evict():
                 yield from self._evict(decision, now)
+            case Create() | Delete() | SetStatus() | Patch():
+                yield from self._making.obey(decision, now)
             case _:
                 return
 
@@ -122,7 +141,10 @@ class World:
             yield BindFailed(bind.pod, bind.node, f"node {bind.node} is gone")
             return
         self.pods_waiting -= _waits(live.seen)
-        live.seen = replace(live.seen, node=bind.node, phase="Running")
+        part = live.seen.part
+        if part is not None:
+            part = replace(part, ready=True)
+        live.seen = replace(live.seen, node=bind.node, phase="Running", part=part)
         self._start(live, now, planned=bind.gpus)
         seen = live.seen
         self._story.placed.append(
@@ -132,7 +154,7 @@ class World:
                 seen.name,
                 bind.node,
                 tuple(indices_of(live.gpus)),
-                seen.gang,
+                seen.part.job if seen.part is not None else seen.gang,
                 now - live.since,
             )
         )
@@ -157,6 +179,19 @@ class World:
         yield from self._lose(live, now, again=True)
 
     # --- pods -----------------------------------------------------------------
+
+    def _made(self, seen: PodSeen, raw: Json, now: float) -> Iterator[Fact]:
+        """By a controller of the scheduler's own, which makes it again if it is lost."""
+        told = raw["metadata"].get("annotations") or {}
+        labels = raw["metadata"].get("labels") or {}
+        runs_s = seconds(told[RUNS_FOR]) if RUNS_FOR in told else None
+        self._scenario.lives[_first_uid(seen.uid)] = Life(runs_s, False, tuple(labels.items()))
+        yield from self._born(seen, now)
+
+    def _unmade(self, uid: str, now: float) -> Iterator[Fact]:
+        live = self.pods.get(uid)
+        if live is not None:
+            yield from self._lose(live, now, again=False)
 
     def _born(self, seen: PodSeen, now: float) -> Iterator[Fact]:
         life = self._scenario.lives[_first_uid(seen.uid)]
@@ -297,4 +332,5 @@ def _waits(seen: PodSeen) -> bool:
 
 
 def job_of(seen: PodSeen) -> str:
-    return f"{seen.namespace}/{seen.gang or seen.name}"
+    job = seen.part.job if seen.part is not None else ""
+    return f"{seen.namespace}/{job or seen.gang or seen.name}"

@@ -188,6 +188,12 @@ def test_the_centre_is_granted_what_it_calls() -> None:
         ),
         *(("", "persistentvolumeclaims", verb) for verb in ("get", "list", "watch", "patch")),
         *(("topology.volcano.sh", "hypernodes", verb) for verb in ("list", "watch")),
+        *(("batch.volcano.sh", "jobs", verb) for verb in ("list", "watch", "delete")),
+        ("batch.volcano.sh", "jobs/status", "patch"),
+        *(("", "pods", verb) for verb in ("create", "delete")),
+        *((volcano, "podgroups", verb) for verb in ("create", "get", "patch")),
+        *(("", kind, "create") for kind in ("configmaps", "services", "persistentvolumeclaims")),
+        ("networking.k8s.io", "networkpolicies", "create"),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),
         ("", "pods/status", "patch"),
@@ -208,7 +214,9 @@ def test_the_centre_is_granted_what_it_calls() -> None:
 
 
 def test_the_centre_reads_no_secret_but_its_own() -> None:
-    assert not any(resource == "secrets" for _, resource, _ in granted("ClusterRole"))
+    """It makes those of its Jobs."""
+    verbs = {verb for _, resource, verb in granted("ClusterRole") if resource == "secrets"}
+    assert verbs == {"create"}
     assert {verb for _, resource, verb in granted("Role") if resource == "secrets"} == {"create"}
 
 

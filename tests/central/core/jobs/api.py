@@ -1,0 +1,332 @@
+"""An API server and kubelets in memory, around one core: what it asks for comes to pass call by call,
+and may be cut off after any of them. Objects are raw JSON, read as the centre reads them."""
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from central.core import cycle
+from central.core.cluster import Cluster
+from central.core.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
+from central.core.facts import Answered, BindDone, Fact, GangGone, JobGone, PodGone
+from central.core.jobs.stamps import stamp
+from central.core.volumes import VolumeSeen
+from central.kube import jobs, storage
+from central.kube.objects import Reader
+from tests.central.core import build
+
+Json = dict[str, Any]
+Place = tuple[str, str]  # kind and name; all is in one namespace
+
+NAMESPACE = "ns"
+WATCHED = ("PersistentVolumeClaim", "PodGroup", "Job", "Pod")
+
+
+class Api:
+    def __init__(self, *, calls_left: int | None = None, nodes: int = 4, cpu: int = 64_000) -> None:
+        """calls_left: after so many calls the centre falls, and another comes."""
+        self.there: dict[Place, Json] = {}
+        self.now = 1_000_000.0
+        self.calls = 0  # that were carried out
+        self.made: Counter[tuple[str, ...]] = Counter()
+        self.refuses: Callable[[Decision], str] = lambda _: ""
+        self.grace_steps = 0  # how long pods take to go
+        self._calls_left = calls_left
+        self._nodes = [build.node(f"n{i}", cpu=cpu, gpus=8) for i in range(nodes)]
+        self._reader = Reader(("lockstep", "volcano"), build.LEVELS)
+        self._facts: list[Fact] = []
+        self._uids = 0
+        self._going: dict[str, int] = {}  # by pod name: steps left
+        self.cluster = Cluster()
+        self.fall()
+
+    # --- the centre ----------------------------------------------------------------
+
+    def fall(self) -> None:
+        """The centre is gone, with all that it had in mind; another lists what is there."""
+        self.cluster = Cluster(build.LEVELS)
+        self._facts = [*self._nodes, VolumeSeen("v")]
+        for kind in WATCHED:
+            for (of, _), raw in self.there.items():
+                if of == kind:
+                    self._facts.append(self._read(raw))
+
+    def step(self, seconds: float = 1.0) -> list[Decision]:
+        """One turn, and what it asks for, until it falls."""
+        self.now += seconds
+        self._reap()
+        facts, self._facts = self._facts, []
+        decisions = cycle.turn(self.cluster, facts, self.now)
+        self.cluster.check()
+        for decision in decisions:
+            if isinstance(decision, Create | Delete | SetStatus | Patch | Bind | Evict):
+                if self._calls_left == 0:
+                    self._calls_left = None
+                    self.fall()
+                    break
+                if self._calls_left is not None:
+                    self._calls_left -= 1
+                self.calls += 1
+                self._carry_out(decision)
+        return decisions
+
+    def settle(self, most: int = 60, seconds: float = 1.0) -> None:
+        """Until nothing is asked for, and nothing on its way."""
+        quiet = 0
+        for _ in range(most):
+            decisions = self.step(seconds)
+            quiet = 0 if decisions or self._facts or self._going else quiet + 1
+            if quiet > 2:
+                return
+
+    def wait(self, seconds: float) -> None:
+        self.step(seconds)
+        self.settle()
+
+    # --- people and kubelets --------------------------------------------------------
+
+    def apply(self, text: str | Json) -> None:
+        raw: Json = yaml.safe_load(text) if isinstance(text, str) else copy.deepcopy(text)
+        raw["metadata"].setdefault("namespace", NAMESPACE)
+        old = self.there.get((raw["kind"], raw["metadata"]["name"]))
+        if old is not None:
+            raw["metadata"] = {**old["metadata"], **raw["metadata"]}
+            raw["status"] = old.get("status") or {}
+            self._put(raw)
+        else:
+            self._add(raw)
+
+    def command(self, action: str, name: str = "j") -> None:
+        assert not self.cluster.jobs.command((NAMESPACE, name), action, f"somebody wants {action}")
+
+    def delete_job(self, name: str = "j") -> None:
+        """The garbage collector takes what it owned, before or after."""
+        uid = self.there["Job", name]["metadata"]["uid"]
+        self._take(("Job", name))
+        for place, raw in list(self.there.items()):
+            owners = raw["metadata"].get("ownerReferences") or ()
+            if any(owner["uid"] == uid for owner in owners):
+                self._take(place)
+
+    def end(self, name: str, code: int = 0, restarts: int = 0) -> None:
+        raw = copy.deepcopy(self.there["Pod", name])
+        ended = {"exitCode": code, "finishedAt": stamp(self.now)}
+        container = {"restartCount": restarts, "state": {"terminated": ended}}
+        phase = "Failed" if code else "Succeeded"
+        raw["status"] = {"phase": phase, "containerStatuses": [container]}
+        self._put(raw)
+
+    def restart_container(self, name: str, times: int) -> None:
+        raw = copy.deepcopy(self.there["Pod", name])
+        raw["status"]["containerStatuses"] = [{"restartCount": times, "state": {"running": {}}}]
+        self._put(raw)
+
+    def evict(self, name: str) -> None:
+        """Somebody else takes the pod away."""
+        self._delete_pod(name)
+
+    # --- what there is ---------------------------------------------------------------
+
+    def job(self, name: str = "j") -> Json:
+        return self.there["Job", name]
+
+    def status(self, name: str = "j") -> Json:
+        found: Json = self.job(name).get("status") or {}
+        return found
+
+    def phase(self, name: str = "j") -> str:
+        return str((self.status(name).get("state") or {}).get("phase") or "")
+
+    def pods(self) -> dict[str, str]:
+        """Phases by name; those that are on their way out are not counted."""
+        return {
+            name: raw["status"]["phase"]
+            for (kind, name), raw in sorted(self.there.items())
+            if kind == "Pod" and name not in self._going
+        }
+
+    def annotation(self, pod: str, key: str) -> str:
+        return str(self.there["Pod", pod]["metadata"]["annotations"].get(key, ""))
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(name for of, name in self.there if of == kind)
+
+    # --- calls -----------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision) -> None:
+        if why := self.refuses(decision):
+            assert isinstance(decision, Create | Delete | SetStatus | Patch)
+            where = (decision.kind, decision.namespace, decision.name)
+            self._facts.append(Answered(type(decision).__name__, *where, why=why, code=403))
+            return
+        match decision:
+            case Create():
+                self._create(decision)
+            case Delete():
+                self._delete(decision)
+            case SetStatus() | Patch():
+                self._change(decision)
+            case Bind():
+                self._bind(decision)
+            case Evict():
+                self._delete_pod(decision.name)
+            case _:
+                return
+
+    def _create(self, asked: Create) -> None:
+        where = (asked.kind, asked.namespace, asked.name)
+        place = (asked.kind, asked.name)
+        raw: Json = copy.deepcopy({"kind": asked.kind, **asked.body})
+        known = self.there.get(place)
+        if known is not None:
+            mine = raw["metadata"].get("ownerReferences") == known["metadata"].get(
+                "ownerReferences"
+            )
+            why = "" if mine and asked.name not in self._going else "it exists already"
+            self._facts.append(Answered("Create", *where, known["metadata"]["uid"], why, 409))
+            return
+        told = raw["metadata"].get("annotations") or {}
+        self.made[
+            asked.kind,
+            asked.name,
+            told.get("volcano.sh/job-version", ""),
+            told.get("lockstep.dev/pod-restarts", ""),
+        ] += 1
+        if asked.kind == "Pod":
+            raw["status"] = {"phase": "Pending"}
+        uid = self._add(raw)
+        self._facts.append(Answered("Create", *where, uid))
+
+    def _delete(self, asked: Delete) -> None:
+        where = (asked.kind, asked.namespace, asked.name)
+        known = self.there.get((asked.kind, asked.name))
+        if known is not None and known["metadata"]["uid"] == asked.uid:
+            if asked.kind == "Pod":
+                self._delete_pod(asked.name)
+            elif asked.kind == "Job":
+                self.delete_job(asked.name)
+            else:
+                self._take((asked.kind, asked.name))
+        self._facts.append(Answered("Delete", *where))
+
+    def _change(self, asked: SetStatus | Patch) -> None:
+        where = (asked.kind, asked.namespace, asked.name)
+        known = self.there.get((asked.kind, asked.name))
+        if known is None or known["metadata"]["uid"] != asked.uid:
+            why = "it is gone"
+            self._facts.append(Answered(type(asked).__name__, *where, why=why, code=404))
+            return
+        raw = copy.deepcopy(known)
+        if isinstance(asked, SetStatus):
+            raw["status"] = copy.deepcopy(dict(asked.status))
+        else:
+            raw["spec"].update(copy.deepcopy(dict(asked.body["spec"])))
+        self._put(raw)
+        self._facts.append(Answered(type(asked).__name__, *where, uid=asked.uid))
+
+    def _bind(self, asked: Bind) -> None:
+        raw = self.there.get(("Pod", asked.name))
+        if raw is not None and raw["metadata"]["uid"] == asked.pod:
+            raw = copy.deepcopy(raw)
+            raw["spec"]["nodeName"] = asked.node
+            ready = [{"type": "Ready", "status": "True"}]
+            raw["status"] = {"phase": "Running", "conditions": ready}
+            self._put(raw)
+            self._facts.append(BindDone(asked.pod, asked.node))
+
+    def _delete_pod(self, name: str) -> None:
+        if ("Pod", name) not in self.there:
+            return
+        ended = self.there["Pod", name]["status"]["phase"] in ("Succeeded", "Failed")
+        if not self.grace_steps or ended:
+            self._take(("Pod", name))
+        elif name not in self._going:
+            self._going[name] = self.grace_steps
+            raw = copy.deepcopy(self.there["Pod", name])
+            raw["metadata"]["deletionTimestamp"] = stamp(self.now)
+            self._put(raw)
+
+    def _reap(self) -> None:
+        for name in list(self._going):
+            self._going[name] -= 1
+            if self._going[name] <= 0:
+                self._take(("Pod", name))
+
+    def _add(self, raw: Json) -> str:
+        self._uids += 1
+        uid = f"uid-{self._uids}"
+        raw["metadata"] |= {"uid": uid, "creationTimestamp": stamp(self.now)}
+        self._put(raw)
+        return uid
+
+    def _put(self, raw: Json) -> None:
+        self.there[raw["kind"], raw["metadata"]["name"]] = raw
+        if raw["kind"] in WATCHED:
+            self._facts.append(self._read(raw))
+
+    def _take(self, place: Place) -> None:
+        raw = self.there.pop(place, None)
+        if raw is None:
+            return
+        kind, name = place
+        self._going.pop(name, None)
+        if kind == "Pod":
+            self._facts.append(PodGone(raw["metadata"]["uid"]))
+        elif kind == "PodGroup":
+            self._facts.append(GangGone(NAMESPACE, name))
+        elif kind == "Job":
+            self._facts.append(JobGone(NAMESPACE, name))
+
+    def _read(self, raw: Json) -> Fact:
+        match raw["kind"]:
+            case "Pod":
+                return self._reader.pod(raw)
+            case "PodGroup":
+                return self._reader.gang(raw)
+            case "PersistentVolumeClaim":
+                bound = {**raw["metadata"], "annotations": {storage.BIND_COMPLETED: "yes"}}
+                spec = {**raw["spec"], "volumeName": "v"}
+                return storage.claim({**raw, "metadata": bound, "spec": spec})
+            case _:
+                return jobs.job(raw)
+
+
+def job(
+    tasks: dict[str, int],
+    *policies: str,
+    of: dict[str, Json] | None = None,
+    name: str = "j",
+    cpu: str = "100m",
+    **spec: Any,
+) -> Json:
+    """tasks: replicas by name; policies: "PodFailed RestartJob", "137 RestartPod", "PodEvicted
+    AbortJob 30s"; of: more fields of a task, by its name."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "schedulerName": "lockstep",
+            "policies": [policy(told) for told in policies],
+            "tasks": [
+                {
+                    "name": task,
+                    "replicas": replicas,
+                    "template": {"spec": {"containers": [container]}},
+                    **((of or {}).get(task) or {}),
+                }
+                for task, replicas in tasks.items()
+            ],
+            **spec,
+        },
+    }
+
+
+def policy(told: str) -> Json:
+    event, action, *timeout = told.split()
+    what: Json = {"exitCode": int(event)} if event.lstrip("-").isdigit() else {"event": event}
+    return {**what, "action": action, **({"timeout": timeout[0]} if timeout else {})}
