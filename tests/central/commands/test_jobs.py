@@ -2,8 +2,6 @@
 
 import json
 import re
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ import orjson
 import pytest
 import yaml
 
+from central.commands import watching
+from central.commands.api import Api
 from central.kube.client import Client
 from tests.central.commands.typed import (
     COMMANDS,
@@ -162,28 +162,20 @@ def test_logs_carry_their_tasks(lockstep: Lockstep, put: Put, capsys: Any) -> No
     )
 
 
-def test_a_job_is_followed_to_its_end(
-    lockstep: Lockstep, put: Put, client: Client, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_is_followed_to_its_end(put: Put, client: Client) -> None:
     job = put(JOBS, mpi())
+    states = iter([{"phase": "Running"}, {"phase": "Failed", "message": "PodFailed: exit 3"}])
+    said: list[str] = []
 
-    def live() -> None:
-        for state in ({"phase": "Running"}, {"phase": "Failed", "message": "PodFailed: exit 3"}):
-            time.sleep(0.2)
-            body = orjson.dumps(
-                {**job, "metadata": {"name": "lm-mpi-job"}, "status": {"state": state}}
-            )
-            assert client.request("PUT", f"{JOBS}/lm-mpi-job/status", body).ok
+    def say(line: str) -> None:
+        said.append(line.split(maxsplit=1)[1])
+        if state := next(states, None):
+            changed = {**job, "metadata": {"name": "lm-mpi-job"}, "status": {"state": state}}
+            reply = client.request("PUT", f"{JOBS}/lm-mpi-job/status", orjson.dumps(changed))
+            assert reply.ok
 
-    life = threading.Thread(target=live)
-    life.start()
-    said = lockstep("job", "watch", "lm-mpi-job", code=1)
-    life.join()
-    assert [line.split(maxsplit=1)[1] for line in said.splitlines()] == [
-        "Pending",
-        "Running",
-        "Failed: PodFailed: exit 3",
-    ]
+    assert watching.job(Api(client, "default"), "lm-mpi-job", say) == 1
+    assert said == ["Pending", "Running", "Failed: PodFailed: exit 3"]
 
 
 @pytest.mark.parametrize(
