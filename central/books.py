@@ -80,10 +80,16 @@ def _trouble(node: Node, allocatable: int) -> str:
 
 
 def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
-    """By the name of a PodGroup, of a gang by label, of a single pod, or of any member."""
+    """By the name of a PodGroup, of a gang by label, of a single pod, of any member, or of the
+    controller that makes a gang of its pods (deployment/web, or web)."""
     uid = cluster.uids.get((namespace, name), "")
     pod = cluster.pods.get(uid)
     gang = cluster.gangs.get((namespace, name, True)) or (cluster.gang_of(pod) if pod else None)
+    if gang is None and pod is None:
+        tail = f"/{name}"
+        gang = next(
+            (g for k, g in cluster.gangs.items() if k[0] == namespace and k[1].endswith(tail)), None
+        )
     if gang is not None:
         return _explanation(cluster, gang)
     if pod is None:

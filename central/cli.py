@@ -209,13 +209,20 @@ def _topology(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     from central import showing
 
-    namespace, _, name = args.name.rpartition("/")
+    # train, team-a/train, deployment/web or team-a/deployment/web
+    parts = args.name.split("/")
+    asked = [(args.namespace, args.name)] if len(parts) < 3 else []
+    if len(parts) > 1:
+        asked.insert(0, (parts[0], "/".join(parts[1:])))
     try:
-        reply = asking.explain(asking.door(args), namespace or args.namespace, name)
+        for namespace, name in asked:
+            reply = asking.explain(asking.door(args), namespace, name)
+            if reply.found:
+                break
     except asking.CannotAsk as error:
         return _fail(error)
     if not reply.found:
-        return _fail(f"no gang or pod {namespace or args.namespace}/{name}")
+        return _fail(f"no gang or pod {'/'.join(asked[0])}")
     if args.output == "json":
         print(json.dumps(showing.explanation_json(reply), indent=1))
     else:

@@ -9,6 +9,10 @@ RDMA_HANDLES = f"{DOMAIN}/rdma-hca-handles"  # annotations: limits of a pod, of 
 RDMA_OBJECTS = f"{DOMAIN}/rdma-hca-objects"
 GANG_LABEL = f"{DOMAIN}/gang"
 GANG_MIN = f"{DOMAIN}/gang-min"
+# The same on a controller (a Deployment, a StatefulSet, a batch Job), as Volcano calls it.
+OWNER_MIN = "scheduling.volcano.sh/group-min-member"
+TOPOLOGY_MODE = "volcano.sh/network-topology-mode"  # hard or soft
+TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 RUNS_FOR = f"{DOMAIN}/runs-for"  # how long a pod's work takes: 90s, 1h30m; none: for ever
 CHECKPOINT = (
     f"{DOMAIN}/checkpointed-at"  # a time like 2026-11-20T10:00:00Z: work until then is safe

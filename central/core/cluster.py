@@ -33,6 +33,8 @@ from central.core.facts import (
     NodeReported,
     NodeSeen,
     NodeSilent,
+    OwnerGone,
+    OwnerSeen,
     PodGone,
     PodSeen,
     Rule,
@@ -40,8 +42,9 @@ from central.core.facts import (
 from central.core.gangs import Gang, Key, Pod, key_of
 from central.core.jobs.registry import Jobs
 from central.core.kinds import Kinds
-from central.core.learning import gangs, kinds, nodes, places, pods
+from central.core.learning import gangs, kinds, nodes, owners, places, pods
 from central.core.nodes import Node
+from central.core.owners import Owners
 from central.core.queuestatus import QueueStatuses
 from central.core.snapshot import Snapshot
 from central.core.tree import Queues
@@ -70,6 +73,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
+        self.owners = Owners()
         self.gangs: dict[Key, Gang] = {}
         self.changed: dict[Key, Gang] = {}  # since they were last looked at
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
@@ -98,9 +102,13 @@ class Cluster:
     def apply(self, fact: Fact) -> None:  # noqa: PLR0912  a case for each kind of fact
         match fact:
             case PodSeen():
-                pods.seen(self, fact)
+                owners.pod(self, fact)
             case PodGone():
                 pods.gone(self, fact.uid)
+            case OwnerSeen():
+                owners.seen(self, fact)
+            case OwnerGone():
+                self.owners.forget_owner(fact.uid)
             case NodeSeen():
                 nodes.seen(self, fact)
             case NodeGone():

@@ -14,6 +14,7 @@ from central.core.facts import Fact
 from central.core.gangs import Gang, Key, Pod
 from central.core.holds import Holds
 from central.core.jobs import turn as jobs
+from central.core.learning import owners
 from central.core.placement import Want
 from central.core.reservation import Reservation
 
@@ -38,6 +39,7 @@ def learn(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
 
 def decide(cluster: Cluster, now: float) -> list[Decision]:
     decisions: list[Decision] = []
+    owners.release(cluster, now)
     cluster.settle_tree()
     for gang in cluster.changed.values():
         gang.like = 0
@@ -113,6 +115,7 @@ def due(cluster: Cluster, now: float) -> float | None:
     times += cluster.statuses.due(now) if cluster.queues.on else ()
     if (at := jobs.due(cluster)) is not None:
         times.append(at)
+    times += cluster.owners.held.values()
     return min(times, default=None)
 
 

@@ -114,6 +114,28 @@ class PodSeen:
     queue: str = ""  # annotation; what its PodGroup names goes before it
     claims: tuple[str, ...] = ()  # names of its PersistentVolumeClaims
     part: Part | None = None  # of a Job
+    required_tier: int | None = None  # what topology_required says, by number
+    owner: str = ""  # uid of its controller, where that may say more (see owners)
+    owner_name: str = ""  # replicaset/web-7d9
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSeen:
+    """A pods' controller, and what it says for all of them."""
+
+    uid: str
+    name: str  # replicaset/web-7d9
+    above: str = ""  # whose part it is: deployment/web
+    gang_min: int | None = None
+    queue: str = ""
+    topology_required: str = ""
+    required_tier: int | None = None
+    error: str = ""  # what can't be read, naming it; its pods wait with it
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerGone:
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +364,8 @@ Fact = (
     | NodeGone
     | PodSeen
     | PodGone
+    | OwnerSeen
+    | OwnerGone
     | GangSeen
     | GangGone
     | HyperNodeSeen

@@ -20,6 +20,7 @@ def check(cluster: "Cluster") -> None:
         _gpus(cluster, node)
     _ailing(cluster)
     _filing(cluster)
+    _owners(cluster)
     _reserved(cluster)
     _kinds(cluster)
     _queues(cluster)
@@ -93,6 +94,18 @@ def _filing(cluster: "Cluster") -> None:
             assert uid in cluster.pods, f"{gang.name} keeps a pod that is gone"
     for filed in (cluster.waiting, cluster.partial, cluster.changed):
         assert all(cluster.gangs.get(key) is gang for key, gang in filed.items())
+
+
+def _owners(cluster: "Cluster") -> None:
+    """Pods are what their controllers make them; nobody is held who has a place."""
+    owners = cluster.owners
+    owners.check()
+    for uid, fact in owners.pods.items():
+        if uid in owners.held:
+            assert uid not in cluster.pods, f"{fact.name} is held and known"
+            assert not fact.node, f"{fact.name} is held though it has a place"
+        else:
+            assert cluster.pods[uid].seen == owners.made(fact), f"{fact.name} is another's"
 
 
 def _reserved(cluster: "Cluster") -> None:

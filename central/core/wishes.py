@@ -125,7 +125,7 @@ def like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
 
 def _required(cluster: Cluster, gang: Gang) -> str:
     """The widest level that the gang may cross."""
-    tier = gang.object.required_tier if gang.object is not None else None
+    tier = gang.object.required_tier if gang.object is not None else gang.tally.tier
     return _level(cluster, gang.required, tier)
 
 

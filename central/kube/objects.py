@@ -23,6 +23,7 @@ from central.core.facts import (
     Member,
     NamespaceSeen,
     NodeSeen,
+    OwnerSeen,
     PodSeen,
     PodSpec,
     Roles,
@@ -30,7 +31,7 @@ from central.core.facts import (
     Taint,
 )
 from central.core.rules import Labels
-from central.kube import jobs, podrules, podspec, storage
+from central.kube import jobs, owners, podrules, podspec, storage
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.quantities import NotAQuantity, seconds
 from protos import names
@@ -101,11 +102,15 @@ class Reader:
         labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
         ours = spec.get("schedulerName") in self._ours
         name: str = meta["name"]
-        gang, least, wrong = _gang_of(labels, annotations) if ours else ("", None, "")
+        gang, least, owner, owner_name, wrong = (
+            owners.gang_of(labels, annotations, meta) if ours else ("", None, "", "", "")
+        )
         required = preferred = ""
+        tier: int | None = None
         if ours and annotations:
             required, preferred, unknown = self._wishes(annotations)
-            wrong = wrong or unknown
+            tier, unread = owners.tier_of(annotations)
+            wrong = wrong or unknown or unread
         runs_for_s, unread = _runs_for(annotations)
         wrong = wrong or (unread if ours else "")
         namespace: str = meta["namespace"]
@@ -144,6 +149,9 @@ class Reader:
             queue=text(annotations, names.QUEUE_NAME) if ours and annotations else "",
             claims=storage.claims_of(name, spec) if spec.get("volumes") else (),
             part=jobs.part(meta, status) if meta.get("ownerReferences") else None,
+            required_tier=tier,
+            owner=owner,
+            owner_name=owner_name,
         )
 
     def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:
@@ -272,6 +280,9 @@ class Reader:
             return "", None, ""
         return (name if tier is None else ""), tier, ""
 
+    def owner(self, kind: str, raw: Json) -> OwnerSeen:
+        return owners.owner(kind, raw, self._closeness)
+
     def hypernode(self, raw: Json) -> HyperNodeSeen:
         try:
             name = raw["metadata"]["name"]
@@ -351,22 +362,6 @@ def _what_matters(spec: Json, ours: bool) -> list[Any]:
 def _slim(container: Json) -> list[Any]:
     get = container.get
     return [get("name"), get("resources"), get("ports"), get("restartPolicy")]
-
-
-def _gang_of(labels: Json, annotations: Json) -> tuple[str, int | None, str]:
-    """The gang's name, its minimum where the pod tells it, and what is wrong with that."""
-    for key in names.GROUP_NAMES:
-        if group := text(annotations, key):
-            return group, None, ""
-    gang = text(labels, names.GANG_LABEL)
-    if not gang:
-        return "", None, ""
-    if (found := annotations.get(names.GANG_MIN)) is None:
-        return gang, None, ""
-    told = str(found)
-    if told.isascii() and told.isdigit() and int(told[:10]) > 0 and len(told) <= 10:
-        return gang, int(told), ""
-    return gang, None, f'annotation {names.GANG_MIN}: "{told}" is not a positive whole number'
 
 
 def _rdma_limits(annotations: Json) -> tuple[tuple[tuple[str, int], ...], str]:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ from central.core.facts import (
     JobGone,
     NamespaceGone,
     NodeGone,
+    OwnerGone,
     PodGone,
     PriorityGone,
     QueueGone,
@@ -54,6 +56,7 @@ class Kind:
     gone: Callable[[Json], Fact]
     optional: bool = False  # a CRD that may be missing
     older: "Kind | None" = None  # the same where the API server is too old for this one
+    bare: bool = False  # its metadata is enough
 
 
 class _Expired(Exception):
@@ -126,6 +129,7 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
             lambda raw: JobGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
             optional=True,
         ),
+        *_owners(reader),
         Kind("pods", "/api/v1/pods", reader.pod, lambda raw: PodGone(raw["metadata"]["uid"])),
     )
 
@@ -137,6 +141,25 @@ def _budgets() -> Kind:
     name = "poddisruptionbudgets"
     older = Kind(name, f"/apis/policy/v1beta1/{name}", budgets.older, gone, optional=True)
     return Kind(name, f"/apis/policy/v1/{name}", budgets.budget, gone, older=older)
+
+
+def _owners(reader: Reader) -> tuple[Kind, ...]:
+    """Who may make gangs of their pods. Optional: a box without their controllers does not serve them."""
+    return tuple(
+        Kind(
+            f"{plural}.{group}",
+            f"/apis/{group}/v1/{plural}",
+            partial(reader.owner, kind),
+            lambda raw: OwnerGone(raw["metadata"]["uid"]),
+            optional=True,
+            bare=True,
+        )
+        for group, plural, kind in (
+            ("apps", "replicasets", "ReplicaSet"),
+            ("apps", "statefulsets", "StatefulSet"),
+            ("batch", "jobs", "Job"),
+        )
+    )
 
 
 def _storage() -> tuple[Kind, ...]:
@@ -276,7 +299,7 @@ class _Reflector(threading.Thread):
             path = f"{self._kind.path}?limit={self._page}"
             if token:
                 path += f"&continue={quote(token, safe='')}"
-            page = self._client.get(path)
+            page = self._client.get(path, bare=self._kind.bare)
             for raw in page.get("items") or ():
                 self._read(raw, found)
             meta = page.get("metadata") or {}
@@ -323,7 +346,7 @@ class _Reflector(threading.Thread):
             f"&resourceVersion={self._version}"
             f"&timeoutSeconds={int(WATCH_S * random.uniform(0.8, 1.0))}"
         )
-        with self._client.stream(path, SILENCE_S) as stream:
+        with self._client.stream(path, SILENCE_S, bare=self._kind.bare) as stream:
             self._stream = stream
             if self._ending.is_set():
                 return

@@ -92,6 +92,9 @@ BUILT_IN = (
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", True, (), ()),
     Resource("batch", "v1", "jobs", "Job", fields=("status.successful",)),
+    Resource("apps", "v1", "deployments", "Deployment", short=("deploy",)),
+    Resource("apps", "v1", "replicasets", "ReplicaSet", short=("rs",)),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", short=("sts",)),
     Resource(
         "apiextensions.k8s.io",
         "v1",

@@ -51,6 +51,7 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
 
 
 def gone(cluster: "Cluster", uid: str) -> None:
+    cluster.owners.forget(uid)
     pod = cluster.pods.pop(uid, None)
     if pod is None:
         return

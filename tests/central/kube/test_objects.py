@@ -181,7 +181,6 @@ def test_a_pod_without_resources_still_is_one_pod() -> None:
         ({"labels": {names.GANG_LABEL: "g"}, "annotations": {names.GANG_MIN: "4"}}, "g", 4),
         ({"labels": {names.GANG_LABEL: "g"}}, "g", None),
         ({"labels": None, "annotations": None}, "", None),
-        ({"annotations": {names.GANG_MIN: "4"}}, "", None),
     ],
 )
 def test_how_a_pod_joins_its_gang(metadata: Json, gang: str, least: int | None) -> None:
