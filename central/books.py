@@ -31,6 +31,14 @@ class ClusterBooks:
         """Of labels, or of HyperNodes where there are any."""
         return self._loop.ask(lambda cluster: cluster.snapshot.domains.levels)
 
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        def ask(cluster: Cluster) -> tuple[str, ...]:
+            troubles = sorted(cluster.tree.troubles.items())
+            return tuple(f"HyperNode {name}: {why}" for name, why in troubles)
+
+        return self._loop.ask(ask)
+
     def node_views(self, node: str) -> Sequence[NodeView]:
         return self._loop.ask(lambda cluster: node_views(cluster, node))
 

@@ -201,6 +201,8 @@ def _topology(args: argparse.Namespace) -> int:
         return _fail(error)
     if args.output == "json":
         print(json.dumps(showing.topology_json(reply, one=bool(args.node)), indent=1))
+        for trouble in reply.troubles:
+            print(trouble, file=sys.stderr)
     else:
         print(showing.topology_table(reply), end="")
     return 0

@@ -65,6 +65,9 @@ class Books(Protocol):
 
     @property
     def levels(self) -> tuple[str, ...]: ...
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Of the network tree."""
 
     def node_views(self, node: str) -> Sequence[NodeView]:
         """Of one node (none: unknown), or of all for an empty name."""
@@ -88,7 +91,9 @@ class Desk(fleet_pb2_grpc.DeskServicer):
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f'no node is called "{request.node:.253}"'
             )
-        return pb.TopologyReply(nodes=map(_node, views), levels=self._books.levels)
+        return pb.TopologyReply(
+            nodes=map(_node, views), levels=self._books.levels, troubles=self._books.troubles
+        )
 
     async def Explain(self, request: pb.ExplainQuery, context: Context) -> pb.ExplainReply:
         await self._door.admit_user(context)

@@ -76,6 +76,7 @@ class Loop:
         self._inbox: SimpleQueue[Fact | _Question | None] = SimpleQueue()
         self._stopping = False
         self._turns = 0
+        self._troubles: Mapping[str, str] = {}
         self._meter = meter
         self.turned_at: float | None = None  # when it last looked into its inbox, by time.monotonic
         self.decides = False  # all is listed
@@ -131,6 +132,7 @@ class Loop:
                 decisions = cycle.turn(self._cluster, facts, self._epoch + now)
                 self._journal.decided(decisions)
                 self._act(decisions, effects, intents)
+                self._warn_of_tree()
                 took_s = time.perf_counter() - began
                 self._speak(len(facts), decisions, took_s)
                 if self._meter:
@@ -166,6 +168,18 @@ class Loop:
             cluster.replanned.clear()
         if decisions:
             effects.submit(decisions)
+
+    def _warn_of_tree(self) -> None:
+        """What is wrong with HyperNodes: once, and again when it is another thing."""
+        troubles = self._cluster.tree.troubles
+        if troubles is self._troubles:
+            return
+        for name, why in sorted(troubles.items()):
+            if self._troubles.get(name) != why:
+                log.warning("HyperNode %s: %s", name, why)
+        for name in sorted(self._troubles.keys() - troubles.keys()):
+            log.info("HyperNode %s: nothing is wrong with it any more", name)
+        self._troubles = troubles
 
     def _speak(self, facts: int, decisions: Sequence[Decision], seconds: float) -> None:
         self._turns += 1

@@ -13,6 +13,7 @@ from protos.stubs import fleet_pb2 as pb
 def topology_table(reply: pb.TopologyReply) -> str:
     """One line per node; a single node with its matrix."""
     text = _rendered(_nodes(reply))
+    text += "".join(f"\n{trouble}\n" for trouble in reply.troubles)
     if len(reply.nodes) == 1 and reply.nodes[0].HasField("topology"):
         text += "\n" + matrix.table(wire.from_topology(reply.nodes[0].topology))
     return text

@@ -40,6 +40,7 @@ from central.core.facts import (
     Rule,
 )
 from central.core.gangs import Gang, Key, Pod, key_of
+from central.core.hypernodestatus import HyperNodeStatuses
 from central.core.jobs.registry import Jobs
 from central.core.kinds import Kinds
 from central.core.learning import gangs, kinds, nodes, owners, places, pods
@@ -85,6 +86,7 @@ class Cluster:
         self.queues = Queues()
         self.statuses = QueueStatuses()
         self.jobs = Jobs()
+        self.hypernode_statuses = HyperNodeStatuses()
         self.budgets = Budgets()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
@@ -154,6 +156,8 @@ class Cluster:
                 self.jobs.seen(fact)
             case JobGone():
                 self.jobs.gone((fact.namespace, fact.name))
+            case Answered(kind="HyperNode"):
+                self.hypernode_statuses.answered(fact, self.now)
             case Answered():
                 self.jobs.answered(fact, self.now)
             case _:
@@ -166,6 +170,7 @@ class Cluster:
         self.tree_is_old = False
         seen = [node.seen for node in self.nodes.values() if node.seen is not None]
         self.tree = hypernodes.build(self.hypernodes, seen)
+        self.hypernode_statuses.rebuilt(self.hypernodes)
         if self.hypernodes:
             domains = self.tree.domains
             self.snapshot.relevel(self.tree.levels, lambda node: domains.get(node.name, {}))

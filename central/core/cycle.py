@@ -63,6 +63,7 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         for gang in cluster.changed.values():
             cluster.statuses.count(gang, phases.phase(gang))
         decisions += cluster.statuses.decide(cluster.queues, now)
+    decisions += cluster.hypernode_statuses.decide(cluster.hypernodes, cluster.tree, now)
     decisions += phases.tell(cluster)
     return decisions
 
@@ -116,6 +117,7 @@ def due(cluster: Cluster, now: float) -> float | None:
     if (at := jobs.due(cluster)) is not None:
         times.append(at)
     times += cluster.owners.held.values()
+    times += cluster.hypernode_statuses.due(now)
     return min(times, default=None)
 
 

@@ -216,6 +216,7 @@ class HyperNodeSeen:
     tier: int
     members: tuple[Member, ...] = ()
     error: str = ""  # why the object can't be used, naming the field
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 object disables that object and is said of it; the others stand. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ class Tree:
     levels: tuple[str, ...] = ()
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)  # by HyperNode: a sentence
+    sizes: Mapping[str, int] = field(default_factory=dict)  # by HyperNode: how many nodes
 
 
 def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) -> Tree:
@@ -34,7 +36,8 @@ def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) ->
             else:
                 tiers.add(hypernode.tier)
     levels = tuple(level_of(tier) for tier in sorted(tiers, reverse=True))
-    return Tree(levels, domains, holds.troubles)
+    sizes = Counter(name for mine in domains.values() for name in mine.values())
+    return Tree(levels, domains, holds.troubles, sizes)
 
 
 def level_of(tier: int) -> str:
@@ -54,7 +57,7 @@ class _Holdings:
     def __init__(self, hypernodes: Mapping[str, HyperNodeSeen], nodes: list[NodeSeen]) -> None:
         self.troubles: dict[str, str] = {}
         self._all = hypernodes
-        self._nodes = nodes
+        self._nodes = {node.name: node for node in nodes}
         self._known: dict[str, frozenset[str]] = {}
         self._path: list[str] = []
 
@@ -80,23 +83,28 @@ class _Holdings:
         return self._known[name]
 
     def _members(self, of: HyperNodeSeen, member: Member) -> set[str]:
-        found: set[str] = set()
+        nodes = member.kind == "Node"
+        there: Iterable[str] = self._nodes if nodes else self._all
+        if member.exact:
+            there = [member.exact] if member.exact in there else []
+            if not there and not nodes:
+                self.trouble(of.name, f"member {member.exact} does not exist")
         try:
             picks = _picker(member)
         except re.error as error:
             self.trouble(of.name, f"regexMatch {member.pattern}: {error}")
-            return found
-        if member.kind == "Node":
-            return {node.name for node in self._nodes if picks(node.name, node.labels)}
-        for name, other in self._all.items():
+            return set()
+        if nodes:
+            return {name for name in there if picks(name, self._nodes[name].labels)}
+        found: set[str] = set()
+        for name in there:
             if not picks(name, {}):
                 continue
+            other = self._all[name]
             if other.tier >= of.tier:
                 self.trouble(of.name, f"member {name} is of tier {other.tier}, not below {of.tier}")
             else:
                 found |= self.of(name)
-        if member.exact and member.exact not in self._all:
-            self.trouble(of.name, f"member {member.exact} does not exist")
         return found
 
 

@@ -8,21 +8,15 @@ below it. Written when it changes, once a second at most, and never twice at onc
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from central.core.decisions import SetStatus
 from central.core.facts import Answered
 from central.core.gangs import Gang, Key, Sums
 from central.core.tree import Queue, Queues
-
-Status = Mapping[str, Any]
+from central.core.writer import Status, Writer
 
 KIND = "Queue"
-APART_S = 1.0
-FAILED_S = 10.0
 _COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
-_GONE = 404
 
 
 class QueueStatuses:
@@ -30,9 +24,7 @@ class QueueStatuses:
         self._counted: dict[Key, tuple[str, str]] = {}  # queue and phase, by gang
         self._counts: dict[str, Counter[str]] = {}
         self._changed: dict[str, None] = {}  # queues to look at
-        self._told: dict[str, tuple[str, Status]] = {}  # uid and status, as last written
-        self._asked: dict[str, tuple[str, Status]] = {}  # not answered yet
-        self._rests: dict[str, float] = {}  # not written again before
+        self._writer = Writer(KIND)
         self._root: Queue | None = None  # of the tree that all was looked at in
 
     def count(self, gang: Gang, phase: str) -> None:
@@ -56,16 +48,8 @@ class QueueStatuses:
             self._changed[queue] = None
 
     def answered(self, fact: Answered, now: float) -> None:
-        if (fact.kind, fact.verb) != (KIND, SetStatus.__name__):
-            return
-        asked = self._asked.pop(fact.name, None)
-        if asked is None:
-            return
-        if not fact.why:
-            self._told[fact.name] = asked
-        elif fact.code != _GONE:
-            self._rests[fact.name] = now + FAILED_S
-        self._changed[fact.name] = None  # it may have moved on meanwhile
+        if self._writer.answered(fact, now):
+            self._changed[fact.name] = None
 
     def decide(self, queues: Queues, now: float) -> list[SetStatus]:
         if self._root is not queues.root:
@@ -82,8 +66,8 @@ class QueueStatuses:
 
     def due(self, now: float) -> list[float]:
         """When those are looked at again that were written too recently."""
-        waiting = (name for name in self._changed if name not in self._asked)
-        return [max(now, self._rests.get(name, now)) for name in waiting]
+        times = (self._writer.due(name, now) for name in self._changed)
+        return [time for time in times if time is not None]
 
     def counts(self, queue: str) -> Counter[str]:
         """Gangs by phase."""
@@ -93,16 +77,12 @@ class QueueStatuses:
         queue = queues.by_name.get(name)
         if queue is None or not queue.seen.uid:
             del self._changed[name]
+            self._writer.forget(name)
             return None
-        if name in self._asked or now < self._rests.get(name, 0.0):
+        if not self._writer.ready(name, now):
             return None
         del self._changed[name]
-        fresh = (queue.seen.uid, self._status(queue))
-        if fresh == self._told.get(name):
-            return None
-        self._asked[name] = fresh
-        self._rests[name] = now + APART_S
-        return SetStatus(KIND, "", name, *fresh)
+        return self._writer.write(name, queue.seen.uid, self._status(queue), now)
 
     def _status(self, queue: Queue) -> Status:
         counts = self._counts.get(queue.name, Counter())

@@ -289,9 +289,10 @@ class Reader:
         except BROKEN as error:
             raise Malformed(f"HyperNode {who(raw)}: {what(error)}") from error
         try:
-            return _hypernode(name, raw["spec"])
+            seen = _hypernode(name, raw["spec"])
         except BROKEN as error:
-            return HyperNodeSeen(name, 0, error=what(error))
+            seen = HyperNodeSeen(name, 0, error=what(error))
+        return replace(seen, uid=str(raw["metadata"].get("uid") or ""))
 
 
 def _task_minimums(wish: Json) -> tuple[tuple[tuple[str, int], ...], str]:

@@ -26,6 +26,7 @@ KINDS = {
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies", True),
     "PodGroup": ("apis/scheduling.volcano.sh/v1beta1", "podgroups", True),
     "Queue": ("apis/scheduling.volcano.sh/v1beta1", "queues", False),
+    "HyperNode": ("apis/topology.volcano.sh/v1alpha1", "hypernodes", False),
     "Job": ("apis/batch.volcano.sh/v1alpha1", "jobs", True),
     "CronJob": ("apis/batch.volcano.sh/v1alpha1", "cronjobs", True),
     "Command": ("apis/bus.volcano.sh/v1alpha1", "commands", True),

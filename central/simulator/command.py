@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     simulation = Simulation(read, cluster, seed=args.seed, until_s=until_s, journal=journal)
     with _progress(len(read.lives)) as progress:
         story = simulation.run(progress)
+    for name, why in sorted(cluster.tree.troubles.items()):
+        print(f"lockstep: warning: HyperNode {name}: {why}", file=sys.stderr)
     if journal is not None:
         journal.close()
     if args.figure is not None:

@@ -556,21 +556,27 @@ class TopologyReply(_message.Message):
 
     NODES_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeView]: ...
     @_builtins.property
     def levels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """node label keys, widest first"""
 
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of the network tree: HyperNodes that can't be used, and why"""
+
     def __init__(
         self,
         *,
         nodes: _abc.Iterable[Global___NodeView] | None = ...,
         levels: _abc.Iterable[_builtins.str] | None = ...,
+        troubles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["levels", b"levels", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["levels", b"levels", "nodes", b"nodes", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,6 +16,7 @@ USER = auth("user")
 
 class Books:
     levels = ("zone", "rack")
+    troubles = ("HyperNode s1: member s0 does not exist",)
 
     def node_views(self, node: str) -> Sequence[NodeView]:
         holder = Holder("default", "p", 0b10, confirmed=True)

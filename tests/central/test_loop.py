@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from central import loop as loop_module
+from central.books import ClusterBooks
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision
-from central.core.facts import Fact, NodeSilent
+from central.core.facts import Fact, HyperNodeSeen, Member, NodeSilent
 from central.journal import Journal
 from central.loop import Loop
 from central.replay import replay
@@ -147,3 +148,20 @@ def test_what_comes_together_is_decided_in_one_turn() -> None:
         assert loop.ask(lambda cluster: len(cluster.nodes)) == 200
     assert sum(turns) == 200
     assert len(turns) < 60
+
+
+def test_what_is_wrong_with_the_tree_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    loop = Loop(Cluster(build.LEVELS), ready=lambda: True)
+    with caplog.at_level("INFO"), running(loop, world):
+        loop.put(HyperNodeSeen("s1", 2, (Member("HyperNode", "s0"),)))
+        loop.ask(lambda cluster: None)
+        loop.put(build.node("a"))
+        loop.ask(lambda cluster: None)
+        told = [record.message for record in caplog.records if "HyperNode" in record.message]
+        assert told == ["HyperNode s1: member s0 does not exist"]
+        assert ClusterBooks(loop).troubles == ("HyperNode s1: member s0 does not exist",)
+        loop.put(HyperNodeSeen("s0", 1, (Member("Node", "a"),)))
+        loop.ask(lambda cluster: None)
+        assert "HyperNode s1: nothing is wrong with it any more" in caplog.messages
+        assert ClusterBooks(loop).troubles == ()

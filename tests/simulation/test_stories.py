@@ -151,9 +151,9 @@ FACTS = st.one_of(
     st.builds(
         Answered,
         st.just("SetStatus"),
-        st.just("Queue"),
+        st.sampled_from(["Queue", "HyperNode"]),
         st.just(""),
-        QUEUES,
+        st.one_of(QUEUES, st.sampled_from(["s0", "s1"])),
         why=st.sampled_from(["", "no"]),
     ),
     st.builds(QueueGone, QUEUES),
@@ -191,7 +191,10 @@ FACTS = st.one_of(
     st.builds(NodeGone, NODES),
     st.builds(
         lambda name, tier, members: HyperNodeSeen(
-            name, tier, tuple(Member("HyperNode" if m > "d" else "Node", m) for m in members)
+            name,
+            tier,
+            tuple(Member("HyperNode" if m > "d" else "Node", m) for m in members),
+            uid=name,
         ),
         st.sampled_from(["s0", "s1"]),
         st.integers(0, 2),

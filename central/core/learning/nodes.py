@@ -37,6 +37,7 @@ def gone(cluster: "Cluster", name: str) -> None:
     node.forget()
     cluster.shut.discard(name)
     cluster.snapshot.drop_node(name)
+    cluster.tree_is_old |= bool(cluster.hypernodes)
     _look_after(cluster, node)
     places.forget_if_empty(cluster, name)
 

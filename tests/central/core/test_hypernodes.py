@@ -1,9 +1,11 @@
 """The tree from HyperNodes: what is wrong with one disables that one."""
 
+from dataclasses import replace
+
 from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import Bind, Decision, Tell
-from central.core.facts import Fact, HyperNodeGone, HyperNodeSeen, Member
+from central.core.cycle import due, turn
+from central.core.decisions import Bind, Decision, SetStatus, Tell
+from central.core.facts import Answered, Fact, HyperNodeGone, HyperNodeSeen, Member, NodeGone
 from central.core.hypernodes import build as build_tree
 from tests.central.core import build
 
@@ -126,3 +128,48 @@ def test_the_last_hypernode_that_goes_gives_the_tree_back_to_the_labels() -> Non
     assert list(cluster.snapshot.domains.levels) == list(build.LEVELS)
     assert bound(turn(cluster, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
     cluster.check()
+
+
+def statuses(decisions: list[Decision]) -> dict[str, tuple[int, str, str]]:
+    """Nodes, whether it can be used, and what is wrong."""
+    found = {}
+    for each in decisions:
+        if isinstance(each, SetStatus):
+            [condition] = each.status["conditions"]
+            counted = each.status["nodeCount"]
+            found[each.name] = (counted, condition["status"], condition["message"])
+    return found
+
+
+def told(cluster: Cluster, facts: list[Fact], now: float) -> dict[str, tuple[int, str, str]]:
+    decisions = turn(cluster, facts, now)
+    for each in decisions:
+        if isinstance(each, SetStatus):
+            cluster.apply(Answered("SetStatus", "HyperNode", "", each.name))
+    return statuses(decisions)
+
+
+def test_its_object_says_how_many_nodes_it_holds_and_what_is_wrong() -> None:
+    cluster = Cluster(build.LEVELS)
+    named = [
+        replace(each, uid=each.name) for each in (leaf("s0", "a1", "a2"), over("s1", "s0", "x"))
+    ]
+    wrong = "member x does not exist"
+    assert told(cluster, [*NODES, *named], 0.0) == {
+        "s0": (2, "True", ""),
+        "s1": (2, "False", wrong),
+    }
+    assert told(cluster, [build.node("a3")], 10.0) == {}, "nothing is new"
+    both = replace(leaf("s2", "a2", "b1"), uid="s2")
+    assert told(cluster, [both], 20.0) == {
+        "s2": (1, "False", "node a2 is in HyperNode s0 of tier 1 too")
+    }
+    whole = replace(over("s1", "s0"), uid="s1")
+    assert told(cluster, [whole], 30.0) == {"s1": (2, "True", "")}
+    assert told(cluster, [NodeGone("a1")], 40.0) == {"s0": (1, "True", ""), "s1": (1, "True", "")}
+    assert due(cluster, 40.0) == 41.0  # the answers came: it looks whether anything moved on
+    assert told(cluster, [HyperNodeGone("s0")], 50.0)["s1"] == (
+        0,
+        "False",
+        "member s0 does not exist",
+    )

@@ -223,6 +223,20 @@ def test_an_eviction_that_a_budget_forbids_is_hoped_for_no_longer_than_it_makes_
     assert found["metrics"]["gpu_utilization"] == 1.0
 
 
+def test_what_is_wrong_with_the_tree_is_said(simulate: Simulate) -> None:
+    tree = {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": "s1"},
+        "spec": {
+            "tier": 2,
+            "members": [{"type": "HyperNode", "selector": {"exactMatch": {"name": "s0"}}}],
+        },
+    }
+    simulate(node("a"), tree, pod("p", 1))
+    assert "warning: HyperNode s1: member s0 does not exist" in simulate.errors
+
+
 def test_until_ends_it(simulate: Simulate) -> None:
     found = simulate(node("a", 1), pod("p", 1, runs="1h"), pod("q", 1), flags=("--until", "90"))
     assert where(found) == {"p": "a"}
