@@ -150,18 +150,23 @@ class Cluster:
                 pods.bind_failed(self, fact)
             case EvictDone():
                 pods.evict_done(self, fact)
-            case Answered(kind="Queue"):
-                self.statuses.answered(fact, self.now)
             case JobSeen():
                 self.jobs.seen(fact)
             case JobGone():
                 self.jobs.gone((fact.namespace, fact.name))
-            case Answered(kind="HyperNode"):
-                self.hypernode_statuses.answered(fact, self.now)
             case Answered():
-                self.jobs.answered(fact, self.now)
+                self._answered(fact)
             case _:
                 self._rule(fact)
+
+    def _answered(self, fact: Answered) -> None:
+        match fact.kind:
+            case "Queue":
+                self.statuses.answered(fact, self.now)
+            case "HyperNode":
+                self.hypernode_statuses.answered(fact, self.now)
+            case _:
+                self.jobs.answered(fact, self.now)
 
     def settle_tree(self) -> None:
         """Builds the network tree anew where HyperNodes, or nodes that they may hold, changed."""
