@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 Harm = tuple[int, int, int]  # gangs broken, GPU-seconds lost, pods
 Amounts = tuple[int, ...]
-Budget = tuple[str, str]  # a disruption budget's namespace and name
+Budget = tuple[str, str]  # a disruption budget's namespace and name; or what a role can spare
 NONE: Harm = (0, 0, 0)
 MOST: Harm = (2**62, 0, 0)
 
@@ -26,7 +26,7 @@ class Unit:
     frees: dict[int, Amounts]  # by row
     pod: int = -1  # which, where it is one member
     rank: int = 0  # of equals, the last rank goes first
-    spends: Mapping[Budget, int] = field(default_factory=dict)  # by disruption budget
+    spends: Mapping[Budget, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Problem:
     missing: int  # pods that have no room yet
     units: Sequence[Unit]
     surplus: Mapping[int, int]  # by gang: members that may go without breaking it
-    allowed: Mapping[Budget, int] = field(default_factory=dict)  # by disruption budget
+    allowed: Mapping[Budget, int] = field(default_factory=dict)
     by_row: dict[int, list[Unit]] = field(init=False)
 
     def __post_init__(self) -> None:

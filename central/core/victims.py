@@ -14,7 +14,7 @@ from central.core.cluster import Cluster
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft
 from central.core.facts import PodSpec
-from central.core.gangs import Gang, Pod
+from central.core.gangs import Gang, Key, Pod
 from central.core.leastharm import Problem, Unit
 from central.core.leaving import Leavers, seats
 from protos.names import ISLAND
@@ -29,10 +29,25 @@ Bools = npt.NDArray[np.bool_]
 
 
 def _surplus(gang: Gang, there: Sequence[Pod]) -> int:
-    """How many members may go without breaking it. With minimums by role: none is tried alone."""
-    if gang.object is not None and (gang.object.task_min or gang.object.subgroups):
+    """How many members may go without breaking it. Of one with groups inside none is tried alone."""
+    if gang.object is not None and gang.object.subgroups:
         return 0
-    return max(0, len(there) - gang.minimum)
+    tasks = gang.object.task_min if gang.object is not None else ()
+    return max(0, len(there) - max(gang.minimum, sum(least for _, least in tasks)))
+
+
+def _roles(gang: Gang, there: Sequence[Pod]) -> dict[leastharm.Budget, int]:
+    """The same for each role that has a minimum of its own, as if it were a budget."""
+    if gang.object is None or not gang.object.task_min:
+        return {}
+    have = Counter(pod.seen.task for pod in there)
+    return {
+        _role(gang.key, task): max(0, have[task] - least) for task, least in gang.object.task_min
+    }
+
+
+def _role(key: Key, task: str) -> leastharm.Budget:
+    return "/".join(key[:2]), task  # no namespace has a slash
 
 
 @dataclass(slots=True)
@@ -57,11 +72,11 @@ class Field:
         for spec, _ in want.groups:
             fits[snapshot.view(spec).fit_rows()] = True
         self._usable = usable & fits
-        self._allowed = {} if claim.regardless else budgets.left(cluster)
         row_of = snapshot.row
         self.gangs: list[tuple[list[Pod], int]] = []  # who is there, and how many are surplus
         self._of: list[int] = []
         pods: list[Pod] = []
+        roles: dict[leastharm.Budget, int] = {}
         for other in cluster.gangs.values():
             if other is claim.gang or not (placed := other.placed()):
                 continue
@@ -73,14 +88,15 @@ class Field:
                 pods += near
                 self._of += [len(self.gangs)] * len(near)
                 self.gangs.append((there, _surplus(other, there)))
+                roles |= _roles(other, there)
         leaving = [
             pod
             for row in np.flatnonzero(self._usable).tolist()
             for pod in cluster.nodes[snapshot.names[row]].pods.values()
             if pod.held is not None and pod.leaving
         ]
-        if not any(map(cluster.budgets.of, pods)):
-            self._allowed = {}  # none of them is covered
+        self._covered = not claim.regardless and any(map(cluster.budgets.of, pods))
+        self._allowed = {**(budgets.left(cluster) if self._covered else {}), **roles}
         self._count = len(pods)
         self._leavers = Leavers(cluster, [*pods, *leaving])
         self._already = np.arange(self._count, len(self._leavers.pods))
@@ -174,9 +190,9 @@ class Field:
                 have = whole.frees.get(row, (0,) * len(frees))
                 whole.frees[row] = tuple(map(int.__add__, have, frees))
             pod = self._leavers.pods[index]
-            if surplus[number] and self._may_go([pod]):
+            if surplus[number] and self._may_go([pod], alone=True):
                 harm = (0, pod.lost(self._now), 1)
-                rank, spends = pod.seen.order[0], self._spends([pod])
+                rank, spends = pod.seen.order[0], self._spends([pod], alone=True)
                 units.append(Unit(number, False, harm, {row: frees}, index, rank, spends))
         by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
         return Problem(by_row, area.asks, missing, units, surplus, self._allowed)
@@ -188,19 +204,27 @@ class Field:
         lost = sum(pod.lost(self._now) for pod in there)
         return Unit(number, True, (1, lost, len(there)), {}, spends=self._spends(there))
 
-    def _may_go(self, pods: Sequence[Pod]) -> bool:
+    def _may_go(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
         """Whether all of them could be evicted together, if nobody else were."""
         if any(pod.spared_until > self._now for pod in pods):
             return False
-        return not self._allowed or (
-            not self._cluster.budgets.hopeless(pods) and self._lasts(self._spends(pods))
-        )
+        if self._covered and self._cluster.budgets.hopeless(pods):
+            return False
+        return not self._allowed or self._lasts(self._spends(pods, alone=alone))
 
-    def _lasts(self, spends: Mapping[budgets.Name, int]) -> bool:
+    def _lasts(self, spends: Mapping[leastharm.Budget, int]) -> bool:
         return all(count <= self._allowed[name] for name, count in spends.items())
 
-    def _spends(self, pods: Sequence[Pod]) -> Mapping[budgets.Name, int]:
-        return self._cluster.budgets.spends(pods) if self._allowed else {}
+    def _spends(
+        self, pods: Sequence[Pod], *, alone: bool = False
+    ) -> Mapping[leastharm.Budget, int]:
+        """alone: without the rest of its gang, so that its role has one fewer."""
+        spent = self._cluster.budgets.spends(pods) if self._covered else Counter()
+        for pod in pods if alone else ():
+            gang = self._cluster.gang_of(pod)
+            if gang is not None and (role := _role(gang.key, pod.seen.task)) in self._allowed:
+                spent[role] += 1
+        return spent
 
     def _pods_of(self, units: Sequence[Unit]) -> list[Pod]:
         pods: dict[str, Pod] = {}
@@ -247,10 +271,12 @@ class Field:
         left = {number: self.gangs[number][1] for number in {self._of[index] for index in near}}
         wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
         singles: list[Unit] = []
+        spent: Counter[leastharm.Budget] = Counter()
         for index in sorted(near, key=lambda index: self._leavers.pods[index].lost(self._now)):
             pod, number = self._leavers.pods[index], self._of[index]
-            if left[number] and self._may_go([pod]):
-                left[number] -= 1
+            more = spent + Counter(self._spends([pod], alone=True))
+            if left[number] and self._may_go([pod], alone=True) and self._lasts(more):
+                left[number], spent = left[number] - 1, more
                 singles.append(Unit(number, False, (0, pod.lost(self._now), 1), {}, index))
         return self._affordable(singles + sorted(wholes, key=lambda unit: unit.harm))
 
@@ -260,7 +286,7 @@ class Field:
             return units
         kept: list[Unit] = []
         gone: set[str] = set()
-        spent: Counter[budgets.Name] = Counter()
+        spent: Counter[leastharm.Budget] = Counter()
         for unit in units:
             fresh = [pod for pod in self._pods_of([unit]) if pod.seen.uid not in gone]
             more = spent + Counter(self._spends(fresh))
