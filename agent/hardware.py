@@ -9,7 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agent import commands, devicenodes, findings, fractions, health, host, nvml, shares, sysfs
+from agent import (
+    cardhealth,
+    commands,
+    devicenodes,
+    findings,
+    fractions,
+    health,
+    host,
+    nvml,
+    shares,
+    sysfs,
+)
 from agent.backoff import Voice
 from agent.capture import CaptureError
 from agent.health import Case, Event, Health
@@ -43,6 +54,7 @@ class Hardware:
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
         self.facts: tuple[GpuFacts, ...] = ()
         self.health = Health()
+        self.cards: dict[str, Case] = {}  # by name
         self.looked_at = 0.0  # by the monotonic clock
         self.xids: dict[tuple[str, int], int] = {}  # how often, by uuid and number
         self.events = None if settings.capture else nvml.Events(settings.driver_root, self.heard)
@@ -78,7 +90,8 @@ class Hardware:
     def _pause_s(self) -> float:
         """Until the next look; sooner where a hold ends."""
         every_s = self._settings.survey_every_s
-        due = health.due(self.health, self._settings.damping)
+        held = (*self.health.cases.values(), *self.cards.values())
+        due = health.due(held, self._settings.damping)
         return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
     def look(self, events: Sequence[Event] = (), *, first: bool = False) -> None:
@@ -102,7 +115,11 @@ class Hardware:
             now=time.monotonic(),
             damping=self._settings.damping,
         )
-        for sentence in () if first else health.changes(known, topology):
+        self.cards, topology = cardhealth.step(
+            self.cards, topology, now=time.monotonic(), damping=self._settings.damping
+        )
+        news = (*health.changes(known, topology), *cardhealth.changes(known, topology))
+        for sentence in () if first else news:
             log.warning("%s", sentence)
         self._node.set_topology(self._offered(topology))
         self.looked_at = time.monotonic()

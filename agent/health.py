@@ -84,7 +84,7 @@ def step(
             cases.get(gpu.uuid), gpu, by_uuid.get(gpu.uuid), mine, now=now, damping=damping
         )
         cases[gpu.uuid] = case
-        gpus.append(replace(gpu, healthy=case.against is None, why=_why(case, damping)))
+        gpus.append(replace(gpu, healthy=case.against is None, why=why(case, damping)))
     here = {gpu.uuid for gpu in seen.gpus}
     kept = {uuid: case for uuid, case in cases.items() if uuid in here}
     return Health(kept), replace(seen, gpus=tuple(gpus))
@@ -118,7 +118,7 @@ def _next(
         case = replace(case, ecc=facts.wear.ecc_volatile)
     against = _read(gpu, facts) or (findings.links(facts, case.links) if facts else None)
     against = against or (marks[0].finding if marks else None)
-    case = _judged(replace(case, marks=tuple(marks)), against or struck, first, now, damping)
+    case = judged(replace(case, marks=tuple(marks)), against or struck, first, now, damping)
     if struck and not against:  # it happened, and is over
         case = replace(case, well_since=now)
     return case
@@ -145,7 +145,7 @@ def _read(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
     return Finding(found.kind if found else "silent", gpu.why)
 
 
-def _judged(case: Case, against: Finding | None, first: bool, now: float, damping: Damping) -> Case:
+def judged(case: Case, against: Finding | None, first: bool, now: float, damping: Damping) -> Case:
     if against is not None:
         if case.against is None:
             settled = now - case.since >= damping.settled_s
@@ -160,7 +160,7 @@ def _judged(case: Case, against: Finding | None, first: bool, now: float, dampin
     return replace(case, well_since=well_since)
 
 
-def _why(case: Case, damping: Damping) -> str:
+def why(case: Case, damping: Damping) -> str:
     if case.against is None:
         return ""
     if case.well_since is None:
@@ -169,12 +169,12 @@ def _why(case: Case, damping: Damping) -> str:
     return f"{case.against.why} (over; {held} to see that it does not come again)"
 
 
-def due(health: Health, damping: Damping) -> float | None:
+def due(cases: Iterable[Case], damping: Damping) -> float | None:
     """When the next hold ends, if nothing happens: time for a look."""
     return min(
         (
             case.well_since + case.hold_s(damping)
-            for case in health.cases.values()
+            for case in cases
             if case.against is not None and case.well_since is not None
         ),
         default=None,

@@ -48,6 +48,7 @@ class Metrics(Collector):
         yield from self._errors()
         yield from self._grants(usage)
         yield from self._cards()
+        yield from self._rdma()
         yield from self._self()
 
     def _gpus(self, usage: dict[str, Usage]) -> Iterator[Metric]:
@@ -161,6 +162,45 @@ class Metrics(Collector):
             "Rate of its fastest port",
             ("hca",),
             (((hca.name,), hca.rate_gbps) for hca in hcas),
+        )
+
+        cases = self._hardware.cards
+        yield _gauge(
+            "lockstep_hca_falls",
+            "How often it went down, since it was last fit for long",
+            ("hca",),
+            (((name,), case.falls) for name, case in list(cases.items())),
+        )
+
+    def _rdma(self) -> Iterator[Metric]:
+        """Of containers' cards, what their cgroups say. No limit is not a number."""
+        uses = self._node.state.rdma_use
+        labels = ("namespace", "pod", "hca", "kind")
+        for name, what, told in (
+            ("used", "RDMA resources in use", [(use, use.current) for use in uses]),
+            ("limit", "RDMA resources that it may have", [(use, use.limit) for use in uses]),
+        ):
+            yield _gauge(
+                f"lockstep_grant_rdma_{name}",
+                what,
+                labels,
+                (
+                    ((use.namespace, use.pod, use.card, kind), count if count >= 0 else None)
+                    for use, amount in told
+                    for kind, count in (
+                        ("handles", amount.hca_handle),
+                        ("objects", amount.hca_object),
+                    )
+                ),
+            )
+        yield _counter(
+            "lockstep_grant_rdma_failures",
+            "How often its limits were in the way, where the kernel tells",
+            labels[:3],
+            (
+                ((use.namespace, use.pod, use.card), use.failures if use.failures >= 0 else None)
+                for use in uses
+            ),
         )
 
     def _self(self) -> Iterator[Metric]:

@@ -18,6 +18,7 @@ class Node:
         self.name = name
         self.seen: NodeSeen | None = None
         self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
+        self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
         self.report: NodeReported | None = None
         self.silent = False
         self.shape: Shape | None = None
@@ -35,11 +36,17 @@ class Node:
         self.shape = report.topology.shape()
         self.truth = _truth(report)
         self.rdma_most = cards.most(report.topology)
+        self.rdma_total = cards.allocatable(report.topology)
         return True
 
     def forget(self) -> None:
         self.report = self.rdma_most = None
+        self.rdma_total = ()
         self.shape, self.truth, self.foreign = None, {}, 0
+
+    def allocatable(self) -> dict[str, int]:
+        """What the API server says, and what the agent adds."""
+        return {**(self.seen.allocatable if self.seen else {}), **dict(self.rdma_total)}
 
     def healthy(self) -> int:
         return self.report.topology.healthy_mask() if self.report else 0

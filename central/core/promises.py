@@ -53,8 +53,9 @@ def _room(cluster: "Cluster", node: "Node") -> None:
         if pod.held is not None:
             assert pod.held == pod.spec, f"{pod.seen.name} holds what it no longer asks for"
             taken.update(dict(pod.held.requests))
+    has = node.allocatable()
     for resource, column in snapshot.column.items():
-        expected = node.seen.allocatable.get(resource, 0) - taken[resource]
+        expected = has.get(resource, 0) - taken[resource]
         assert snapshot.free[row, column] == expected, (
             f"{node.name}: {snapshot.free[row, column]} {resource} free, should be {expected}"
         )

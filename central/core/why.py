@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from central.core import predicates
+from central.core import predicates, words
 from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.snapshot import Snapshot
@@ -121,7 +121,7 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
         }
         scarce = min(sorted(rooms), key=rooms.__getitem__)
         if scarce != GPU and rooms[scarce] < count:
-            details.append(f"short of {scarce}: enough for {rooms[scarce]}")
+            details.append(f"short of {words.resource(scarce)}: enough for {rooms[scarce]}")
     return details
 
 

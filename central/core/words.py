@@ -5,8 +5,11 @@ from protos.names import GPU
 _UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
 
 
+_SAID = {GPU: "GPUs", "hca_handle": "RDMA handles", "hca_object": "RDMA objects"}
+
+
 def resource(name: str) -> str:
-    return "GPUs" if name == GPU else name
+    return _SAID.get(name, name)
 
 
 def amount(name: str, value: int) -> str:

@@ -122,7 +122,8 @@ class Reader:
         wrong = wrong or (unread if ours else "")
         if wrong or limits:
             unsupported = wrong or read.unsupported
-            read = self._alike_of(replace(read, unsupported=unsupported, rdma_limits=limits))
+            read = _limited(replace(read, unsupported=unsupported), limits)
+            read = self._alike_of(read)
         return PodSeen(
             uid=meta["uid"],
             namespace=namespace,
@@ -376,6 +377,15 @@ def _rdma_limits(annotations: Json) -> tuple[tuple[tuple[str, int], ...], str]:
             return (), f'annotation {name}: "{told}" is neither a whole number nor max'
         found.append((key, -1 if told == "max" else int(told)))
     return tuple(found), ""
+
+
+def _limited(spec: PodSpec, limits: tuple[tuple[str, int], ...]) -> PodSpec:
+    """Limits hold for each card; a pod may have as many cards as shares. What it may take of them is
+    asked for like any other resource."""
+    cards = sum(count for _, count in spec.rdma_containers)
+    wished = {key: limit * cards for key, limit in limits if limit > 0}
+    requests = tuple(sorted({**dict(spec.requests), **wished}.items()))
+    return replace(spec, requests=requests, rdma_limits=limits)
 
 
 def _runs_for(annotations: Json) -> tuple[float | None, str]:

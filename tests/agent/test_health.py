@@ -115,10 +115,10 @@ def test_every_xid_by_its_class(code: int) -> None:
     if kind == findings.RESET:
         began += DAMPING.xid_s
         assert told.look(began).keys() == {3}
-    assert due(told.health, DAMPING) == began + DAMPING.hold_s
+    assert due(told.health.cases.values(), DAMPING) == began + DAMPING.hold_s
     assert told.look(began + DAMPING.hold_s - 0.1).keys() == {3}
     assert told.look(began + DAMPING.hold_s) == {}
-    assert due(told.health, DAMPING) is None
+    assert due(told.health.cases.values(), DAMPING) is None
 
 
 def test_an_xid_that_nobody_knows_is_said_and_nothing_is_done() -> None:

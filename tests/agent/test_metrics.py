@@ -16,7 +16,7 @@ from agent.machine import Unusable
 from agent.service import Agent
 from protos import logs
 from protos.names import GPU
-from protos.topology import Grant
+from protos.topology import Grant, RdmaLimit, RdmaUse
 from tests.fakes import machines
 from tests.fakes.nodebox import NodeBox, node_box, pod
 from tests.fakes.patience import eventually
@@ -80,6 +80,23 @@ def test_an_unfit_gpu_and_its_class(box: NodeBox) -> None:
     eventually(lambda: value(box, "lockstep_gpu_healthy", gpu="5") == 0)
     assert value(box, "lockstep_gpu_unfit", gpu="5", **{"class": "xid"}) == 1
     assert value(box, "lockstep_gpu_xid_total", gpu="5", xid="79") == 1
+
+
+def test_what_pods_use_of_network_cards(box: NodeBox) -> None:
+    limit = RdmaLimit(64, -1)
+    uses = (
+        RdmaUse("team", "a", "mlx5_0", RdmaLimit(3, 41), limit, 7),
+        RdmaUse("team", "b", "mlx5_0", RdmaLimit(1, 2), limit),
+    )
+    box.agent.node.set_rdma_use(uses)
+    assert value(box, "lockstep_grant_rdma_used", pod="a", hca="mlx5_0", kind="objects") == 41
+    assert value(box, "lockstep_grant_rdma_limit", pod="a", kind="handles") == 64
+    assert value(box, "lockstep_grant_rdma_failures_total", pod="a") == 7
+    told = {
+        (name, dict(labels).get("pod"), dict(labels).get("kind")) for name, labels in samples(box)
+    }
+    assert ("lockstep_grant_rdma_limit", "a", "objects") not in told, "no limit"
+    assert ("lockstep_grant_rdma_failures_total", "b", None) not in told, "the kernel does not tell"
 
 
 def test_hostile_names_stay_inside_their_labels(box: NodeBox) -> None:

@@ -133,6 +133,7 @@ class Day:
             rules = self._rules(name, size * gpus) if not level and not subgroups else None
             if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))
+            handles = (0, 0, 4, 16)[int(name[1:]) % 4]
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
                 pod = build.pod(
@@ -146,6 +147,7 @@ class Day:
                     runs_for_s=says,
                     task="worker" if rank % 3 else "ps",
                 )
+                pod = build.wishing(pod, handles)
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
@@ -259,7 +261,8 @@ class Day:
             for uid, pod in sorted(self.pods.items())
             if pod.node == name and uid in self.held
         )
-        return build.report(name, build.topology(8, HALVES), self.generation, grants)
+        what = build.carded(build.topology(8, HALVES), 64)
+        return build.report(name, what, self.generation, grants)
 
     def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
         match decision:

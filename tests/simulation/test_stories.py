@@ -96,35 +96,39 @@ FACTS = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels, claims, task: (
-            build.pod(
-                name,
-                gpus,
-                gang=name.partition("-")[0],
-                node=node,
-                phase=phase,
-                ours=ours,
-                deleting=deleting,
-                runs_for_s=lasts,
-                priority=urgent,
-                rules=rules,
-                labels=labels,
-                claims=claims,
-                task=task,
-            )
+        build.wishing,
+        st.builds(
+            lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels, claims, task: (
+                build.pod(
+                    name,
+                    gpus,
+                    gang=name.partition("-")[0],
+                    node=node,
+                    phase=phase,
+                    ours=ours,
+                    deleting=deleting,
+                    runs_for_s=lasts,
+                    priority=urgent,
+                    rules=rules,
+                    labels=labels,
+                    claims=claims,
+                    task=task,
+                )
+            ),
+            PODS,
+            st.integers(0, 3),
+            st.one_of(st.just(""), NODES),
+            st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+            st.booleans(),
+            st.booleans(),
+            st.sampled_from([None, None, 10.0, 50.0]),
+            st.sampled_from([0, 0, 0, 5]),
+            RULES,
+            LABELS,
+            CLAIMS,
+            st.sampled_from(["ps", "worker"]),
         ),
-        PODS,
-        st.integers(0, 3),
-        st.one_of(st.just(""), NODES),
-        st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
-        st.booleans(),
-        st.booleans(),
-        st.sampled_from([None, None, 10.0, 50.0]),
-        st.sampled_from([0, 0, 0, 5]),
-        RULES,
-        LABELS,
-        CLAIMS,
-        st.sampled_from(["ps", "worker"]),
+        st.sampled_from([0, 0, 0, 4, 9]),
     ),
     st.builds(
         lambda name, minimum, level, queue, wish: build.gang(
@@ -163,8 +167,14 @@ FACTS = st.one_of(
         queue=st.sampled_from(["", "p", "q", "nowhere"]),
     ),
     st.builds(
-        lambda name, gpus, sick, generation, boot, grants: build.report(
-            name, build.topology(gpus, sick=sick), generation, grants, boot
+        lambda name, gpus, sick, generation, boot, grants, cap: build.report(
+            name,
+            build.topology(gpus, sick=sick)
+            if cap is None
+            else build.carded(build.topology(gpus, sick=sick), cap),
+            generation,
+            grants,
+            boot,
         ),
         NODES,
         st.integers(0, 5),
@@ -172,6 +182,7 @@ FACTS = st.one_of(
         st.integers(1, 4),
         st.sampled_from(["one", "two"]),
         GRANTS,
+        st.sampled_from([None, None, -1, 8]),
     ),
     st.builds(
         lambda name, bound, other, one_pod: ClaimSeen(

@@ -57,9 +57,9 @@ def _look_after(cluster: "Cluster", node: Node) -> None:
 def reported(cluster: "Cluster", fact: NodeReported) -> None:
     node = places.node_of(cluster, fact.node)
     node.silent = False
-    before = node.rdma_most
+    before = node.rdma_most, node.rdma_total
     if node.learn(fact):
-        if node.seen is not None and node.rdma_most != before:
+        if node.seen is not None and (node.rdma_most, node.rdma_total) != before:
             _put(cluster, node)
         places.settle_gpus(cluster, node)
         _look_after(cluster, node)
@@ -68,4 +68,5 @@ def reported(cluster: "Cluster", fact: NodeReported) -> None:
 def _put(cluster: "Cluster", node: Node) -> None:
     """What the API server and the agent say of it, in one row."""
     if node.seen is not None:
-        cluster.snapshot.put_node(replace(node.seen, rdma_most=node.rdma_most))
+        told = replace(node.seen, allocatable=node.allocatable(), rdma_most=node.rdma_most)
+        cluster.snapshot.put_node(told)

@@ -1,9 +1,11 @@
 """Short words for facts, so that a test reads as a story."""
 
+from dataclasses import replace
+
 from central.core.facts import BudgetSeen, GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
 from central.core.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
 from protos.names import BLOCK, GPU, RACK
-from protos.topology import Gpu, Grant, NodeTopology
+from protos.topology import Gpu, Grant, Hca, NodeTopology, RdmaLimit
 
 LEVELS = (BLOCK, RACK)
 HOST = "kubernetes.io/hostname"
@@ -104,6 +106,30 @@ def topology(
         links=tuple(tuple(link(a, b) for b in range(gpus)) for a in range(gpus)),
         islands=islands,
     )
+
+
+def carded(plain: NodeTopology, cap: int) -> NodeTopology:
+    """The same with two network cards of so many handles each, whose limits its agent sets."""
+    count = len(plain.gpus)
+    rows = [(*row, "PIX", "NODE") for row in plain.links]
+    rows += [(*("PIX",) * count, "X", "NODE"), (*("NODE",) * count, "NODE", "X")]
+    cards = tuple(Hca(f"mlx5_{i}", f"0000:f{i}:00.0", shares=8) for i in range(2))
+    limits = tuple((card.name, RdmaLimit(cap)) for card in cards)
+    return replace(plain, hcas=cards, links=tuple(rows), rdma_cgroup=limits, rdma_settable=True)
+
+
+def wishing(plain: PodSeen, handles: int) -> PodSeen:
+    """The same with a share of a card, and so many of its handles at most."""
+    if not handles:
+        return plain
+    requests = {**dict(plain.spec.requests), "hca_handle": handles}
+    spec = replace(
+        plain.spec,
+        requests=tuple(sorted(requests.items())),
+        rdma_containers=(("main", 1),),
+        rdma_limits=(("hca_handle", handles),),
+    )
+    return replace(plain, spec=spec)
 
 
 def report(

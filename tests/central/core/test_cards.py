@@ -6,7 +6,7 @@ import pytest
 
 from central.core.cluster import Cluster
 from central.core.cycle import turn
-from central.core.decisions import Bind
+from central.core.decisions import Bind, Decision
 from central.core.facts import Fact, NodeSeen, PodSeen
 from protos.names import GPU, RDMA
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit
@@ -43,7 +43,7 @@ def pod(name: str, gpus: int = 1, *, limits: tuple[tuple[str, int], ...] = ()) -
     plain = build.pod(name, gpus)
     spec = replace(
         plain.spec,
-        requests=tuple(sorted({**dict(plain.spec.requests), RDMA: 1}.items())),
+        requests=tuple(sorted({**dict(plain.spec.requests), RDMA: 1, **dict(limits)}.items())),
         rdma_containers=(("main", 1),),
         rdma_limits=limits,
     )
@@ -138,3 +138,34 @@ def test_a_wish_waits_for_the_first_report() -> None:
     assert not [d for d in turn(made, wishing, 0.0) if isinstance(d, Bind)]
     reported = turn(made, [build.report("a", topology())], 1.0)
     assert [d for d in reported if isinstance(d, Bind)]
+
+
+def bound(decisions: list[Decision]) -> list[str]:
+    return sorted(each.name for each in decisions if isinstance(each, Bind))
+
+
+def test_wishes_are_summed_as_a_resource() -> None:
+    """Each fits alone; four cards of 20 handles have room for eight pods of 10, and not for nine."""
+    made = cluster(topology(cap=20))
+    turn(made, [replace(node(), allocatable={**node().allocatable, RDMA: 100})], 0.0)
+    wish = (("hca_handle", 10),)
+    many = [pod(f"p{number}", 0, limits=wish) for number in range(9)]
+    assert bound(turn(made, many, 1.0)) == [f"p{number}" for number in range(8)]
+    late = made.gang_of(made.pods["uid-p8"])
+    assert late is not None
+    assert "RDMA handles" in late.reason
+    turn(made, [replace(many[0], node="a", phase="Succeeded")], 2.0)
+    assert made.pods["uid-p8"].node == "a"
+    made.check()
+
+
+def test_a_card_is_planned_that_can_keep_the_wish() -> None:
+    made = cluster(topology(cap=20))
+    wish = (("hca_handle", 12),)
+    turn(made, [pod("one", limits=wish)], 0.0)
+    mine = cards(made)["one"]
+    truth = (build.grant("one", 0), Grant("ns", "one", "main", RDMA, (f"{mine[0]}::0",)))
+    turn(made, [build.report("a", topology(cap=20), 2, truth), pod("two", limits=wish)], 1.0)
+    assert gpus(made)["two"] != gpus(made).get("one")
+    assert cards(made)["two"] != mine
+    made.check()
