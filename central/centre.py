@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -24,6 +25,7 @@ from central.kube.client import Client, Refused, Unreachable, Unusable, connect
 from central.kube.effects import Effects
 from central.kube.objects import Reader
 from central.kube.review import Reviewer
+from central.leading import Leading
 from central.loop import Loop
 from central.settings import Settings
 from central.status import Status
@@ -53,6 +55,17 @@ def run(settings: Settings) -> int:
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
             return 0
+        leading = Leading(
+            client,
+            settings.namespace,
+            settings.pod_name,
+            elect=settings.leader_elect,
+            lease_s=settings.lease_s,
+        )
+        status.stands_by(leading)
+        stack.callback(leading.leave)
+        if not leading.win(partial(_stopped, stopping)):
+            return 0
         reviewer = Reviewer(client, settings.namespace)
         intents = Intents()
         intake = Intake(loop.put, reviewer.agent, intents, settings.silent_after_s)
@@ -72,11 +85,12 @@ def run(settings: Settings) -> int:
         watches = watch.start(watch.kinds(reader), client, loop.put)
         stack.callback(watches.stop)
         ready.listed = lambda: watches.wait_synced(0.0)
-        effects = Effects(client, loop.put, intents, settings.workers)
+        effects = Effects(client, loop.put, intents, settings.workers, may_act=leading.may_act)
         stack.callback(effects.stop)
+        leading.keep(loop.stop)
         loop.run(effects, intents)
         log.info("stopping: what runs keeps running")
-    return 0
+    return 1 if leading.lost else 0
 
 
 def _serve_probes(settings: Settings, status: Status, stack: ExitStack) -> None:
@@ -140,8 +154,7 @@ def _first_credentials(
             break
         except (Unreachable, Refused) as error:
             log.warning("no certificate yet, trying again: %s", error)
-            with contextlib.suppress(Empty):
-                stopping.get(timeout=delay)
+            if _stopped(stopping, delay):
                 return None
             delay = min(longest, 2 * delay)
     if settings.ca_out is not None:
@@ -165,6 +178,14 @@ def _write(path: Path, content: bytes) -> None:
         fresh.replace(path)
     except OSError as error:
         raise tls.Unreadable(f"--ca-out {path}: {error.strerror}") from error
+
+
+def _stopped(stopping: "SimpleQueue[None]", within_s: float) -> bool:
+    """Waits so long for the signal to end."""
+    with contextlib.suppress(Empty):
+        stopping.get(timeout=within_s)
+        return True
+    return False
 
 
 def _on_signals(stopping: "SimpleQueue[None]", stop: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ from central.core.cluster import PATIENCE_S
 from protos import logs
 from protos.names import BLOCK, NAMESPACE, RACK, SCHEDULER, ZONE
 
+LEASE_S = 15
 LEVELS = (ZONE, BLOCK, RACK)
 
 
@@ -17,6 +18,9 @@ class Settings:
     listen: str = "0.0.0.0:9443"
     kubeconfig: str | None = None
     namespace: str = NAMESPACE
+    pod_name: str = ""
+    leader_elect: bool = False
+    lease_s: int = LEASE_S
     tls_dir: str | None = None
     ca_out: str | None = None
     topology_levels: tuple[str, ...] = LEVELS
@@ -72,6 +76,25 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="where the agents run and the certificate is kept (POD_NAMESPACE; default %(default)s)",
     )
     parser.add_argument(
+        "--leader-elect",
+        action="store_true",
+        help="of several centres one decides: whoever holds the Lease lockstep-central of the "
+        "namespace; the others stand by",
+    )
+    parser.add_argument(
+        "--lease-duration",
+        type=whole,
+        default=LEASE_S,
+        metavar="S",
+        help="seconds without a word of the one that decides after which another may (default 15)",
+    )
+    parser.add_argument(
+        "--pod-name",
+        default=os.environ.get("POD_NAME") or "",
+        metavar="NAME",
+        help="our own pod, which is labelled lockstep.dev/leads while it decides (POD_NAME)",
+    )
+    parser.add_argument(
         "--tls-dir",
         metavar="DIR",
         help="keep CA and certificate here, not in a Secret and a ConfigMap",
@@ -123,6 +146,9 @@ def settings(args: argparse.Namespace) -> Settings:
         listen=args.listen,
         kubeconfig=args.kubeconfig,
         namespace=args.namespace,
+        pod_name=args.pod_name,
+        leader_elect=args.leader_elect,
+        lease_s=args.lease_duration,
         tls_dir=args.tls_dir,
         ca_out=args.ca_out,
         topology_levels=args.topology_levels,

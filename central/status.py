@@ -30,6 +30,13 @@ class Loop(Protocol):
     def ask(self, question: Callable[[Cluster], Any], timeout_s: float = ...) -> Any: ...
 
 
+class Leading(Protocol):
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def trouble(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     nodes: int
@@ -50,6 +57,7 @@ class Status(Collector):
     def __init__(self, calls: Callable[[], Mapping[tuple[str, str], int]]) -> None:
         self._calls = calls
         self._loop: Loop | None = None
+        self._leading: Leading | None = None
         self._facts: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
         self.registry = CollectorRegistry()
@@ -61,6 +69,10 @@ class Status(Collector):
 
     def watch(self, loop: Loop) -> None:
         self._loop = loop
+
+    def stands_by(self, leading: Leading) -> None:
+        """Until it leads. Standing by is being ready: to take over."""
+        self._leading = leading
 
     def turned(self, facts: Sequence[Fact], decisions: Sequence[Decision], seconds: float) -> None:
         """By the loop, after each turn."""
@@ -75,6 +87,8 @@ class Status(Collector):
         return f"the last turn ended {late_s:.0f} s ago" if late_s > STUCK_S else ""
 
     def unready(self) -> str:
+        if self._leading is not None and not self._leading.leads:
+            return self._leading.trouble
         if self._loop is None or self._loop.turned_at is None:
             return "still starting: no certificate, or no answer of the API server"
         return "" if self._loop.decides else "not everything is listed yet"
@@ -91,6 +105,8 @@ class Status(Collector):
         loop = self._loop
         if loop is None:
             return
+        leads = int(self._leading is not None and self._leading.leads)
+        yield GaugeMetricFamily("lockstep_leads", "0: it stands by for another centre", leads)
         yield GaugeMetricFamily("lockstep_inbox", "Facts and questions that wait", loop.queued)
         yield GaugeMetricFamily("lockstep_decides", "1: all is listed", int(loop.decides))
         if not loop.decides:

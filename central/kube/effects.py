@@ -59,11 +59,15 @@ class Effects:
         gate: Gate,
         workers: int = 32,
         patience_s: float = PATIENCE_S,
+        *,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
+        """may_act: false once another centre may decide; then nothing is begun any more."""
         self._client = client
         self._inbox = inbox
         self._gate = gate
         self._patience_s = patience_s
+        self._may_act = may_act
         self._lane = Lane("effects", workers)
         self._makers = Lane("makers", MAKERS)
         self._evictions = calls.Evictions(client)
@@ -111,6 +115,8 @@ class Effects:
     def _try(
         self, call: Callable[[], Outcome], asked: Asked, deadline: float, failures: int
     ) -> None:
+        if not self._may_act():
+            return
         try:
             fact = call()
         except calls.Again as again:

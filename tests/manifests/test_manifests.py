@@ -10,6 +10,7 @@ import yaml
 
 from agent import settings as agent_settings
 from central import cli, settings
+from central.kube.leader import LABEL
 from protos import names
 from tests.manifests.manifests import FOLDER, ROOT, documents, one, pod_spec, shipped
 
@@ -118,7 +119,19 @@ def test_the_centres_arguments_are_accepted() -> None:
     service = one("Service", "lockstep-central")["spec"]
     assert service["ports"][0]["port"] == 9443
     labels = one("Deployment", "lockstep-central")["spec"]["template"]["metadata"]["labels"]
-    assert service["selector"].items() <= labels.items()
+    name = "app.kubernetes.io/name"
+    assert service["selector"] == {name: labels[name], LABEL: "true"}
+    assert service["publishNotReadyAddresses"]  # agents are led there before it decides
+    assert chosen.leader_elect
+    told = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    fields = {
+        e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"]
+        for e in container["env"]
+        if e["name"] not in told
+    }
+    assert fields == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
+    assert told == {"LOCKSTEP_SERVER": f"lockstep-central.{names.NAMESPACE}.svc:9443"}
+    assert one("Deployment", "lockstep-central")["spec"]["replicas"] == 2
     writable = {m["mountPath"] for m in container["volumeMounts"]}
     assert chosen.ca_out is not None
     assert str(Path(chosen.ca_out).parent) in writable
@@ -131,9 +144,7 @@ def test_probes_ask_where_the_program_answers(kind: str, name: str, extra: str) 
     assert f"--metrics-listen=0.0.0.0:{ports['metrics']}" in container["args"]
     asked = [container[probe].get("httpGet") for probe in ("livenessProbe", "readinessProbe")]
     assert asked[0] == {"path": "/healthz", "port": "metrics"}
-    # Agents must reach the centre before it decides: its Service has them wait for the port only.
-    ready = {"path": "/readyz", "port": "metrics"} if extra == "agent" else None
-    assert asked[1] == ready
+    assert asked[1] == {"path": "/readyz", "port": "metrics"}
 
 
 @pytest.mark.parametrize(("kind", "name", "extra"), WORKLOADS)
@@ -209,8 +220,9 @@ def test_the_centre_is_granted_what_it_calls() -> None:
         )
     )
     resources = {resource.rpartition("/")[2] for _, resource, _ in granted("ClusterRole")}
-    resources |= {resource for _, resource, _ in granted("Role")}
-    assert called <= resources
+    own = granted("Role")
+    assert called <= resources | {resource for _, resource, _ in own}
+    assert {("coordination.k8s.io", "leases", "create"), ("", "pods", "patch")} <= own
 
 
 def test_the_centre_reads_no_secret_but_its_own() -> None:
