@@ -17,9 +17,9 @@ def test_the_manifests_run_as_shipped(cluster: World) -> None:
     def settled() -> list[Any]:
         pods = cluster.system_pods("lockstep-agent") + cluster.system_pods("lockstep-central")
         found = [s for pod in pods for s in pod["status"].get("containerStatuses", [])]
-        return found if len(found) == 3 and all(s["ready"] for s in found) else []
+        return found if len(found) == 4 and all(s["ready"] for s in found) else []
 
-    assert not any(status["restartCount"] for status in until("three ready pods", settled))
+    assert not any(status["restartCount"] for status in until("four ready pods", settled))
 
 
 def test_the_agent_has_no_token_of_the_api_server(cluster: World) -> None:

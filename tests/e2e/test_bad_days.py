@@ -72,16 +72,10 @@ def test_a_centre_restart_loses_nothing(cluster: World, namespace: str) -> None:
     node = start_gang(cluster, namespace)
     before, running = cluster.agreed(), containers(cluster, namespace)
 
-    old = cluster.system_pods("lockstep-central")[0]["metadata"]["name"]
+    old = cluster.leader()
     cluster.kubectl("-n", NAMESPACE, "delete", "pod", old)
 
-    def back() -> bool:
-        pods = cluster.system_pods("lockstep-central")
-        statuses = [s for p in pods for s in p["status"].get("containerStatuses", [])]
-        ready = bool(statuses) and bool(statuses[0]["ready"])
-        return ready and old not in {p["metadata"]["name"] for p in pods}
-
-    until("the centre's successor", back)
+    until("the centre's successor", lambda: cluster.leader() != old)
     assert cluster.agreed(60) == before
     assert containers(cluster, namespace) == running
     fill(cluster, namespace, node)

@@ -22,7 +22,7 @@ def refused(cluster: World, node: str, token: str) -> str:
     assert caught.value.code() in REFUSALS, caught.value
 
     def logged() -> list[str]:
-        argv = ("-n", NAMESPACE, "logs", "deploy/lockstep-central", f"--since-time={since}")
+        argv = ("-n", NAMESPACE, "logs", cluster.leader(), f"--since-time={since}")
         lines = cluster.kubectl(*argv).splitlines()
         return [line for line in lines if "refused" in line.lower()]
 
@@ -52,5 +52,6 @@ def test_without_a_token_nothing_is_taken(cluster: World) -> None:
 
 def test_the_centre_was_granted_all_that_it_asked_for(cluster: World) -> None:
     """The last of these tests: until now the centre has met everything that it ever asks for."""
-    told = cluster.kubectl("-n", NAMESPACE, "logs", "deploy/lockstep-central", "--tail=-1")
+    selector = "-lapp.kubernetes.io/name=lockstep-central"
+    told = cluster.kubectl("-n", NAMESPACE, "logs", selector, "--tail=-1")
     assert not [line for line in told.splitlines() if "forbidden: User" in line]

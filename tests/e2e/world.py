@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from central.kube.leader import LABEL
 from protos import names, wire
 from protos.stubs import fleet_pb2, fleet_pb2_grpc, podresources_pb2, podresources_pb2_grpc
 from protos.topology import NodeTopology
@@ -104,6 +105,12 @@ class World:
 
     def system_pods(self, name: str) -> list[Any]:
         return self.pods(NAMESPACE, f"app.kubernetes.io/name={name}")
+
+    def leader(self) -> str:
+        """The pod of the centre that decides. Raises IndexError between two."""
+        pods = self.pods(NAMESPACE, f"{LABEL}=true")
+        ready = [p for p in pods if p["status"]["containerStatuses"][0]["ready"]]
+        return str([p["metadata"]["name"] for p in ready][0])  # noqa: RUF015  # an IndexError heals
 
     def agent_on(self, node: str) -> Any:
         """The node's agent, not one that is leaving. Raises IndexError between two."""
