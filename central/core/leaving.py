@@ -9,7 +9,6 @@ import numpy as np
 from central.core.cluster import Cluster
 from central.core.company import has_company
 from central.core.domains import Ints
-from central.core.facts import PodSpec
 from central.core.gangs import Pod
 from central.core.placement import Want
 from central.core.snapshot import Snapshot
@@ -21,26 +20,24 @@ class Leavers:
 
     def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
         snapshot = cluster.snapshot
-        kinds: dict[PodSpec, int] = {}
-        kind = np.fromiter(
-            (kinds.setdefault(pod.spec, len(kinds)) for pod in pods), np.int64, len(pods)
-        )
+        specs = [pod.spec for pod in pods]
+        kinds = {spec: number for number, spec in enumerate(dict.fromkeys(specs))}
+        kind = np.array([kinds[spec] for spec in specs], dtype=np.int64)
         views = [snapshot.view(spec) for spec in kinds]
         vectors = np.zeros((max(len(kinds), 1), len(snapshot.column)), dtype=np.int64)
         for vector, view in zip(vectors, views, strict=False):
             vector[view.columns] = view.amounts
-        healthy: dict[str, int] = {}
-        for name in {pod.node for pod in pods if pod.gpus}:
-            healthy[name] = cluster.nodes[name].healthy()
         self._snapshot = snapshot
         self.pods = pods
         counted = (has_company(spec) for spec in kinds)
         self._counted = np.fromiter(counted, np.bool_, len(kinds))[kind]
-        self.rows = np.fromiter((snapshot.row[pod.node] for pod in pods), np.int64, len(pods))
+        row = snapshot.row
+        self.rows = np.array([row[pod.node] for pod in pods], dtype=np.int64)
         self.amounts: Ints = vectors[kind] if len(pods) else vectors[:0]
-        self.masks = np.fromiter(
-            (pod.gpus & healthy[pod.node] if pod.gpus else 0 for pod in pods), np.int64, len(pods)
-        )
+        self.masks = np.array([pod.gpus for pod in pods], dtype=np.int64)
+        for name in cluster.ailing:
+            if name in row:
+                self.masks[self.rows == row[name]] &= cluster.nodes[name].healthy()
 
     def sorted(self, order: Ints) -> "Leavers":
         """The same, in another order."""
@@ -51,12 +48,27 @@ class Leavers:
 
     def freed(self, chosen: Ints) -> tuple[Ints, Ints, list[int]]:
         """The rows that these (by index) are on, with what they would free there."""
-        rows, at = np.unique(self.rows[chosen], return_inverse=True)
-        amounts = np.zeros((len(rows), self.amounts.shape[1]), dtype=np.int64)
-        np.add.at(amounts, at, self.amounts[chosen])
-        masks = np.zeros(len(rows), dtype=np.int64)
-        np.bitwise_or.at(masks, at, self.masks[chosen])
-        return rows, amounts, masks.tolist()
+        if not len(chosen):
+            return self.rows[:0], self.amounts[:0], []
+        order = chosen[np.argsort(self.rows[chosen], kind="stable")]
+        rows = self.rows[order]
+        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+        amounts = np.add.reduceat(self.amounts[order], first, axis=0)
+        masks = np.bitwise_or.reduceat(self.masks[order], first)
+        return rows[first], amounts, masks.tolist()
+
+    def fewest(self, want: Want) -> int:
+        """How many, from the first on, must be gone at least: fewer can't do, by the sums."""
+        wanted = np.zeros(self.amounts.shape[1], dtype=np.int64)
+        for spec, count in want.groups:
+            view = self._snapshot.view(spec)
+            wanted[view.columns] += view.amounts * count
+        lacks = wanted - np.maximum(self._snapshot.free[:, : len(wanted)], 0).sum(axis=0)
+        least = 0
+        for column in np.flatnonzero(lacks > 0).tolist():
+            freed = np.cumsum(self.amounts[:, column])
+            least = max(least, int(np.searchsorted(freed, lacks[column])) + 1)
+        return least
 
     @contextmanager
     def gone(self, chosen: Ints) -> Iterator[Snapshot]:

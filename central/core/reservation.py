@@ -20,6 +20,7 @@ from central.core.tree import DEFAULT
 from central.core.view import ClassView
 
 Floats = npt.NDArray[np.float64]
+Seats = tuple[Ints, Ints, list[int]]  # rows, amounts, GPUs
 
 
 @dataclass(slots=True, eq=False)
@@ -105,26 +106,18 @@ def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> R
     if not could_ever(cluster.snapshot, want, np.zeros(0, dtype=np.int64)):
         return None
     leavers, ends = _in_order(cluster, want, now, apart)
-    low, high = 0, len(ends)
-    found = _fits_without(cluster, leavers, want, high)
-    while found is not None and high - low > 1:
-        middle = (low + high) // 2
-        earlier = _fits_without(cluster, leavers, want, middle)
-        if earlier is None:
-            low = middle
-        else:
-            high, found = middle, earlier
-    if found is None or not high:
+    found = _soonest(cluster, leavers, want)
+    if found is None:
         return None
-    rows, need, masks = found
-    last = leavers.pods[high - 1]
+    count, (rows, need, masks) = found
+    last = leavers.pods[count - 1]
     return Reservation(
         gang,
         want,
         rows,
         need,
         masks if want.by_islands else [0] * len(masks),
-        max(float(ends[high - 1]), now),
+        max(float(ends[count - 1]), now),
         _whose(cluster, last),
         words(cluster.snapshot, rows),
         planned_at=now,
@@ -132,9 +125,30 @@ def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> R
     )
 
 
-def _fits_without(
-    cluster: Cluster, leavers: Leavers, want: Want, count: int
-) -> tuple[Ints, Ints, list[int]] | None:
+def _soonest(cluster: Cluster, leavers: Leavers, want: Want) -> tuple[int, Seats] | None:
+    """How many must be gone until it fits, and its seats then. The sums say how many at least;
+    often they do, else it is found between there and all."""
+    high, least = len(leavers.pods), max(leavers.fewest(want), 1)
+    if least > high:
+        return None
+    found = _fits_without(cluster, leavers, want, least)
+    if found is not None or least == high:
+        return (least, found) if found is not None else None
+    found = _fits_without(cluster, leavers, want, high)
+    if found is None:
+        return None
+    low = least
+    while high - low > 1:
+        middle = (low + high) // 2
+        earlier = _fits_without(cluster, leavers, want, middle)
+        if earlier is None:
+            low = middle
+        else:
+            high, found = middle, earlier
+    return high, found
+
+
+def _fits_without(cluster: Cluster, leavers: Leavers, want: Want, count: int) -> Seats | None:
     """The seats that the gang would take if the first so many were gone."""
     with leavers.gone(np.arange(count)) as snapshot:
         if not counts_do(snapshot, want):
@@ -151,8 +165,9 @@ def _fits_without(
 
 
 def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Leavers, Floats]:
-    """Those who will end (of others' pods, only those that say when), first who ends first. Where nobody knows: as if the domain with the least
-    missing emptied first, node by node, those with the least to wait for before the others."""
+    """Those who will end (of others' pods, only those that say when), first who ends first. Where
+    nobody knows: as if the domain with the least missing emptied first, node by node, those with
+    the least to wait for before the others."""
     snapshot = cluster.snapshot
     views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
     useful = np.zeros(len(snapshot.names), dtype=np.bool_)
@@ -166,9 +181,8 @@ def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Le
         if pod.held is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
     leavers = Leavers(cluster, pods)
-    ends = np.fromiter((pod.ends(now) for pod in pods), np.float64, len(pods))
-    used = np.zeros(len(snapshot.names), dtype=np.int64)
-    np.add.at(used, leavers.rows, leavers.amounts[:, 0])
+    ends = np.array([pod.ends(now) for pod in pods], dtype=np.float64)
+    used = np.bincount(leavers.rows, leavers.amounts[:, 0], len(snapshot.names)).astype(np.int64)
     missing = _missing(snapshot, leavers, views[_main(views, want)], want)
     unknown = np.isinf(ends)
     rank = snapshot.name_rank()
