@@ -64,14 +64,25 @@ class Watch:
         return (PODS - 1) / (times[-1] - times[0])
 
 
-def furnish(plane: Plane) -> None:
-    """Nodes in 16-node racks, 8 GPUs each, and the PodGroup CRD."""
+def crds(plane: Plane) -> None:
     client = plane.client
     for crd in sorted(CRD.glob("*.yaml")):
         import yaml
 
         for document in yaml.safe_load_all(crd.read_text()):
             _post(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+            names = document["spec"]["names"]["plural"]
+            version = document["spec"]["versions"][0]["name"]
+            path = f"/apis/{document['spec']['group']}/{version}/{names}"
+            deadline = time.monotonic() + 30
+            while client.request("GET", path).status != 200 and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+
+def furnish(plane: Plane) -> None:
+    """Nodes in 16-node racks, 8 GPUs each."""
+    client = plane.client
+    crds(plane)
     stock = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
     ready = [{"type": "Ready", "status": "True", "reason": "Bench", "message": ""}]
 
@@ -93,9 +104,6 @@ def furnish(plane: Plane) -> None:
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(node, range(NODES)))
-    deadline = time.monotonic() + 30
-    while client.request("GET", GROUPS_PATH).status != 200 and time.monotonic() < deadline:
-        time.sleep(0.1)
 
 
 def pods(plane: Plane, scheduler: str, gangs: bool) -> None:
@@ -140,10 +148,24 @@ def bare(plane: Plane) -> Run:
 
 def ours(plane: Plane) -> Run:
     pods(plane, "lockstep", gangs=True)
+    return _timed(plane, _centre(plane))
+
+
+def _centre(plane: Plane) -> list[str]:
     argv = [sys.executable, "-m", "central", "central", f"--kubeconfig={plane.kubeconfig}"]
     argv += [f"--tls-dir={plane.folder / 'tls'}", f"--listen=127.0.0.1:{free_port()}"]
-    argv += [f"--workers={WORKERS}", "--agents-wait=0", "--log-level=warning"]
-    return _timed(plane, argv)
+    return [*argv, f"--workers={WORKERS}", "--agents-wait=0", "--log-level=warning"]
+
+
+@contextmanager
+def centre(plane: Plane) -> Iterator[subprocess.Popen[bytes]]:
+    with (plane.folder / "centre.log").open("wb") as log:
+        process = subprocess.Popen(_centre(plane), stdout=log, stderr=log, cwd=ROOT)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def theirs(plane: Plane) -> Run:

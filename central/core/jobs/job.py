@@ -225,7 +225,7 @@ class Job:
         refusal = self.refused.get(place)
         if refusal is not None and now < refusal.retry_at:
             return False
-        return now - self.answered.get(place, -UNSEEN_S) >= UNSEEN_S
+        return verb != "Create" or now - self.answered.get(place, -UNSEEN_S) >= UNSEEN_S
 
     def waits(self) -> str:
         """Why it has no pods; empty: it has, or needs none."""

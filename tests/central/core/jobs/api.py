@@ -4,6 +4,7 @@ and may be cut off after any of them. Objects are raw JSON, read as the centre r
 import copy
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -99,6 +100,16 @@ class Api:
         else:
             self._add(raw)
 
+    def tell(self, fact: Fact) -> None:
+        """Something else that the centre hears."""
+        self._facts.append(fact)
+
+    def cordon(self, node: str) -> None:
+        for at, seen in enumerate(self._nodes):
+            if seen.name == node:
+                self._nodes[at] = replace(seen, unschedulable=True)
+                self._facts.append(self._nodes[at])
+
     def command(self, action: str, name: str = "j") -> None:
         assert not self.cluster.jobs.command((NAMESPACE, name), action, f"somebody wants {action}")
 
@@ -185,6 +196,8 @@ class Api:
             mine = raw["metadata"].get("ownerReferences") == known["metadata"].get(
                 "ownerReferences"
             )
+            if mine and asked.renew:
+                self._put({**known, **raw, "metadata": known["metadata"]})
             why = "" if mine and asked.name not in self._going else "it exists already"
             self._facts.append(Answered("Create", *where, known["metadata"]["uid"], why, 409))
             return

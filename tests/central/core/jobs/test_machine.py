@@ -2,11 +2,16 @@
 policy brings it or a Command. Every phase, every event, every action."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from central.core.jobs import machine
+from central.core.decisions import Create, Delete, SetStatus
+from central.core.facts import PodSeen
+from central.core.gangs import Gang, Pod
+from central.core.jobs import control, machine
 from central.core.jobs.counts import Counts, TaskCounts
+from central.core.jobs.job import Job
 from central.core.jobs.machine import Cause
 from central.core.jobs.spec import (
     ACTIONS,
@@ -15,17 +20,24 @@ from central.core.jobs.spec import (
     GANG_UNKNOWN,
     JOB_UPDATED,
     OVER,
+    PENDING,
     PHASES,
     POD_EVICTED,
     POD_FAILED,
     POD_PENDING,
+    RESTART_POD,
+    RESTARTING,
+    RUNNING,
     TASK_COMPLETED,
     TASK_FAILED,
     JobSpec,
     JobStatus,
+    Part,
     TaskSpec,
 )
-from tests.central.core.jobs.api import Api, job
+from central.kube import jobs
+from tests.central.core import build
+from tests.central.core.jobs import api
 
 # What stands under an action is the phase that it leads to; "." changes nothing; "anew": the phase
 # stays, and only the pods that are meant are made anew.
@@ -69,94 +81,106 @@ def test_an_action_leads_where_the_table_says(phase: str, action: str) -> None:
             assert after.version == (2 if to == "Restarting" else 1)
 
 
-# How to bring a Job into each phase, and each event about in it.
-def in_phase(phase: str, *policies: str) -> Api:
-    api = Api()
-    api.grace_steps = 1000 if phase.endswith("ing") and phase not in ("Pending", "Running") else 0
-    tasks = {"a": 1, "b": 2}
-    cpu = "1000" if phase == "Pending" else "100m"  # more than any node has
-    api.apply(job(tasks, *policies, cpu=cpu, maxRetry=5))
-    api.settle()
-    if phase in ("Pending", "Running"):
-        return api
-    if phase == "Completed":
-        for name in api.pods():
-            api.end(name)
-    elif phase == "Failed":
-        for name in api.pods():
-            api.end(name, 1)
-    else:
-        action = {"Abort": "AbortJob", "Compl": "CompleteJob", "Termi": "TerminateJob"}
-        api.command(action.get(phase[:5], "RestartJob"))
-    api.settle(most=10)
-    return api
+# --- by policies ------------------------------------------------------------------------
+
+NAMES = ("j-a-0", "j-b-0", "j-b-1")
+NOW = 100.0
 
 
-def bring_about(api: Api, event: str) -> bool:
-    """Whether that can happen to it as it is."""
-    pods = api.pods()
-    if not pods and event != JOB_UPDATED:
-        return False
-    first = next(iter(pods), "")
+def case(phase: str, event: str, action: str) -> tuple[Job, Gang]:
+    """A Job of three pods in the phase, to which that just happened."""
+    timeout = " 1s" if event == POD_PENDING else ""
+    raw = api.job({"a": 1, "b": 2}, f"{event} {action}{timeout}", maxRetry=5)
+    raw["spec"]["minAvailable"] = 3 if phase == PENDING else 1
+    raw["metadata"]["uid"] = "u"
+    seen = jobs.job(raw)
+    old = phase == RESTARTING
+    usual = PENDING if phase == PENDING else RUNNING
+    phases = dict.fromkeys(NAMES, usual) | _phases(event)
+    pods = {
+        "uid-" + name: build.pod(
+            name,
+            phase=state,
+            node="" if state == PENDING else "n",
+            created=NOW - 50 if event == POD_PENDING else NOW,
+            part=Part(
+                "j",
+                "u",
+                name.split("-")[1],
+                int(name[-1]),
+                version=0 if old else 1,
+                restarts=3 if event == TASK_FAILED else 0,
+            ),
+        )
+        for name, state in phases.items()
+    }
+    found = Job(replace(seen, status=JobStatus(phase, version=1)), pods)
+    found.is_fresh = False
+    if event == POD_EVICTED:
+        found.lose(pods["uid-j-b-0"], NOW)
+    found.updated = event == JOB_UPDATED
+    return found, _gang(list(pods.values()), unknown=event == GANG_UNKNOWN)
+
+
+def _phases(event: str) -> dict[str, str]:
     match event:
         case _ if event in (POD_FAILED, ANY):
-            api.end(first, 1)
-        case _ if event == POD_EVICTED:
-            api.evict(first)
+            return {"j-b-0": "Failed"}
+        case _ if event == POD_PENDING:
+            return {"j-a-0": "Running", "j-b-0": "Pending", "j-b-1": "Running"}
         case _ if event == TASK_COMPLETED:
-            for name in pods:
-                if "-b-" in name:
-                    api.end(name)
-        case _ if event == TASK_FAILED:
-            api.restart_container(first, 3)
-        case _ if event == JOB_UPDATED:
-            raw = api.job()
-            api.apply({**raw, "spec": {**raw["spec"], "minAvailable": 2}})
+            return {"j-b-0": "Succeeded", "j-b-1": "Succeeded"}
         case _:
-            return False
-    return True
+            return {}
 
 
-HAPPEN = [event for event in EVENTS if event not in (POD_PENDING, GANG_UNKNOWN)]
+def _gang(pods: list[PodSeen], *, unknown: bool) -> Gang:
+    gang = Gang(("ns", "j-u", True))
+    gang.object = build.gang("j-u", 3)
+    for seen in pods:
+        gang.members[seen.uid] = pod = Pod(seen, seen.spec)
+        pod.node = seen.node
+    if unknown:
+        gang.started, gang.reason = True, "no room"
+        gang.object = build.gang("j-u", 9)
+        gang.members["uid-j-a-0"].seen = replace(pods[0], phase="Running", node="n")
+    return gang
 
 
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("event", HAPPEN)
-def test_every_event_brings_its_action_where_policies_hold(phase: str, event: str) -> None:
-    """Policies hold while the Job is Pending or Running: then the table says what comes. A Job that
-    is stopping, stopped or over is not moved by what happens to its pods."""
-    for action in ACTIONS:
-        wish = f"{event} {action}"
-        # The policy comes with the event, or what led into the phase would have called for it.
-        api = in_phase(phase)
-        assert api.phase() == phase
-        raw = api.job()
-        spec = {**raw["spec"], "policies": job({}, wish)["spec"]["policies"]}
-        api.apply({**raw, "spec": spec})
-        if event != JOB_UPDATED:
-            job_of = api.cluster.jobs
-            api.step()
-            job_of.by_name["ns", "j"].updated = False
-        version, moved = api.status()["version"], api.phase()
-        if event not in (JOB_UPDATED, ANY):
-            assert moved == phase
-        happened = bring_about(api, event)
-        api.step()
-        api.step()
-        api.step()
-        leads_to = LEADS_TO[phase, action] if phase in machine.ACTIVE else "."
-        if not happened or (phase == "Pending" and event == TASK_FAILED):
-            continue
-        told = (phase, event, action, api.status())
-        conditions = [one["status"] for one in api.status()["conditions"]]
-        if leads_to == ".":
-            assert api.status()["version"] == version, told
-            assert not api.status().get("podRestarts"), told
-        elif leads_to == "anew":
-            assert api.status()["podRestarts"], told
-            assert api.status()["version"] == version, told
-        else:
-            assert leads_to in conditions, told
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize(("phase", "action"), PAIRS)
+def test_an_event_brings_its_action_where_policies_hold(
+    phase: str, event: str, action: str
+) -> None:
+    """Policies hold while the Job is Pending or Running. One that is stopping, stopped or over is
+    not moved by what happens to its pods: what ended stays, what runs is stopped."""
+    found, gang = case(phase, event, action)
+    decisions = control.decide(found, gang, NOW)
+    [state] = [one.status for one in decisions if isinstance(one, SetStatus)]
+    leads_to = LEADS_TO[phase, action] if phase in machine.ACTIVE else "."
+    match leads_to:
+        case ".":
+            assert (state["state"]["phase"], state["version"]) == (phase, 1)
+            assert "podRestarts" not in state
+        case "anew":
+            assert (state["state"]["phase"], state["version"]) == (phase, 1)
+            assert set(state["podRestarts"]) == meant(event, action)
+        case to:
+            assert state["state"]["phase"] == to
+            assert state["state"]["reason"] == (POD_FAILED if event == ANY else event)
+            assert not [one for one in decisions if isinstance(one, Create) and one.kind == "Pod"]
+            assert not [one for one in decisions if isinstance(one, Delete)], "first it is written"
+
+
+def meant(event: str, action: str) -> set[str]:
+    """Whom a targeted restart makes anew: what concerns a whole task, or the Job, restarts that."""
+    if event in (GANG_UNKNOWN, JOB_UPDATED):
+        return set(NAMES)
+    if event == TASK_FAILED:
+        return {"j-a-0"}
+    if event in (POD_FAILED, POD_EVICTED, POD_PENDING, ANY) and action == RESTART_POD:
+        return {"j-b-0"}
+    return {"j-b-0", "j-b-1"}
 
 
 # --- what becomes of a Job by itself ---------------------------------------------------
