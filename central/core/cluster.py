@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from central.core import hypernodes, promises
+from central.core.batch.controllers import Controllers
 from central.core.budgets import Budgets
 from central.core.decisions import Bind
 from central.core.facts import (
@@ -19,6 +20,8 @@ from central.core.facts import (
     BindFailed,
     BudgetGone,
     BudgetSeen,
+    CommandGone,
+    CommandSeen,
     EvictDone,
     Fact,
     GangGone,
@@ -75,6 +78,7 @@ class Cluster:
         self.pods: dict[str, Pod] = {}
         self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
         self.owners = Owners()
+        self.batch = Controllers()
         self.gangs: dict[Key, Gang] = {}
         self.changed: dict[Key, Gang] = {}  # since they were last looked at
         self.waiting: dict[Key, Gang] = {}  # with pods that want a place
@@ -150,6 +154,8 @@ class Cluster:
                 pods.bind_failed(self, fact)
             case EvictDone():
                 pods.evict_done(self, fact)
+            case CommandSeen() | CommandGone():
+                self.batch.apply(fact)
             case JobSeen():
                 self.jobs.seen(fact)
             case JobGone():
@@ -160,6 +166,8 @@ class Cluster:
                 self._rule(fact)
 
     def _answered(self, fact: Answered) -> None:
+        if self.batch.answered(fact, self.now):
+            return
         match fact.kind:
             case "Queue":
                 self.statuses.answered(fact, self.now)

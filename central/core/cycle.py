@@ -58,6 +58,7 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         decisions += [*holds.evictions, *_walk(cluster, holds, again)]
     for gang in list(cluster.partial.values()):
         decisions += healing.heal(gang, now)
+    decisions += cluster.batch.decide(cluster, now)
     decisions += jobs.decide(cluster, now)
     if cluster.queues.on:
         for gang in cluster.changed.values():
@@ -118,6 +119,7 @@ def due(cluster: Cluster, now: float) -> float | None:
         times.append(at)
     times += cluster.owners.held.values()
     times += cluster.hypernode_statuses.due(now)
+    times += cluster.batch.due(now)
     return min(times, default=None)
 
 

@@ -339,6 +339,28 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandSeen:
+    """Somebody wants something done to a Job or a Queue."""
+
+    namespace: str
+    name: str
+    uid: str
+    action: str
+    kind: str  # Job, Queue; empty: of no matter here
+    target: str  # the name
+    target_uid: str = ""
+    reason: str = ""
+    message: str = ""
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobGone:
     namespace: str
     name: str
@@ -358,6 +380,9 @@ class Answered:
 
 
 # Whose turn it is, and what it may use.
+# What is around Jobs.
+BatchFact = CommandSeen | CommandGone
+
 Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
 
 Fact = (
@@ -381,6 +406,7 @@ Fact = (
     | BindDone
     | BindFailed
     | EvictDone
+    | BatchFact
     | JobSeen
     | JobGone
     | Answered

@@ -21,6 +21,7 @@ def check(cluster: "Cluster") -> None:
     _ailing(cluster)
     _filing(cluster)
     _owners(cluster)
+    cluster.batch.check()
     _reserved(cluster)
     _kinds(cluster)
     _queues(cluster)

@@ -21,6 +21,7 @@ import orjson
 
 from central.core.facts import (
     BudgetGone,
+    CommandGone,
     Fact,
     GangGone,
     HyperNodeGone,
@@ -33,7 +34,7 @@ from central.core.facts import (
     QueueGone,
 )
 from central.core.volumes import AttachLimits, ClaimGone, StorageClassGone, VolumeGone
-from central.kube import budgets, queues, storage
+from central.kube import batch, budgets, queues, storage
 from central.kube.client import Client, Refused, Stream, Unreachable
 from central.kube.objects import Reader
 
@@ -129,6 +130,7 @@ def kinds(reader: Reader) -> tuple[Kind, ...]:
             lambda raw: JobGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
             optional=True,
         ),
+        *_batch(),
         *_owners(reader),
         Kind("pods", "/api/v1/pods", reader.pod, lambda raw: PodGone(raw["metadata"]["uid"])),
     )
@@ -141,6 +143,18 @@ def _budgets() -> Kind:
     name = "poddisruptionbudgets"
     older = Kind(name, f"/apis/policy/v1beta1/{name}", budgets.older, gone, optional=True)
     return Kind(name, f"/apis/policy/v1/{name}", budgets.budget, gone, older=older)
+
+
+def _batch() -> tuple[Kind, ...]:
+    return (
+        Kind(
+            "commands",
+            "/apis/bus.volcano.sh/v1alpha1/commands",
+            batch.command,
+            lambda raw: CommandGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
+            optional=True,
+        ),
+    )
 
 
 def _owners(reader: Reader) -> tuple[Kind, ...]:

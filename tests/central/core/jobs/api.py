@@ -12,10 +12,10 @@ import yaml
 from central.core import cycle
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
-from central.core.facts import Answered, BindDone, Fact, GangGone, JobGone, PodGone
+from central.core.facts import Answered, BindDone, CommandGone, Fact, GangGone, JobGone, PodGone
 from central.core.jobs.stamps import stamp
 from central.core.volumes import VolumeSeen
-from central.kube import jobs, storage
+from central.kube import batch, jobs, queues, storage
 from central.kube.objects import Reader
 from tests.central.core import build
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 Place = tuple[str, str]  # kind and name; all is in one namespace
 
 NAMESPACE = "ns"
-WATCHED = ("PersistentVolumeClaim", "PodGroup", "Job", "Pod")
+WATCHED = ("PersistentVolumeClaim", "PodGroup", "Queue", "Job", "Command", "Pod")
 
 
 class Api:
@@ -292,6 +292,8 @@ class Api:
             self._facts.append(GangGone(NAMESPACE, name))
         elif kind == "Job":
             self._facts.append(JobGone(NAMESPACE, name))
+        elif kind == "Command":
+            self._facts.append(CommandGone(NAMESPACE, name))
 
     def _read(self, raw: Json) -> Fact:
         match raw["kind"]:
@@ -303,6 +305,10 @@ class Api:
                 bound = {**raw["metadata"], "annotations": {storage.BIND_COMPLETED: "yes"}}
                 spec = {**raw["spec"], "volumeName": "v"}
                 return storage.claim({**raw, "metadata": bound, "spec": spec})
+            case "Queue":
+                return queues.queue(raw)
+            case "Command":
+                return batch.command(raw)
             case _:
                 return jobs.job(raw)
 
