@@ -22,6 +22,8 @@ from central.core.facts import (
     BudgetSeen,
     CommandGone,
     CommandSeen,
+    CronGone,
+    CronSeen,
     EvictDone,
     Fact,
     GangGone,
@@ -154,16 +156,22 @@ class Cluster:
                 pods.bind_failed(self, fact)
             case EvictDone():
                 pods.evict_done(self, fact)
-            case CommandSeen() | CommandGone():
+            case CommandSeen() | CommandGone() | CronSeen() | CronGone():
                 self.batch.apply(fact)
-            case JobSeen():
-                self.jobs.seen(fact)
-            case JobGone():
-                self.jobs.gone((fact.namespace, fact.name))
+            case JobSeen() | JobGone():
+                self._job(fact)
             case Answered():
                 self._answered(fact)
             case _:
                 self._rule(fact)
+
+    def _job(self, fact: JobSeen | JobGone) -> None:
+        if isinstance(fact, JobSeen):
+            self.jobs.seen(fact)
+            self.batch.job_seen(fact)
+        else:
+            self.batch.job_gone(self.jobs, fact)
+            self.jobs.gone((fact.namespace, fact.name))
 
     def _answered(self, fact: Answered) -> None:
         if self.batch.answered(fact, self.now):

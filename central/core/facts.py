@@ -8,7 +8,8 @@ storage in bytes, everything else in pieces.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from central.core.jobs.spec import NO_STATUS, JobSpec, JobStatus, Part
+from central.core.batch.schedule import Plan
+from central.core.jobs.spec import NO_STATUS, JobSpec, JobStatus, Json, Part
 from central.core.rules import Expression, Labels, NodeTerms, Rules
 from central.core.volumes import StorageFact, Volumes
 from protos.topology import Grant, NodeTopology
@@ -336,6 +337,7 @@ class JobSeen:
     created: float = 0.0
     deleting: bool = False
     error: str = ""  # why the object can't be used, naming the field; the Job waits with it
+    owner: str = ""  # uid of its controller: a CronJob, a JobFlow
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +363,34 @@ class CommandGone:
 
 
 @dataclass(frozen=True, slots=True)
+class CronSeen:
+    """A CronJob object of batch.volcano.sh."""
+
+    namespace: str
+    name: str
+    uid: str
+    plan: Plan | None = None  # None: it can't be read
+    deadline_s: float | None = None  # so late a Job may be made; None: however late
+    policy: str = "Allow"  # Forbid, Replace
+    suspend: bool = False
+    template: Json = field(default_factory=dict)  # the raw jobTemplate
+    keep_done: int = 3
+    keep_failed: int = 1
+    created: float = 0.0
+    last: float | None = None  # of its status
+    success: float | None = None
+    status: Json = field(default_factory=dict)  # as it is in the API
+    error: str = ""  # why the object can't be used, naming the field
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CronGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobGone:
     namespace: str
     name: str
@@ -381,7 +411,7 @@ class Answered:
 
 # Whose turn it is, and what it may use.
 # What is around Jobs.
-BatchFact = CommandSeen | CommandGone
+BatchFact = CommandSeen | CommandGone | CronSeen | CronGone
 
 Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
 

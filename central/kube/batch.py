@@ -1,13 +1,21 @@
 """Commands, CronJobs, JobFlows and JobTemplates as raw JSON -> facts. Pure; nothing is raised but
 Malformed."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from central.core.facts import CommandSeen
-from central.kube.errors import BROKEN, Malformed, text, what, who
+from central.core.batch.cronjobs import ALLOW, FORBID, REPLACE
+from central.core.batch.schedule import Plan, plan
+from central.core.batch.schedule import Unreadable as Wrong
+from central.core.facts import CommandSeen, CronSeen
+from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
+from central.kube.jobtasks import number
+from central.kube.quantities import NotAQuantity, seconds
 
 Json = dict[str, Any]
+EVERY = "@every "
+KEEP_DONE, KEEP_FAILED = 3, 1
 _KINDS = {"Job": "batch.volcano.sh/", "Queue": "scheduling.volcano.sh/"}
 
 
@@ -32,6 +40,67 @@ def command(raw: Json) -> CommandSeen:
         )
     except BROKEN as error:
         raise Malformed(f"Command {who(raw)}: {what(error)}") from error
+
+
+def cron(raw: Json) -> CronSeen:
+    try:
+        meta = raw["metadata"]
+        seen = CronSeen(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            created=moment(meta.get("creationTimestamp")) or 0.0,
+            status=raw.get("status") or {},
+            deleting="deletionTimestamp" in meta,
+        )
+    except BROKEN as error:
+        raise Malformed(f"CronJob {who(raw)}: {what(error)}") from error
+    try:
+        return _cron(raw, seen)
+    except BROKEN as error:
+        return replace(seen, error=what(error))
+
+
+def _cron(raw: Json, seen: CronSeen) -> CronSeen:
+    spec, status = raw["spec"], raw.get("status") or {}
+    policy = text(spec, "concurrencyPolicy") or ALLOW
+    if policy not in (ALLOW, FORBID, REPLACE):
+        raise Unreadable(
+            f'spec.concurrencyPolicy: "{policy}" is not {ALLOW}, {FORBID} or {REPLACE}'
+        )
+    template = spec.get("jobTemplate")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise Unreadable("spec.jobTemplate.spec is missing")
+    late = spec.get("startingDeadlineSeconds")
+    return replace(
+        seen,
+        plan=_plan(text(spec, "schedule").strip(), text(spec, "timeZone"), seen.created),
+        deadline_s=None
+        if late is None
+        else float(number(spec, "startingDeadlineSeconds", "spec", 0)),
+        policy=policy,
+        suspend=spec.get("suspend") is True,
+        template=template,
+        keep_done=_limit(spec, "successfulJobsHistoryLimit", KEEP_DONE),
+        keep_failed=_limit(spec, "failedJobsHistoryLimit", KEEP_FAILED),
+        last=moment(status.get("lastScheduleTime")),
+        success=moment(status.get("lastSuccessfulTime")),
+    )
+
+
+def _limit(spec: Json, key: str, default: int) -> int:
+    return default if spec.get(key) is None else number(spec, key, "spec", 0)
+
+
+def _plan(told: str, zone: str, born: float) -> Plan:
+    try:
+        if not told.startswith(EVERY):
+            return plan(told, zone)
+        return Plan("", zone, max(1.0, seconds(told.removeprefix(EVERY).strip())), born)
+    except NotAQuantity as error:
+        raise Unreadable(f'spec.schedule: "{told}": {error}') from None
+    except Wrong as error:
+        raise Unreadable(str(error)) from None
 
 
 def moment(stamp: str | None) -> float | None:

@@ -44,6 +44,7 @@ def job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
             _status(raw.get("status") or {}),
             created=_moment(meta.get("creationTimestamp")),
             deleting="deletionTimestamp" in meta,
+            owner=_controller(meta),
         )
     except BROKEN as error:
         raise Malformed(f"Job {who(raw)}: {what(error)}") from error
@@ -52,6 +53,11 @@ def job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
         return replace(seen, spec=spec, error=plugins.check(spec))
     except BROKEN as error:
         return replace(seen, error=what(error))
+
+
+def _controller(meta: Json) -> str:
+    owners = meta.get("ownerReferences") or ()
+    return next((text(one, "uid") for one in owners if one.get("controller")), "")
 
 
 def _spec(raw: Json, spec: JobSpec) -> JobSpec:

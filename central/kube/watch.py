@@ -22,6 +22,7 @@ import orjson
 from central.core.facts import (
     BudgetGone,
     CommandGone,
+    CronGone,
     Fact,
     GangGone,
     HyperNodeGone,
@@ -152,6 +153,13 @@ def _batch() -> tuple[Kind, ...]:
             "/apis/bus.volcano.sh/v1alpha1/commands",
             batch.command,
             lambda raw: CommandGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "cronjobs.batch.volcano.sh",
+            "/apis/batch.volcano.sh/v1alpha1/cronjobs",
+            batch.cron,
+            lambda raw: CronGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
             optional=True,
         ),
     )

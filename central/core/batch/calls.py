@@ -9,6 +9,7 @@ from central.core.jobs.stamps import stamp
 
 Call = Create | Delete | SetStatus | Patch
 Place = tuple[str, str, str]  # kind, namespace, name
+Key = tuple[str, str]  # namespace and name
 
 REST_S = 10.0  # after a refusal
 SEEN_S = 5.0  # what was answered is in the watch by then
@@ -16,29 +17,29 @@ SEEN_S = 5.0  # what was answered is in the watch by then
 
 class Calls:
     def __init__(self) -> None:
-        self.open: dict[Place, Call] = {}
+        self.open: dict[Place, tuple[Call, Key]] = {}
         self.rests: dict[Place, float] = {}
 
     def may(self, place: Place, now: float) -> bool:
         return place not in self.open and self.rests.get(place, 0.0) <= now
 
-    def asked(self, call: Call) -> Call:
-        self.open[_place(call)] = call
+    def asked(self, call: Call, whose: Key) -> Call:
+        self.open[_place(call)] = (call, whose)
         return call
 
-    def answered(self, fact: Answered, now: float) -> Call | None:
-        """The call that it answers; None: somebody else's."""
+    def answered(self, fact: Answered, now: float) -> tuple[Call, Key] | None:
+        """The call that it answers, and for whom it was made; None: somebody else's."""
         place = (fact.kind, fact.namespace, fact.name)
-        call = self.open.get(place)
-        if call is None or type(call).__name__ != fact.verb:
+        found = self.open.get(place)
+        if found is None or type(found[0]).__name__ != fact.verb:
             return None
         del self.open[place]
         self.rests.pop(place, None)
         if fact.why:
             self.rests[place] = now + REST_S
-        elif not isinstance(call, SetStatus):
+        elif not isinstance(found[0], SetStatus):
             self.rests[place] = now + SEEN_S  # not again before the watch has brought it
-        return call
+        return found
 
     def seen(self, place: Place) -> None:
         """The watch has brought what became of it."""

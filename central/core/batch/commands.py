@@ -57,7 +57,7 @@ class Commands:
                     why = f"{command.action} is taken up"
                     self._taking[key] = command
                     call = Delete("Command", command.namespace, command.name, command.uid, why)
-                    decisions.append(self._calls.asked(call))
+                    decisions.append(self._calls.asked(call, key))
         return decisions
 
     def due(self, now: float) -> list[float]:
@@ -94,7 +94,7 @@ class Commands:
         if queue is None or not queue.seen.uid:
             return f"there is no queue {command.target}", []
         patch = Patch("Queue", "", command.target, queue.seen.uid, {"spec": {"state": state}})
-        return "", [self._calls.asked(patch)]
+        return "", [self._calls.asked(patch, (command.namespace, command.name))]
 
 
 def _target(command: CommandSeen) -> tuple[str, str, str]:

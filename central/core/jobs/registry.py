@@ -16,6 +16,7 @@ class Jobs:
     def __init__(self) -> None:
         self.by_name: dict[Key, Job] = {}
         self.by_group: dict[Key, Job] = {}  # by their PodGroups' names
+        self.owned: dict[str, dict[Key, Job]] = {}  # by the uid of who made them
         self.changed: dict[Key, None] = {}  # since they were last looked at
         self.waiting: dict[Key, Job] = {}  # for their queues
         self.waits_changed = False  # something did, that may let them in
@@ -36,6 +37,8 @@ class Jobs:
             pods = self._pods.setdefault(fact.spec.uid, {})
             job = self.by_name[key] = Job(fact, pods)
             self.by_group[fact.spec.namespace, job.group] = job
+            if fact.owner:
+                self.owned.setdefault(fact.owner, {})[key] = job
         elif job.seen == fact:
             return
         else:
@@ -49,6 +52,10 @@ class Jobs:
         job = self.by_name.pop(key, None)
         if job is not None:
             self.by_group.pop((key[0], job.group), None)
+            if (others := self.owned.get(job.seen.owner)) is not None:
+                others.pop(key, None)
+                if not others:
+                    del self.owned[job.seen.owner]
             self.waiting.pop(key, None)
             self.changed.pop(key, None)
             if not job.pods:

@@ -12,7 +12,16 @@ import yaml
 from central.core import cycle
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
-from central.core.facts import Answered, BindDone, CommandGone, Fact, GangGone, JobGone, PodGone
+from central.core.facts import (
+    Answered,
+    BindDone,
+    CommandGone,
+    CronGone,
+    Fact,
+    GangGone,
+    JobGone,
+    PodGone,
+)
 from central.core.jobs.stamps import stamp
 from central.core.volumes import VolumeSeen
 from central.kube import batch, jobs, queues, storage
@@ -23,7 +32,7 @@ Json = dict[str, Any]
 Place = tuple[str, str]  # kind and name; all is in one namespace
 
 NAMESPACE = "ns"
-WATCHED = ("PersistentVolumeClaim", "PodGroup", "Queue", "Job", "Command", "Pod")
+WATCHED = ("PersistentVolumeClaim", "PodGroup", "Queue", "Job", "Command", "CronJob", "Pod")
 
 
 class Api:
@@ -292,6 +301,8 @@ class Api:
             self._facts.append(GangGone(NAMESPACE, name))
         elif kind == "Job":
             self._facts.append(JobGone(NAMESPACE, name))
+        elif kind == "CronJob":
+            self._facts.append(CronGone(NAMESPACE, name))
         elif kind == "Command":
             self._facts.append(CommandGone(NAMESPACE, name))
 
@@ -309,6 +320,8 @@ class Api:
                 return queues.queue(raw)
             case "Command":
                 return batch.command(raw)
+            case "CronJob":
+                return batch.cron(raw)
             case _:
                 return jobs.job(raw)
 
