@@ -17,6 +17,7 @@ RUNS_FOR = f"{DOMAIN}/runs-for"  # how long a pod's work takes: 90s, 1h30m; none
 CHECKPOINT = (
     f"{DOMAIN}/checkpointed-at"  # a time like 2026-11-20T10:00:00Z: work until then is safe
 )
+MOVABLE = f"{DOMAIN}/movable"  # "true": it may be moved so that others fit
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
 TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
 # Pods join a PodGroup by either annotation: the second is what Volcano's operators write.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from central.core.domains import Ints
+from central.core.draft import Draft
 from central.core.gangs import Gang, Pod
 from central.core.placement import Want
 
@@ -24,6 +25,8 @@ class Claim:
     apart: Ints
     may_take: MayTake = less_urgent
     regardless: bool = False  # of disruption budgets: only to say what they cost
+    # What must be true as well once the gang has its seats on the draft and these are gone.
+    also: Callable[[Draft, Sequence[Pod]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +35,4 @@ class Plan:
     rows: Ints  # where the gang will be, with what it will take there
     need: Ints
     masks: Sequence[int]
+    moved: bool = False  # the victims fit elsewhere

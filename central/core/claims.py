@@ -109,6 +109,7 @@ def begin(cluster: Cluster, gang: Gang, want: Want, found: Plan, now: float) -> 
         since=now,
         versions=cluster.snapshot.version[found.rows].copy(),
         victims=found.victims,
+        moves=found.moved,
     )
     kept.refresh(cluster, now)
     return kept
@@ -125,11 +126,11 @@ def go_on(cluster: Cluster, kept: Reservation) -> list[Evict]:
         kept.asked = True
         doubtful = [pod for pod in staying if pod.refusals or cluster.budgets.of(pod)]
         if doubtful:
-            return [_evict(cluster, pod, kept.gang, trial=True) for pod in doubtful]
+            return [_evict(cluster, pod, kept, trial=True) for pod in doubtful]
     elif any(not pod.agreed and (pod.refusals or cluster.budgets.of(pod)) for pod in staying):
         return []
     kept.victims = ()
-    return [_evict(cluster, pod, kept.gang) for pod in staying]
+    return [_evict(cluster, pod, kept) for pod in staying]
 
 
 def call_off(cluster: Cluster, kept: Reservation) -> None:
@@ -145,13 +146,19 @@ def call_off(cluster: Cluster, kept: Reservation) -> None:
     kept.victims = ()
 
 
-def _evict(cluster: Cluster, pod: Pod, claimant: Gang, *, trial: bool = False) -> Evict:
-    victim = cluster.gang_of(pod)
+def _evict(cluster: Cluster, pod: Pod, kept: Reservation, *, trial: bool = False) -> Evict:
     seen = pod.seen
-    why = f"makes room for {claimant.namespace}/{claimant.name}, "
-    if victim is not None and reservation.queue_of(victim) != reservation.queue_of(claimant):
-        why += f"whose queue {reservation.queue_of(claimant)} is below its share"
-    else:
-        own = victim.priority if victim is not None else seen.priority
-        why += f"which is more urgent (priority {claimant.priority} over {own})"
+    why = _why(kept, cluster.gang_of(pod), seen.priority)
     return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial)
+
+
+def _why(kept: Reservation, victim: Gang | None, priority: int) -> str:
+    claimant = kept.gang
+    name = f"{claimant.namespace}/{claimant.name}"
+    if kept.moves:
+        return f"is moved: {name} fits then, and so does it, elsewhere"
+    if victim is not None and reservation.queue_of(victim) != reservation.queue_of(claimant):
+        below = f"whose queue {reservation.queue_of(claimant)} is below its share"
+        return f"makes room for {name}, {below}"
+    own = victim.priority if victim is not None else priority
+    return f"makes room for {name}, which is more urgent (priority {claimant.priority} over {own})"

@@ -103,6 +103,7 @@ class Cluster:
         # when evictions that were refused, or did not help, are thought of again
         self.claims_due: set[float] = set()
         self.lowest = inf  # no gang that has a place was ever less urgent
+        self.movable = False  # somebody said once that it may be moved
         self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
         self.ailing: set[str] = set()  # nodes with GPUs that are not fit
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told

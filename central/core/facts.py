@@ -118,6 +118,7 @@ class PodSeen:
     required_tier: int | None = None  # what topology_required says, by number
     owner: str = ""  # uid of its controller, where that may say more (see owners)
     owner_name: str = ""  # replicaset/web-7d9
+    movable: bool = False  # it may be evicted so that others fit, if it fits elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 
-from central.core import claims, reservation
+from central.core import claims, moving, reservation
 from central.core.claim import Claim
 from central.core.cluster import Cluster
 from central.core.decisions import Evict
@@ -153,7 +153,8 @@ class Holds:
         nobody can be evicted to that end."""
         cluster, key = self._cluster, gang.key
         asked = (reservation.queue_of(gang), gang.priority, want)
-        if gang.priority <= cluster.lowest and not cluster.queues.on:
+        preempts = gang.priority > cluster.lowest or cluster.queues.on
+        if not preempts and not cluster.movable:
             return None
         if not all(pod.seen.preempts for pod in gang.waiting()):
             return None
@@ -170,7 +171,11 @@ class Holds:
             self._switch([kept for kept, _ in self._held.values() if kept is not mine])
         others = [kept.rows for kept in cluster.reserved.values() if kept.made and kept is not mine]
         apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        plan = claims.plan(cluster, Claim(gang, want, self._now, apart))
+        claim = Claim(gang, want, self._now, apart)
+        plan = claims.plan(cluster, claim) if preempts else None
+        if plan is None and cluster.movable:
+            plan = moving.plan(cluster, claim)
+            cluster.claims_due.update(moving.later(cluster, self._now) if plan is None else ())
         if plan is None:
             self._refused[asked] = gang.spared = claims.spared(
                 cluster, gang, want, self._now, apart

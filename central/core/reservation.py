@@ -41,6 +41,7 @@ class Reservation:
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     victims: tuple[Pod, ...] = ()  # who leaves once all who are asked agree (claims)
     asked: bool = False
+    moves: bool = False  # those who leave fit elsewhere
 
     @property
     def queue(self) -> str:

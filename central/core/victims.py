@@ -66,6 +66,7 @@ class Field:
 
     def __init__(self, cluster: Cluster, claim: Claim, usable: Bools) -> None:
         self._cluster, self._want, self._now = cluster, claim.want, claim.now
+        self._also = claim.also
         want = claim.want
         snapshot = self._snapshot = cluster.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
@@ -137,7 +138,7 @@ class Field:
                 found[index] = (problem, better)
         found.sort(key=_harm_of)
         for _, chosen in found[:CONFIRMED]:
-            if chosen and (plan := self._plan(self._pods_of(chosen))) is not None:
+            if chosen and (plan := self.trial(self._pods_of(chosen))) is not None:
                 return plan
         return None
 
@@ -190,7 +191,7 @@ class Field:
                 have = whole.frees.get(row, (0,) * len(frees))
                 whole.frees[row] = tuple(map(int.__add__, have, frees))
             pod = self._leavers.pods[index]
-            if surplus[number] and self._may_go([pod], alone=True):
+            if surplus[number] and self.may_go([pod], alone=True):
                 harm = (0, pod.lost(self._now), 1)
                 rank, spends = pod.seen.order[0], self._spends([pod], alone=True)
                 units.append(Unit(number, False, harm, {row: frees}, index, rank, spends))
@@ -199,12 +200,12 @@ class Field:
 
     def _whole(self, number: int) -> Unit | None:
         there, _ = self.gangs[number]
-        if not self._may_go(there):
+        if not self.may_go(there):
             return None
         lost = sum(pod.lost(self._now) for pod in there)
         return Unit(number, True, (1, lost, len(there)), {}, spends=self._spends(there))
 
-    def _may_go(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
+    def may_go(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
         """Whether all of them could be evicted together, if nobody else were."""
         if any(pod.spared_until > self._now for pod in pods):
             return False
@@ -245,12 +246,12 @@ class Field:
             near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
             units = self._disjoint(near)
             low, high = 0, len(units)
-            if self._plan(self._pods_of(units)) is None:
+            if self.trial(self._pods_of(units)) is None:
                 continue
             while high - low > 1:
                 middle = (low + high) // 2
                 trials -= 1
-                if self._plan(self._pods_of(units[:middle])) is None:
+                if self.trial(self._pods_of(units[:middle])) is None:
                     low = middle
                 else:
                     high = middle
@@ -258,9 +259,9 @@ class Field:
             for unit in reversed(units[:high]):
                 without = [one for one in kept if one is not unit]
                 trials -= 1
-                if trials > 0 and self._plan(self._pods_of(without)) is not None:
+                if trials > 0 and self.trial(self._pods_of(without)) is not None:
                     kept = without
-            plan = self._plan(self._pods_of(kept))
+            plan = self.trial(self._pods_of(kept))
             harm = leastharm.total(kept)
             if plan is not None and (best is None or harm < best[0]):
                 best = (harm, plan)
@@ -275,7 +276,7 @@ class Field:
         for index in sorted(near, key=lambda index: self._leavers.pods[index].lost(self._now)):
             pod, number = self._leavers.pods[index], self._of[index]
             more = spent + Counter(self._spends([pod], alone=True))
-            if left[number] and self._may_go([pod], alone=True) and self._lasts(more):
+            if left[number] and self.may_go([pod], alone=True) and self._lasts(more):
                 left[number], spent = left[number] - 1, more
                 singles.append(Unit(number, False, (0, pod.lost(self._now), 1), {}, index))
         return self._affordable(singles + sorted(wholes, key=lambda unit: unit.harm))
@@ -296,7 +297,7 @@ class Field:
                 spent = more
         return kept
 
-    def _plan(self, victims: Sequence[Pod]) -> Plan | None:
+    def trial(self, victims: Sequence[Pod]) -> Plan | None:
         """The seats that the gang takes when these are gone, too; the proof that it fits."""
         going = Leavers(self._cluster, [*victims, *self._leavers.pods[self._count :]])
         with going.gone(np.arange(len(going.pods))) as snapshot:
@@ -307,7 +308,10 @@ class Field:
             except DoesNotFit:
                 return None
             rows, need, gpus = seats(snapshot, free, masks)
+            proven = self._also is None or self._also(draft, victims)
             draft.undo()
+        if not proven:
+            return None
         exact = self._want.by_islands
         return Plan(tuple(victims), rows, need, gpus if exact else [0] * len(gpus))
 

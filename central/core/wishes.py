@@ -36,6 +36,13 @@ def attempts(
     return tried, tuple(Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in tried)
 
 
+def anew(cluster: Cluster, gang: Gang, pods: Sequence[Pod]) -> Want:
+    """What these of its pods, which have places, would want if they lost them."""
+    staying = [pod for pod in gang.placed() if pod not in pods]
+    ordered = sorted(pods, key=_order)
+    return Want(_groups(ordered), _required(cluster, gang), *_anchors(cluster, staying))
+
+
 def _crew(
     cluster: Cluster, gang: Gang, roles: Roles, pods: Sequence[Pod]
 ) -> tuple[list[Pod], Crew | None]:

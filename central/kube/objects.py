@@ -153,6 +153,7 @@ class Reader:
             required_tier=tier,
             owner=owner,
             owner_name=owner_name,
+            movable=ours and annotations.get(names.MOVABLE) == "true",
         )
 
     def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:

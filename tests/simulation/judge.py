@@ -82,7 +82,7 @@ def within_budgets(cluster: Cluster, decisions: list[Decision]) -> None:
     going = [
         cluster.pods[each.pod]
         for each in decisions
-        if isinstance(each, Evict) and each.why.startswith("makes room")
+        if isinstance(each, Evict) and each.why.startswith(("makes room", "is moved"))
     ]
     for name, spent in cluster.budgets.spends(going).items():
         budget = cluster.budgets.seen[name]

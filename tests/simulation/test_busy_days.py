@@ -131,6 +131,7 @@ class Day:
                 )
             )
             rules = self._rules(name, size * gpus) if not level and not subgroups else None
+            movable = self.dice.random() < 0.3
             if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))
             handles = (0, 0, 4, 16)[int(name[1:]) % 4]
@@ -145,6 +146,7 @@ class Day:
                     created=float(now),
                     priority=urgent,
                     runs_for_s=says,
+                    movable=movable,
                     task="worker" if rank % 3 else "ps",
                 )
                 pod = build.wishing(pod, handles)
@@ -288,6 +290,7 @@ class Day:
         if pod is None:
             return [EvictDone(evict.pod, "", evict.trial)]
         self.seen["asked" if evict.trial else "evicted"] += 1
+        self.seen["moved"] += evict.why.startswith("is moved")
         if pod.gang in self.budgets and pod.phase == "Running" and not self._allowed(pod.gang):
             self.seen["budget refused"] += 1
             return [EvictDone(evict.pod, "a disruption budget forbids it", evict.trial)]
@@ -308,7 +311,10 @@ class Day:
         self.seen["bound"] += 1
         if bind.node not in self.up:
             return [BindFailed(bind.pod, bind.node, "the node is gone")]
-        pod = self.pods[bind.pod] = replace(self.pods[bind.pod], node=bind.node, phase="Running")
+        pod = replace(self.pods[bind.pod], node=bind.node, phase="Running")
+        if pod.movable:
+            pod = replace(pod, started=float(self.now - self.dice.choice((0, 400))))
+        self.pods[bind.pod] = pod
         self._admit(pod, bind.gpus, faults)
         self.ends[bind.pod] = self.now + self.dice.randint(5, 80)
         return [BindDone(bind.pod, bind.node), pod]

@@ -21,6 +21,7 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
     if other is not None and other != fact.uid:
         gone(cluster, other)  # deleted and made again under its name
     cluster.uids[name] = fact.uid
+    cluster.movable |= fact.movable
     pod = cluster.pods.get(fact.uid)
     stale: PodSpec | None = None
     if pod is None:

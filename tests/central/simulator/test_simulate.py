@@ -223,6 +223,22 @@ def test_an_eviction_that_a_budget_forbids_is_hoped_for_no_longer_than_it_makes_
     assert found["metrics"]["gpu_utilization"] == 1.0
 
 
+def test_somebody_is_moved_so_that_a_gang_fits(simulate: Simulate) -> None:
+    halves = [pod(f"half-{i}", 4, recreate="true", movable="true") for i in range(4)]
+    for index, half in enumerate(halves):
+        half["spec"]["nodeName"] = f"n{index}"
+    nodes = [node(f"n{i}") for i in range(4)]
+    big = [pod(f"big-{i}", 8, gang="big", at="10m") for i in range(2)]
+    found = simulate(*nodes, *halves, group("big", 2), *big)
+    assert found["waiting"] == []
+    assert len(found["evictions"]) == 2
+    assert {evicted["reason"] for evicted in found["evictions"]} == {
+        "is moved: default/big fits then, and so does it, elsewhere"
+    }
+    assert when(found)["big-0"] == when(found)["big-1"] == 600
+    assert len(found["placements"]) == 4, "both who were moved have a place again"
+
+
 def test_what_is_wrong_with_the_tree_is_said(simulate: Simulate) -> None:
     tree = {
         "apiVersion": "topology.volcano.sh/v1alpha1",
