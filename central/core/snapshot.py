@@ -14,6 +14,7 @@ import numpy as np
 
 from central.core.domains import Domains, Ints
 from central.core.facts import NodeSeen, PodSpec
+from central.core.fragments import Mix
 from central.core.judgement import Constraint, Judgement, constraint
 from central.core.neighbours import Neighbours
 from central.core.view import UNLIMITED, ClassView
@@ -40,6 +41,7 @@ class Snapshot:
         self.free_mask: list[int] = []
         self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
         self.neighbours = Neighbours()
+        self.mix = Mix(self)
         self.gains = 0  # grows when something is freed or a node changes: a "no" holds till then
         self.relabelled = 0
         self._log: list[int] = []

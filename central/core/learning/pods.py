@@ -26,6 +26,7 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
     stale: PodSpec | None = None
     if pod is None:
         pod = cluster.pods[fact.uid] = Pod(fact, fact.spec)
+        cluster.snapshot.mix.came(fact.spec)
         kinds.learn(cluster, pod, None)
         gangs.join(cluster, pod, first_sight=True)
     elif pod.seen == fact:

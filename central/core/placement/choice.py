@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from central.core.domains import Ints
+from central.core.fragments import Load
 from central.core.snapshot import Snapshot
 from protos.names import ISLAND, NODE
 
@@ -44,7 +45,8 @@ def sums_of(cap: Ints, of: Ints, count: int) -> Ints:
 
 
 class Choice:
-    """rooms: one for each kind of pod, with how many of it are wanted. most: domains of a level."""
+    """rooms: one for each kind of pod, with how many of it are wanted. most: domains of a level. load:
+    the same as kinds and numbers, where the harm that they do to others should be weighed."""
 
     def __init__(
         self,
@@ -52,10 +54,12 @@ class Choice:
         rooms: Sequence[Rooms],
         counts: Sequence[int],
         anchors: Sequence[int] = (),
+        *,
         most: int = 0,
+        load: Load = (),
     ) -> None:
         self._snapshot, self._rooms, self._counts = snapshot, rooms, counts
-        self._anchors = anchors
+        self._anchors, self._load = anchors, load
         # For equal pods the best is certain: it takes them.
         self._most = most or (1 if len(rooms) == 1 else TRIED_DOMAINS)
         self._gpus = sum(room.gpus * count for room, count in zip(rooms, counts, strict=True))
@@ -91,7 +95,9 @@ class Choice:
         left = snapshot.island if inside_island else snapshot.gpus
         if not gpus:
             left = snapshot.allocatable[:, 0]
-        keys = (left, rooms[0].cap, snapshot.name_rank())
+        keys = [left, rooms[0].cap, snapshot.name_rank()]
+        if self._load and len(rows) > 1 and (harm := snapshot.mix.harm(self._load)) is not None:
+            keys.insert(0, harm)
         if self._most == 1:
             yield from _least(rows, keys)
             return

@@ -37,7 +37,7 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     counts = [count for _, count in want.groups]
     for level in levels:
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-        for rows in Choice(snapshot, rooms, counts, want.anchors).of(level):
+        for rows in Choice(snapshot, rooms, counts, want.anchors, load=want.groups).of(level):
             try:
                 with draft.all_or_nothing():
                     seat(draft, want.groups, level, rows, want.anchor_gpus)
