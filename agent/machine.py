@@ -32,6 +32,17 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
+class Platform:
+    """Where in a rack the GPU is (Blackwell and later)."""
+
+    chassis: str = ""  # the serial number of the rack's chassis
+    slot: int = -1
+    tray: int = -1
+    host: int = -1  # of the tray
+    module: int = -1  # of the host
+
+
+@dataclass(frozen=True, slots=True)
 class Wear:
     """What a GPU tells of its own state. Volatile: since the driver was loaded or the GPU reset."""
 
@@ -66,7 +77,10 @@ class GpuFacts:
     nvlinks: tuple[NvLink, ...] = ()
     p2p_nvlink: tuple[int, ...] = ()
     ancestors: tuple[int, ...] = ()
+    pcie_generation: int = 0  # the most that both ends of its slot can do; 0: not told
+    pcie_width: int = 0  # lanes
     fabric: Fabric | None = None
+    platform: Platform | None = None
     wear: Wear = Wear()
     fault: str = ""  # why NVML does not answer for it
 

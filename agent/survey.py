@@ -1,9 +1,6 @@
 """survey(): a machine's raw facts -> its topology. Pure.
 
-NVLink: a pair's count is the number of active links that lead from one to the other. Where none
-does and both have links into a switch, it is the smaller number of those, if peer-to-peer over NVLink
-is open between the two and both registered with the same fabric. Where the two sides differ, the
-smaller number counts.
+NVLink, bandwidth and weak pairs are in pairs.py.
 
 PCIe: the paths below /sys/devices say which switch, root port and host bridge two devices share;
 across host bridges the NUMA node decides.
@@ -15,7 +12,7 @@ GPU is on exactly one.
 
 from itertools import combinations
 
-from agent import findings
+from agent import findings, pairs
 from agent.machine import (
     GpuFacts,
     InfinibandDevice,
@@ -25,8 +22,6 @@ from agent.machine import (
 )
 from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
 
-COMPLETED = 3
-NVML_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 ACTIVE = "ACTIVE"
 
 
@@ -40,7 +35,7 @@ def survey(machine: Machine) -> NodeTopology:
     for a, b in combinations(range(side), 2):
         word = pcie_word(pci.get(addresses[a]), pci.get(addresses[b]))
         if b < len(gpus):
-            word = _gpu_pair(gpus[a], gpus[b], word)
+            word = pairs.word(gpus[a], gpus[b], word)
         links[a][b] = links[b][a] = word or "SYS"
     return NodeTopology(
         gpus=tuple(_gpu(place, gpu, pci.get(gpu.pci)) for place, gpu in enumerate(gpus)),
@@ -50,6 +45,8 @@ def survey(machine: Machine) -> NodeTopology:
         numa_nodes=tuple(NumaNode(numa.id, numa.cpus) for numa in machine.sysfs.numa),
         rdma_cgroup=_limits(machine.sysfs.rdma_cgroup, cards),
         driver_version=machine.nvml.driver_version,
+        bandwidth=tuple(map(tuple, pairs.bandwidth(gpus, links))),
+        weak=pairs.weak(gpus),
     )
 
 
@@ -69,47 +66,19 @@ def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         cpu_affinity=(device.local_cpus if device else "") or gpu.cpu_affinity,
         gpu_numa=gpu.memory_numa,
         numa_affinity=gpu.memory_affinity or (str(numa) if numa >= 0 else ""),
+        clique=_clique(gpu),
+        chassis=gpu.platform.chassis if gpu.platform else "",
+        slot=gpu.platform.slot if gpu.platform else -1,
+        tray=gpu.platform.tray if gpu.platform else -1,
     )
 
 
-def _gpu_pair(a: GpuFacts, b: GpuFacts, pcie: str) -> str:
-    count = _nvlinks(a, b)
-    if count:
-        return f"NV{count}"
-    if pcie:
-        return pcie
-    level = a.ancestors[b.index] if b.index < len(a.ancestors) else -1
-    return NVML_LEVELS.get(level, "")
-
-
-def _nvlinks(a: GpuFacts, b: GpuFacts) -> int:
-    direct = _toward(a, b), _toward(b, a)
-    if all(direct):
-        return min(direct)
-    if any(direct):
-        return max(direct)  # only one side tells where its links lead
-    return min(_switched(a), _switched(b)) if _reach(a, b) and _reach(b, a) else 0
-
-
-def _toward(a: GpuFacts, b: GpuFacts) -> int:
-    return sum(1 for link in a.nvlinks if link.active and b.pci and link.remote_pci == b.pci)
-
-
-def _switched(gpu: GpuFacts) -> int:
-    """Links into a switch. In a VM the far end has no name: then it is a switch, too."""
-    return sum(1 for link in gpu.nvlinks if link.active and link.remote in ("switch", ""))
-
-
-def _reach(a: GpuFacts, b: GpuFacts) -> bool:
-    if b.index >= len(a.p2p_nvlink) or a.p2p_nvlink[b.index] != 0:
-        return False
-    if a.fabric is None or b.fabric is None:
-        return a.fabric == b.fabric
-    if a.fabric.state == b.fabric.state == 0:
-        return True
-    return (a.fabric.state == b.fabric.state == COMPLETED) and (
-        (a.fabric.cluster_uuid, a.fabric.clique_id) == (b.fabric.cluster_uuid, b.fabric.clique_id)
-    )
+def _clique(gpu: GpuFacts) -> str:
+    """Empty where the fabric ends at this machine, or the GPU has not joined it."""
+    fabric = gpu.fabric
+    if fabric is None or fabric.state != pairs.COMPLETED or fabric.status:
+        return ""
+    return f"{fabric.cluster_uuid}.{fabric.clique_id}" if fabric.cluster_uuid.strip("0") else ""
 
 
 def pcie_word(a: PciDevice | None, b: PciDevice | None) -> str:

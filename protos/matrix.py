@@ -48,6 +48,9 @@ def table(topology: NodeTopology) -> str:
     unfit += [f"  NIC{place}: {hca.why}" for place, hca in enumerate(topology.hcas) if hca.why]
     if unfit:
         parts.append("\n".join(["Not fit for work:", "", *unfit, ""]))
+    weak = [f"  GPU{pair.a} and GPU{pair.b}: {pair.why}" for pair in topology.weak]
+    if weak:
+        parts.append("\n".join(["Joined worse than they are built for:", "", *weak, ""]))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -67,6 +70,10 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 "cpu_affinity": gpu.cpu_affinity,
                 "numa_affinity": gpu.numa_affinity,
                 "gpu_numa": gpu.gpu_numa,
+                "clique": gpu.clique,
+                "chassis": gpu.chassis,
+                "slot": gpu.slot,
+                "tray": gpu.tray,
             }
             for gpu in topology.gpus
         ],
@@ -92,6 +99,8 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
             "devices": {name: _limit(limit) for name, limit in topology.rdma_cgroup or ()},
         },
         "driver_version": topology.driver_version,
+        "bandwidth_gb_per_s": [list(row) for row in topology.bandwidth],
+        "weak": [{"gpus": [pair.a, pair.b], "why": pair.why} for pair in topology.weak],
     }
 
 

@@ -32,6 +32,9 @@ QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = f"{DOMAIN}/block"
 RACK = f"{DOMAIN}/rack"
+# Levels that agents tell, as if they were labels: what the GPUs themselves say of their rack.
+CLIQUE = f"{DOMAIN}/clique"
+CHASSIS = f"{DOMAIN}/chassis"
 DOMAINS = f"{DOMAIN}/domains"  # annotation of a bound pod: its domains, widest first, as z1/b2/r3
 NODE = "node"  # a level between the tree's and the island
 ISLAND = "island"

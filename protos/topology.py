@@ -22,6 +22,10 @@ class Gpu:
     cpu_affinity: str = ""  # 0-55,112-167
     gpu_numa: int = -1  # the NUMA node of its own memory (Grace)
     numa_affinity: str = ""  # 0, or 0,3-9,11-17 on Grace; empty: none
+    clique: str = ""  # GPUs of one clique, whatever their machines, reach each other by NVLink
+    chassis: str = ""  # the rack that the machine is in, by its own serial number
+    slot: int = -1  # in the chassis
+    tray: int = -1
     shares: int = 0  # of lockstep.dev/gpu-share that it is offered as; 0: whole only
 
 
@@ -50,6 +54,15 @@ class RdmaLimit:
     hca_object: int = -1
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Weak:
+    """Two GPUs that are joined worse than they are built to be."""
+
+    a: int
+    b: int
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
     """A node's hardware. links[i][j] is a word of LEVELS or NV#; rows and columns are the GPUs
@@ -63,6 +76,8 @@ class NodeTopology:
     rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
     rdma_settable: bool = False  # the agent may set pods' limits
     driver_version: str = ""
+    bandwidth: tuple[tuple[float, ...], ...] = ()  # of each pair of GPUs, GB/s each way
+    weak: tuple[Weak, ...] = ()
 
     def shape(self) -> "Shape":
         count = len(self.gpus)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import Gpu, Grant, Hca, NodeTopology, NumaNode, RdmaLimit, RdmaUse
+from protos.topology import Gpu, Grant, Hca, NodeTopology, NumaNode, RdmaLimit, RdmaUse, Weak
 
 
 def to_topology(topology: NodeTopology) -> pb.Topology:
@@ -22,6 +22,10 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 gpu_numa=gpu.gpu_numa,
                 numa_affinity=gpu.numa_affinity,
                 shares=gpu.shares,
+                clique=gpu.clique,
+                chassis=gpu.chassis,
+                slot=gpu.slot,
+                tray=gpu.tray,
             )
             for gpu in topology.gpus
         ],
@@ -43,6 +47,8 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
         islands=[pb.Island(gpus=island) for island in topology.islands],
         numa_nodes=[pb.NumaNode(id=numa.id, cpus=numa.cpus) for numa in topology.numa_nodes],
         driver_version=topology.driver_version,
+        bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
+        weak=[pb.Weak(a=pair.a, b=pair.b, why=pair.why) for pair in topology.weak],
     )
     if topology.rdma_cgroup is not None:
         message.rdma_cgroup.available = True
@@ -70,6 +76,10 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 gpu_numa=gpu.gpu_numa,
                 numa_affinity=gpu.numa_affinity,
                 shares=gpu.shares,
+                clique=gpu.clique,
+                chassis=gpu.chassis,
+                slot=gpu.slot,
+                tray=gpu.tray,
             )
             for gpu in message.gpus
         ),
@@ -100,6 +110,8 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         ),
         rdma_settable=message.rdma_cgroup.settable,
         driver_version=message.driver_version,
+        bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
+        weak=tuple(Weak(pair.a, pair.b, pair.why) for pair in message.weak),
     )
     _check(topology)
     return topology
@@ -113,6 +125,9 @@ def _check(topology: NodeTopology) -> None:
     side = len(topology.gpus) + len(topology.hcas)
     if len(topology.links) != side or any(len(row) != side for row in topology.links):
         raise ValueError(f"links is not a square of {side} (GPUs and HCAs)")
+    gpus = len(topology.gpus)
+    if topology.bandwidth and [len(row) for row in topology.bandwidth] != [gpus] * gpus:
+        raise ValueError(f"bandwidth is not a square of {gpus} (GPUs)")
     if any(gpu >= len(topology.gpus) for island in topology.islands for gpu in island):
         raise ValueError("an island names a GPU that is not there")
 

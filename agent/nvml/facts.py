@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from agent.machine import Fabric, GpuFacts, NvLink, NvmlFacts
+from agent.machine import Fabric, GpuFacts, NvLink, NvmlFacts, Platform
 from agent.nvml import wear
 from agent.nvml.library import UNTOLD, opened, quiet, told
 
@@ -94,7 +94,10 @@ def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
             _peer(handles, index, peer, pynvml.nvmlDeviceGetTopologyCommonAncestor)
             for peer in range(len(handles))
         ),
+        pcie_generation=told(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle) or 0,
+        pcie_width=told(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or 0,
         fabric=_fabric(handle),
+        platform=_platform(handle),
         wear=wear.read(handle),
     )
 
@@ -144,6 +147,17 @@ def _fabric(handle: Any) -> Fabric | None:
             health=getattr(info, "healthSummary", 0),
         )
     return None
+
+
+def _platform(handle: Any) -> Platform | None:
+    info = pynvml.c_nvmlPlatformInfo_v2_t()
+    if told(pynvml.nvmlDeviceGetPlatformInfo, handle, ctypes.byref(info)) is None:
+        return None
+    # Its texts and numbers are declared as characters: read as they lie there.
+    raw = ctypes.string_at(ctypes.addressof(info), ctypes.sizeof(info))
+    serial = raw[20:36].split(b"\0")[0].decode("ascii", "replace").strip()
+    slot, tray, host, _, module = raw[36:41]
+    return Platform(serial, slot, tray, host, module)
 
 
 def _address(info: Any) -> str:

@@ -197,7 +197,7 @@ class Cluster:
             domains = self.tree.domains
             self.snapshot.relevel(self.tree.levels, lambda node: domains.get(node.name, {}))
         else:
-            self.snapshot.relevel(self._levels, lambda node: node.labels)
+            self.snapshot.relevel(self._levels, lambda node: node.levels())
 
     def assume(self, bind: Bind) -> None:
         """Believes a binding before the world confirms it. Its room must not be taken yet."""

@@ -81,6 +81,11 @@ class NodeSeen:
     ready: bool = True
     # What a pod's RDMA limits may be at most, as its agent says; None: nobody sets any there.
     rdma_most: tuple[tuple[str, int], ...] | None = None
+    told: tuple[tuple[str, str], ...] = ()  # levels that its agent tells; its own labels go before
+
+    def levels(self) -> Mapping[str, str]:
+        """By level: where in the network it is."""
+        return {**dict(self.told), **self.labels} if self.told else self.labels
 
 
 @dataclass(frozen=True, slots=True)

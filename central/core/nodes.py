@@ -2,13 +2,14 @@
 pod is planned or known to have."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from central.core import cards
 from central.core.facts import NodeReported, NodeSeen
 from central.core.gangs import Pod
 from protos.closest import closest
-from protos.names import GPU
-from protos.topology import Grant, Shape, indices_of, mask_of
+from protos.names import CHASSIS, CLIQUE, GPU
+from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
 
 Name = tuple[str, str]  # namespace and pod
 
@@ -19,6 +20,7 @@ class Node:
         self.seen: NodeSeen | None = None
         self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
         self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
+        self.levels: tuple[tuple[str, str], ...] = ()  # that its agent tells
         self.report: NodeReported | None = None
         self.silent = False
         self.shape: Shape | None = None
@@ -37,12 +39,24 @@ class Node:
         self.truth = _truth(report)
         self.rdma_most = cards.most(report.topology)
         self.rdma_total = cards.allocatable(report.topology)
+        self.levels = _levels(report.topology)
         return True
 
     def forget(self) -> None:
         self.report = self.rdma_most = None
-        self.rdma_total = ()
+        self.rdma_total = self.levels = ()
         self.shape, self.truth, self.foreign = None, {}, 0
+
+    def added(self) -> tuple[object, ...]:
+        """What its agent adds to its row."""
+        return self.rdma_most, self.rdma_total, self.levels
+
+    def row(self) -> NodeSeen | None:
+        """What the API server and the agent say of it."""
+        if self.seen is None:
+            return None
+        has = self.allocatable()
+        return replace(self.seen, allocatable=has, rdma_most=self.rdma_most, told=self.levels)
 
     def allocatable(self) -> dict[str, int]:
         """What the API server says, and what the agent adds."""
@@ -123,6 +137,18 @@ class Node:
         if asking:
             grants += cards.intents(self.report, asking, planned)
         return tuple(sorted(grants))
+
+
+def _levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
+    """Of a machine whose GPUs are not all in one clique there is none."""
+    found = []
+    for level, values in (
+        (CLIQUE, {gpu.clique for gpu in topology.gpus}),
+        (CHASSIS, {gpu.chassis for gpu in topology.gpus}),
+    ):
+        if len(values) == 1 and (value := values.pop()):
+            found.append((level, value))
+    return tuple(found)
 
 
 def _truth(report: NodeReported) -> dict[Name, int]:

@@ -265,7 +265,7 @@ class Snapshot:
 
 
 def _own_labels(node: NodeSeen) -> Mapping[str, str]:
-    return node.labels
+    return node.levels()
 
 
 @lru_cache(maxsize=1 << 16)

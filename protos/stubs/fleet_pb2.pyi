@@ -99,6 +99,8 @@ class Topology(_message.Message):
     NUMA_NODES_FIELD_NUMBER: _builtins.int
     RDMA_CGROUP_FIELD_NUMBER: _builtins.int
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_FIELD_NUMBER: _builtins.int
+    WEAK_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
@@ -114,6 +116,12 @@ class Topology(_message.Message):
     def numa_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NumaNode]: ...
     @_builtins.property
     def rdma_cgroup(self) -> Global___RdmaCgroup: ...
+    @_builtins.property
+    def bandwidth(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairRow]:
+        """rows and columns: GPUs"""
+
+    @_builtins.property
+    def weak(self) -> _containers.RepeatedCompositeFieldContainer[Global___Weak]: ...
     def __init__(
         self,
         *,
@@ -124,10 +132,12 @@ class Topology(_message.Message):
         numa_nodes: _abc.Iterable[Global___NumaNode] | None = ...,
         rdma_cgroup: Global___RdmaCgroup | None = ...,
         driver_version: _builtins.str = ...,
+        bandwidth: _abc.Iterable[Global___PairRow] | None = ...,
+        weak: _abc.Iterable[Global___Weak] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -149,6 +159,10 @@ class Gpu(_message.Message):
     GPU_NUMA_FIELD_NUMBER: _builtins.int
     NUMA_AFFINITY_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    CLIQUE_FIELD_NUMBER: _builtins.int
+    CHASSIS_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    TRAY_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     uuid: _builtins.str
     model: _builtins.str
@@ -168,6 +182,13 @@ class Gpu(_message.Message):
     """0, or 0,3-9,11-17 on Grace"""
     shares: _builtins.int
     """of lockstep.dev/gpu-share that it is offered as; 0: whole only"""
+    clique: _builtins.str
+    """GPUs of one clique reach each other by NVLink, whatever their machines"""
+    chassis: _builtins.str
+    """the serial number of the rack's chassis"""
+    slot: _builtins.int
+    """in the chassis, -1: not told"""
+    tray: _builtins.int
     def __init__(
         self,
         *,
@@ -183,10 +204,14 @@ class Gpu(_message.Message):
         gpu_numa: _builtins.int = ...,
         numa_affinity: _builtins.str = ...,
         shares: _builtins.int = ...,
+        clique: _builtins.str = ...,
+        chassis: _builtins.str = ...,
+        slot: _builtins.int = ...,
+        tray: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,6 +287,55 @@ class LinkRow(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LinkRow: _TypeAlias = LinkRow  # noqa: Y015
+
+@_typing.final
+class PairRow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GB_PER_S_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def gb_per_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """each way"""
+
+    def __init__(
+        self,
+        *,
+        gb_per_s: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gb_per_s", b"gb_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairRow: _TypeAlias = PairRow  # noqa: Y015
+
+@_typing.final
+class Weak(_message.Message):
+    """Two GPUs that are joined worse than they are built to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    A_FIELD_NUMBER: _builtins.int
+    B_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    a: _builtins.int
+    b: _builtins.int
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        a: _builtins.int = ...,
+        b: _builtins.int = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Weak: _TypeAlias = Weak  # noqa: Y015
 
 @_typing.final
 class Island(_message.Message):

@@ -20,12 +20,14 @@ from agent.machine import (
     NvLink,
     NvmlFacts,
     PciDevice,
+    Platform,
     Port,
     RdmaCgroup,
     SysfsFacts,
 )
 from agent.survey import pcie_word
 
+LANES = {"8.0": 4, "8.6": 4, "8.9": 4, "9.0": 5, "10.0": 5}  # generation by capability
 HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "central" / "standalone" / "captures"
 LEVEL = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
@@ -150,6 +152,8 @@ class Sketch:
                 memory_bytes=self.memory_gib * GIB,
                 cpu_affinity=self.cpus(host.numa),
                 memory_affinity=str(host.numa) if host.numa >= 0 else "",
+                pcie_generation=LANES.get(self.capability, 3),
+                pcie_width=16,
             )
         )
 
@@ -431,7 +435,11 @@ def gb200() -> Machine:
     nodes = ("0,3-9,11-17", "0,3-9,11-17", "1,19-25,27-33", "1,19-25,27-33")
     for place, gpu in enumerate(made.gpus):
         made.gpus[place] = replace(
-            gpu, memory_numa=2 + 8 * place, memory_affinity=nodes[place], module_id=place + 1
+            gpu,
+            memory_numa=2 + 8 * place,
+            memory_affinity=nodes[place],
+            module_id=place + 1,
+            platform=Platform("1821224180042", 9, 3, 1, place + 1),
         )
     return made.machine(lambda a, b: a != b)
 

@@ -1,6 +1,5 @@
 """What the API server and the agents say of nodes."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from central.core.facts import NodeReported, NodeSeen
@@ -57,9 +56,9 @@ def _look_after(cluster: "Cluster", node: Node) -> None:
 def reported(cluster: "Cluster", fact: NodeReported) -> None:
     node = places.node_of(cluster, fact.node)
     node.silent = False
-    before = node.rdma_most, node.rdma_total
+    before = node.added()
     if node.learn(fact):
-        if node.seen is not None and (node.rdma_most, node.rdma_total) != before:
+        if node.seen is not None and node.added() != before:
             _put(cluster, node)
         places.settle_gpus(cluster, node)
         _look_after(cluster, node)
@@ -67,6 +66,5 @@ def reported(cluster: "Cluster", fact: NodeReported) -> None:
 
 def _put(cluster: "Cluster", node: Node) -> None:
     """What the API server and the agent say of it, in one row."""
-    if node.seen is not None:
-        told = replace(node.seen, allocatable=node.allocatable(), rdma_most=node.rdma_most)
-        cluster.snapshot.put_node(told)
+    if row := node.row():
+        cluster.snapshot.put_node(row)

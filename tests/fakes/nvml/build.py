@@ -97,6 +97,11 @@ def _gpu(gpu: GpuFacts) -> Iterator[str]:
         yield "pages 1"
     if wear.recovery >= 0:
         yield f"recovery {wear.recovery}"
+    if gpu.pcie_generation:
+        yield f"pcie {gpu.pcie_generation} {gpu.pcie_width}"
+    if gpu.platform:
+        where = gpu.platform
+        yield f"platform {where.slot} {where.tray} {where.host} {where.module} {where.chassis}"
     yield from (_link(link) for link in gpu.nvlinks)
     if gpu.fabric:
         fabric = gpu.fabric

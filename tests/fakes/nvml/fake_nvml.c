@@ -65,6 +65,9 @@ typedef struct {
   unsigned fabric_state, fabric_clique, fabric_health;
   int fabric_status;
   unsigned char fabric_uuid[16];
+  unsigned pcie_generation, pcie_width, slot, tray, host, place;
+  int has_pcie, has_platform;
+  char chassis[TEXT];
   long long ecc_volatile, ecc_aggregate, recovery, used, utilization, temperature, power;
   int rows_told, rows[3], pages; /* remapped, pending, failed; NOT_TOLD */
 } Gpu;
@@ -157,6 +160,11 @@ static void read_gpu_line(Gpu *gpu, const char *key, const char *rest) {
   else if (!strcmp(key, "levels")) read_row(gpu->level, rest);
   else if (!strcmp(key, "link")) read_link(gpu, rest);
   else if (!strcmp(key, "fabric")) read_fabric(gpu, rest);
+  else if (!strcmp(key, "pcie"))
+    gpu->has_pcie = sscanf(rest, "%u %u", &gpu->pcie_generation, &gpu->pcie_width) == 2;
+  else if (!strcmp(key, "platform"))
+    gpu->has_platform = sscanf(rest, "%u %u %u %u %95s", &gpu->slot, &gpu->tray, &gpu->host,
+                               &gpu->place, gpu->chassis) == 5;
   else if (!strcmp(key, "lost")) gpu->lost = atoi(rest);
   else if (!strcmp(key, "ecc")) sscanf(rest, "%lld %lld", &gpu->ecc_volatile, &gpu->ecc_aggregate);
   else if (!strcmp(key, "rows"))
@@ -432,6 +440,40 @@ int nvmlDeviceGetNumaNodeId(Gpu *gpu, int *node) {
   USE(gpu);
   TOLD(gpu->has_numa);
   *node = gpu->numa;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMaxPcieLinkGeneration(Gpu *gpu, unsigned *generation) {
+  USE(gpu);
+  TOLD(gpu->has_pcie);
+  *generation = gpu->pcie_generation;
+  return SUCCESS;
+}
+int nvmlDeviceGetMaxPcieLinkWidth(Gpu *gpu, unsigned *width) {
+  USE(gpu);
+  TOLD(gpu->has_pcie);
+  *width = gpu->pcie_width;
+  return SUCCESS;
+}
+
+typedef struct {
+  unsigned version;
+  unsigned char ibGuid[16];
+  char chassisSerialNumber[16];
+  unsigned char slotNumber, trayIndex, hostId, peerType, moduleId;
+} PlatformInfo;
+_Static_assert(sizeof(PlatformInfo) == 44, "nvmlPlatformInfo_v2_t");
+int nvmlDeviceGetPlatformInfo(Gpu *gpu, PlatformInfo *info) {
+  USE(gpu);
+  if (info->version != 0x0200002C) return ARGUMENT_VERSION_MISMATCH;
+  TOLD(gpu->has_platform);
+  memset(info->ibGuid, 0xA5, sizeof info->ibGuid);
+  strncpy(info->chassisSerialNumber, gpu->chassis, sizeof info->chassisSerialNumber);
+  info->slotNumber = (unsigned char)gpu->slot;
+  info->trayIndex = (unsigned char)gpu->tray;
+  info->hostId = (unsigned char)gpu->host;
+  info->peerType = 1;
+  info->moduleId = (unsigned char)gpu->place;
   return SUCCESS;
 }
 
