@@ -51,6 +51,7 @@ from central.core.kinds import Kinds
 from central.core.learning import gangs, kinds, nodes, owners, places, pods
 from central.core.nodes import Node
 from central.core.owners import Owners
+from central.core.pledges import Pledges
 from central.core.queuestatus import QueueStatuses
 from central.core.snapshot import Snapshot
 from central.core.tree import Queues
@@ -94,6 +95,7 @@ class Cluster:
         self.jobs = Jobs()
         self.hypernode_statuses = HyperNodeStatuses()
         self.budgets = Budgets()
+        self.pledges = Pledges()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
         self.hypernodes: dict[str, HyperNodeSeen] = {}

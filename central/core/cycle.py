@@ -129,6 +129,8 @@ def _file(cluster: Cluster, gang: Gang) -> None:
     if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
         gang.started = True
     cluster.queues.file(gang)
+    if cluster.pledges.by_gang or (gang.object is not None and gang.object.min_resources):
+        cluster.snapshot.gains += cluster.pledges.file(gang)
     if tally.placed:
         cluster.lowest = min(cluster.lowest, gang.priority)
     half = len(tally.placed) > 0 and not gang.started and gang.missing() > 0
@@ -169,7 +171,11 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
             holds.drop(gang.key)
         return []
     attempts, wants = wishes.attempts(cluster, gang, missing)
-    refusals = [queues.refusal(cluster, gang, want.groups) for want in wants]
+    refusals = [
+        queues.refusal(cluster, gang, want.groups)
+        or cluster.pledges.refusal(cluster, gang, want.groups)
+        for want in wants
+    ]
     if refusals[-1]:  # of the least that would do
         gang.like = wishes.like(cluster, gang, wants)
         gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains

@@ -197,6 +197,7 @@ class GangSeen:
     priority_class: str = ""  # whose value goes before the pods' priorities
     subgroups: tuple[SubGroups, ...] = ()
     roles: Roles | None = None
+    min_resources: Amounts = ()  # of all its pods together, those that are still to come as well
 
 
 @dataclass(frozen=True, slots=True)

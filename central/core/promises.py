@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from central.core.phases import phase
+from central.core.pledges import owed
 from protos.names import GPU
 
 if TYPE_CHECKING:
@@ -25,7 +26,21 @@ def check(cluster: "Cluster") -> None:
     _reserved(cluster)
     _kinds(cluster)
     _queues(cluster)
+    _pledged(cluster)
     _views(cluster)
+
+
+def _pledged(cluster: "Cluster") -> None:
+    """What is promised to gangs is what they have not taken yet."""
+    kept = {key: sums for key, (_, sums) in cluster.pledges.by_gang.items()}
+    owes = {
+        gang.key: sums
+        for gang in cluster.gangs.values()
+        if gang.key not in cluster.changed and (sums := owed(gang))
+    }
+    for key in cluster.changed:
+        kept.pop(key, None)
+    assert kept == owes, f"promised: {kept}, should be {owes}"
 
 
 def _ailing(cluster: "Cluster") -> None:

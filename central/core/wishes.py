@@ -121,7 +121,9 @@ def like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
         return 0
     pods = gang.waiting()
     terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in pods}
-    asked = (reservation.queue_of(gang), gang.priority, frozenset(terms), gang.started, wants)
+    least = gang.object.min_resources if gang.object is not None else ()
+    queue = reservation.queue_of(gang)
+    asked = (queue, gang.priority, frozenset(terms), gang.started, wants, least)
     number = cluster.likes.get(asked)
     if number is None:
         if len(cluster.likes) >= LIKES_KEPT:

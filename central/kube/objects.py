@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from central.core.facts import (
+    Amounts,
     GangSeen,
     HyperNodeSeen,
     JobSeen,
@@ -239,6 +240,7 @@ class Reader:
             error=error or wrong or unknown,
             phase=text(status, "phase"),
             priority_class=text(spec, "priorityClassName"),
+            min_resources=_min_resources(spec.get("minResources")),
             reason=text(conditions[-1], "message") if conditions else "",
             subgroups=subgroups,
             roles=roles,
@@ -317,6 +319,18 @@ def _roles(annotations: Json) -> tuple[Roles | None, str]:
             pairs.update(combinations(tasks, 2) if len(tasks) > 1 else [(tasks[0], tasks[0])])
         found.append(tuple(sorted(pairs)))
     return (Roles(*found) if any(found) else None), ""
+
+
+def _min_resources(told: Any) -> Amounts:
+    """Under its own name or as quotas call it (requests.cpu); limits and numbers of objects ask for
+    nothing."""
+    found: dict[str, int] = {}
+    for key, quantity in (told or {}).items():
+        resource = key.removeprefix("requests.")
+        if not key.startswith(("limits.", "count/")):
+            amount = podspec.amounts({resource: quantity}, "spec.minResources")[resource]
+            found[resource] = max(amount, found.get(resource, 0))
+    return tuple(sorted((resource, amount) for resource, amount in found.items() if amount))
 
 
 def _hypernode(name: str, spec: Json) -> HyperNodeSeen:

@@ -131,14 +131,15 @@ FACTS = st.one_of(
         st.sampled_from([0, 0, 0, 4, 9]),
     ),
     st.builds(
-        lambda name, minimum, level, queue, wish: build.gang(
-            name, minimum, topology_required=level, queue=queue, **wish
+        lambda name, minimum, level, queue, wish, more: build.gang(
+            name, minimum, topology_required=level, queue=queue, min_resources=more, **wish
         ),
         st.sampled_from(["g", "h"]),
         st.integers(0, 4),
         st.sampled_from(["", RACK, "node", "island", "no/such"]),
         st.sampled_from(["default", "default", "p", "q", "nowhere"]),
         WISHES,
+        AMOUNTS,
     ),
     st.builds(
         QueueSeen,

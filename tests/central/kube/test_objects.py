@@ -565,3 +565,13 @@ def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json) -
         with contextlib.suppress(Malformed):
             seen = convert(raw)
             assert isinstance(seen, NodeSeen) or hash(seen)
+
+
+def test_minimum_resources_under_their_own_names_or_as_quotas_call_them() -> None:
+    asked = {"cpu": "3500m", "requests.cpu": "4", "limits.cpu": "9", "count/pods": "4", "pods": 4}
+    raw = {"metadata": {"namespace": "ns", "name": "g"}, "spec": {"minResources": asked}}
+    found = Reader(("lockstep",), ()).gang(raw)
+    assert found.min_resources == (("cpu", 4000), ("pods", 4))
+    asked["requests.memory"] = "lots"
+    wrong = Reader(("lockstep",), ()).gang(raw)
+    assert wrong.error == 'spec.minResources.memory: "lots" is not a quantity'
