@@ -9,7 +9,7 @@ from rich.table import Table
 
 from central.core.facts import NodeSeen
 from central.simulator.scenario import Scenario
-from tests.experiments import default_scheduler, stage, topology
+from tests.experiments import default_scheduler, spark, stage, topology
 from tests.experiments.race import Race
 
 RUNS, RACES = 4000, 10
@@ -18,7 +18,7 @@ MINUTE = 60.0
 
 def main() -> None:
     console = Console()
-    console.print(_cases(), _capacities(), _four(), _roles(), _races())
+    console.print(_cases(), _capacities(), _four(), _roles(), _spark(), _races())
 
 
 def _cases() -> Table:
@@ -110,6 +110,20 @@ def _spans(found: list[topology.Placement]) -> list[str]:
         ", ".join(f"{n}: {100 * c / len(found):.0f} %" for n, c in sorted(count.items()))
         for count in counts
     ]
+
+
+def _spark() -> Table:
+    table = _table("104 Spark applications", "", "seconds", "executors have of all places")
+    runs = range(10)
+    for name, outcomes in (
+        ("pod by pod", [spark.play(seed) for seed in runs]),
+        ("pod by pod, a node for drivers", [spark.play(seed, driver_node=True) for seed in runs]),
+        ("minResources 3.3 cpu", [spark.play(seed, least_cpu=3300) for seed in runs]),
+        ("minResources 6 cpu", [spark.play(seed, least_cpu=6000) for seed in runs]),
+    ):
+        seconds = mean(outcome.makespan_s for outcome in outcomes)
+        table.add_row(name, f"{seconds:.0f}", f"{100 * mean(o.busy for o in outcomes):.0f} %")
+    return table
 
 
 def _races() -> Table:
