@@ -125,7 +125,7 @@ class Loop:
                 facts = []
                 if decided:
                     self.decides = True
-                    _tame_garbage_collection()
+                    tame_garbage_collection()
                     log.info("all is listed: %d nodes, %d pods", *self._sizes())
             if decided:
                 self._journal.turn(self._epoch + now, facts)
@@ -203,7 +203,7 @@ class Loop:
         return len(self._cluster.snapshot.row), len(self._cluster.pods)
 
 
-def _tame_garbage_collection() -> None:
+def tame_garbage_collection() -> None:
     """The listing made a million objects that stay: walking them again and again would cost a turn
     its milliseconds. What is made from here on is freed by counting, but for few cycles."""
     gc.collect()

@@ -26,16 +26,23 @@ def plan(cluster: Cluster, claim: Claim) -> Plan | None:
     if not cluster.queues.on:
         return preemption.room_for(cluster, claim)
     queue = reservation.queue_of(gang)
+    elsewhere = queues.may_claim(cluster, gang)
+    if not elsewhere and gang.priority <= cluster.lowest:
+        return None
     claimed = any(kept.made and kept.queue == queue for kept in cluster.reserved.values())
     going = [other for other in cluster.gangs.values() if other.yields_to]
     spared: set[Key] = set()
+    known: dict[tuple[object, ...], bool] = {}  # by queue, and what goes
 
     def may_take(claimant: Gang, victim: Gang) -> bool:
         if reservation.queue_of(victim) == queue:
             return victim.priority < claimant.priority
-        if claimed or victim.key in spared:
+        if not elsewhere or claimed or victim.key in spared or victim.account is None:
             return False  # one claim of a queue after the other: each changes its share
-        return queues.may_reclaim(cluster, claimant, victim, going)
+        key = (victim.account.queue, *victim.account.used.items())
+        if key not in known:
+            known[key] = queues.may_reclaim(cluster, claimant, victim, going)
+        return known[key]
 
     for _ in range(RECLAIMS_TRIED):
         found = preemption.room_for(cluster, replace(claim, may_take=may_take))

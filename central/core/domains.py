@@ -24,6 +24,9 @@ class Domains:
         self.of: Ints = np.full((len(self.levels), 0), -1, dtype=np.int64)
         self.names: list[list[str]] = [[] for _ in self.levels]
         self._ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
+        self._above: list[list[int]] = [[] for _ in self.levels]
+        self._parents: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
+        self._ranks: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
         self._told: dict[int, Pairs] = {}  # by row: what its pods are told
 
     def grow(self, rows: int) -> None:
@@ -50,10 +53,26 @@ class Domains:
         if path not in ids:
             ids[path] = len(ids)
             self.names[level].append(path[-1])
+            above = self._ids[level - 1].get(path[:-1], -1) if level else -1
+            self._above[level].append(above)
         return ids[path]
 
     def count(self, level: int) -> int:
         return len(self.names[level])
+
+    def parents(self, level: int) -> Ints:
+        """For each domain of the level the one of the next wider level that it is in, -1 for none."""
+        if len(self._parents[level]) != self.count(level):
+            self._parents[level] = np.array(self._above[level], dtype=np.int64)
+        return self._parents[level]
+
+    def ranks(self, level: int) -> Ints:
+        """Each domain's place in the order of names: ties are broken by it."""
+        if len(self._ranks[level]) != self.count(level):
+            order = np.argsort(np.array(self.names[level]), kind="stable")
+            self._ranks[level] = np.empty(len(order), dtype=np.int64)
+            self._ranks[level][order] = np.arange(len(order))
+        return self._ranks[level]
 
     def path(self, row: int) -> tuple[str, ...]:
         """The row's domain names, widest first; empty where it has no label."""

@@ -172,6 +172,26 @@ def standing(cluster: Cluster, gang: Gang) -> list[tuple[str, int, Amount]]:
     return found
 
 
+def may_claim(cluster: Cluster, claimant: Gang) -> bool:
+    """Whether its queue would stay within its fair share; else there is nobody to reclaim from."""
+    if claimant.account is None or (queue := cluster.queues.by_name[claimant.account.queue]).error:
+        return False
+    return _within(cluster, [queue], _wanted(claimant))
+
+
+def _wanted(claimant: Gang) -> Sums:
+    return sums_of(claimant.waiting()[: max(1, claimant.minimum - len(claimant.placed()))])
+
+
+def _within(cluster: Cluster, queues: Iterable[Queue], wanted: Sums) -> bool:
+    shares = {resource: fair(cluster, resource) for resource in wanted}
+    return all(
+        queue.used.get(resource, 0) + amount <= shares[resource][queue.name]
+        for queue in queues
+        for resource, amount in wanted.items()
+    )
+
+
 def may_reclaim(cluster: Cluster, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()) -> bool:
     """Whether the claimant's queue may take the victim's room, after that of those taken already:
     it must stay within its fair share, and the other must be above its own by then, never to fall
@@ -188,12 +208,10 @@ def may_reclaim(cluster: Cluster, claimant: Gang, victim: Gang, taken: Iterable[
     if not up or not down or not all(queue.seen.reclaimable for queue in down):
         return False
     lost = [(by_name[gang.account.queue], gang.account.used) for gang in taken if gang.account]
-    wanted = sums_of(claimant.waiting()[: max(1, claimant.minimum - len(claimant.placed()))])
+    wanted = _wanted(claimant)
+    if not _within(cluster, up, wanted):
+        return False
     shares = {resource: fair(cluster, resource) for resource in wanted}
-    for queue in up:
-        for resource, amount in wanted.items():
-            if queue.used.get(resource, 0) + amount > shares[resource][queue.name]:
-                return False
     return all(_can_spare(queue, victim.account.used, lost, shares) for queue in down)
 
 

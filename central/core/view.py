@@ -64,7 +64,7 @@ class ClassView:
             for row in set(touched):
                 self._recount(row)
         else:
-            rows = np.unique(np.array(touched, dtype=np.int64))
+            rows = np.array(sorted(set(touched)), dtype=np.int64)
             fresh = self._count(rows)
             change = fresh - self.cap[rows]
             self.cap[rows] = fresh

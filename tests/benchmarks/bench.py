@@ -59,9 +59,17 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     for gangs, pods, level in ((750, 4, RACK), (3, 1000, "")):
         say(f"a backlog of {gangs} gangs of {pods}")
         rate = turns.backlog(5000, gangs, pods, level)
-        rows.append((f"(c) backlog of {gangs} x {pods}, 5000 nodes", rate, "pods/s", ""))
+        rows.append((f"(c) backlog of {gangs} x {pods}, 5000 nodes", rate, "pods/s", ">= 4,000"))
     say("10,000 single pods")
-    rows.append(("(c) 10,000 single pods, 5000 nodes", turns.singles(5000, 10_000), "pods/s", ""))
+    rate = turns.singles(5000, 10_000)
+    rows.append(("(c) 10,000 single pods, 5000 nodes", rate, "pods/s", ">= 5,000"))
+    say("100 changes among 40,000 pods")
+    spent = turns.changes(5000, 40_000).p50_ms
+    rows.append(("(c) turn with 100 changes, 5000 nodes, 40,000 pods", spent, "ms", "<= 5 ms"))
+    for queues in (1, 20):
+        say(f"10,000 gangs wait in {queues} queues")
+        spent = turns.line(queues, 10_000).p50_ms
+        rows.append((f"(c) a GPU freed, 10,000 gangs wait in {queues} queues", spent, "ms", ""))
     say("reclaim")
     spent, evicted = turns.claim(turns.full(500), 250)
     rows.append(
@@ -70,7 +78,7 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     spent, _ = turns.claim(turns.full(500), 501)
     rows.append(("(c) no to a gang that is too big, 500 nodes", spent, "ms", "<= 5 ms"))
     spent, _ = turns.claim(turns.full(500, priority=10), 250)
-    rows.append(("(c) no where nobody is less urgent, and a reservation", spent, "ms", ""))
+    rows.append(("(c) no where nobody is less urgent, and a reservation", spent, "ms", "<= 5 ms"))
     rows.append(("    a fixed piece of Python", reference, "ms", ""))
     return rows
 

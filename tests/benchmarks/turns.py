@@ -1,7 +1,6 @@
 """How long the core takes to decide one gang, and a backlog, on one processor. In process, no I/O, so
 it is the thread's processor time that counts: what else the machine does stays out of it."""
 
-import gc
 import random
 import statistics
 import time
@@ -10,7 +9,8 @@ from dataclasses import dataclass, replace
 from central.core.cluster import Cluster
 from central.core.cycle import decide, turn
 from central.core.decisions import Bind, Evict
-from central.core.facts import Fact, GangGone, GangSeen, PodGone, PodSeen
+from central.core.facts import Fact, GangGone, GangSeen, PodGone, PodSeen, QueueSeen
+from central.loop import tame_garbage_collection
 from protos.names import BLOCK, RACK
 from tests.central.core import build
 
@@ -33,8 +33,7 @@ def cluster(nodes: int) -> Cluster:
         rack, block = f"r{number // RACK_SIZE}", f"b{number // BLOCK_SIZE}"
         facts += [build.node(name, rack=rack, block=block), build.report(name, topology)]
     turn(made, facts, 0.0)
-    gc.collect()  # as the loop does once all is listed
-    gc.freeze()
+    tame_garbage_collection()  # as the loop does once all is listed
     return made
 
 
@@ -135,6 +134,58 @@ def claim(made: Cluster, pods: int) -> tuple[float, int]:
     spent = (time.thread_time() - began) * 1e3
     made.check()
     return spent, sum(isinstance(decision, Evict) for decision in decisions)
+
+
+def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
+    """A cluster at work: of its one-GPU pods fifty end and fifty come in each turn. The whole turn
+    counts, with the facts."""
+    made, times = cluster(nodes), []
+    assert pods >= 50 * (rounds + WARM_UP)
+    ran = [
+        build.pod(f"s-{number}", 1, node=f"node-{number % nodes:05}", phase="Running")
+        for number in range(pods)
+    ]
+    turn(made, ran, 0.0)
+    for number in range(rounds + WARM_UP):
+        facts: list[Fact] = [PodGone(pod.uid) for pod in ran[50 * number : 50 * number + 50]]
+        facts += [build.pod(f"n-{number}-{each}", 1) for each in range(50)]
+        began = time.thread_time()
+        decisions = turn(made, facts, 1.0 + number)
+        if number >= WARM_UP:
+            times.append((time.thread_time() - began) * 1e3)
+        assert sum(isinstance(decision, Bind) for decision in decisions) == 50
+    made.check()
+    return Decided(statistics.median(times), max(times))
+
+
+def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided:
+    """A full cluster, and so many gangs of two waiting in so many queues: one GPU is freed, and whose
+    turn it is is decided."""
+    made, times = cluster(nodes), []
+    facts: list[Fact] = [QueueSeen(f"q{number}") for number in range(queues)]
+    facts += [
+        build.pod(
+            f"s-{number}",
+            1,
+            node=f"node-{number // 8:05}",
+            phase="Running",
+            queue=f"q{number % queues}",
+            started=float(number % 977),
+        )
+        for number in range(8 * nodes)
+    ]
+    for number in range(gangs):
+        name = f"w{number}"
+        facts += [build.gang(name, 2, queue=f"q{number % queues}", created=float(number))]
+        facts += [build.pod(f"{name}-{rank}", number % 4 + 1, name) for rank in range(2)]
+    turn(made, facts, 1000.0)
+    for number in range(rounds):
+        made.apply(PodGone(f"uid-s-{number * 8}"))
+        began = time.thread_time()
+        decide(made, 1010.0 + 10 * number)
+        times.append((time.thread_time() - began) * 1e3)
+    made.check()
+    return Decided(statistics.median(times), max(times))
 
 
 def reference_ms() -> float:

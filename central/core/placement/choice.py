@@ -148,10 +148,7 @@ def _parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: int) -> In
     hold count pods, the roomiest first. Those that can't hold them get a large number."""
     domains = snapshot.domains
     if level + 1 < len(domains.levels):
-        inside = room.sums[level + 1]
-        parent = np.full(len(inside), -1, dtype=np.int64)
-        inner = domains.of[level + 1]
-        parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
+        inside, parent = room.sums[level + 1], domains.parents(level + 1)
     else:
         inside, parent = room.cap, domains.of[level]
     enough = room.sums[level] >= count

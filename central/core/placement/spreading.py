@@ -19,12 +19,14 @@ def spread(snapshot: Snapshot, cap: Ints, rows: Ints, count: int, level: int) ->
         chosen, shares = _shares(cap[rows], snapshot.name_rank()[rows], count)
         return rows[chosen], shares
     of = snapshot.domains.of[level, rows]
-    ids, part = np.unique(of, return_inverse=True)
+    there = np.zeros(snapshot.domains.count(level) + 1, dtype=np.bool_)
+    there[of] = True  # those in no domain of the level stand last
+    ids = np.flatnonzero(there)
     if len(ids) == 1:
         return spread(snapshot, cap, rows, count, level + 1)
+    part = (np.cumsum(there) - 1)[of]
     room = np.bincount(part, weights=cap[rows]).astype(np.int64)
-    names = snapshot.domains.names[level]
-    rank = np.argsort(np.argsort([names[i] if i >= 0 else "" for i in ids], kind="stable"))
+    rank = np.append(snapshot.domains.ranks(level), -1)[ids]
     chosen, shares = _shares(room, rank, count)
     if shares[-1] == room[chosen[-1]]:
         return _whole(snapshot, cap, (rows, part), chosen, level)
