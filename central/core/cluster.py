@@ -26,6 +26,8 @@ from central.core.facts import (
     CronSeen,
     EvictDone,
     Fact,
+    FlowGone,
+    FlowSeen,
     GangGone,
     GangSeen,
     HyperNodeGone,
@@ -43,6 +45,8 @@ from central.core.facts import (
     PodGone,
     PodSeen,
     Rule,
+    TemplateGone,
+    TemplateSeen,
 )
 from central.core.gangs import Gang, Key, Pod, key_of
 from central.core.hypernodestatus import HyperNodeStatuses
@@ -159,7 +163,16 @@ class Cluster:
                 pods.bind_failed(self, fact)
             case EvictDone():
                 pods.evict_done(self, fact)
-            case CommandSeen() | CommandGone() | CronSeen() | CronGone():
+            case (
+                CommandSeen()
+                | CommandGone()
+                | CronSeen()
+                | CronGone()
+                | FlowSeen()
+                | FlowGone()
+                | TemplateSeen()
+                | TemplateGone()
+            ):
                 self.batch.apply(fact)
             case JobSeen() | JobGone():
                 self._job(fact)

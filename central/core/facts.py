@@ -398,6 +398,56 @@ class CronGone:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Of a JobFlow: a Job of the JobTemplate of that name."""
+
+    name: str
+    after: tuple[str, ...] = ()  # steps that must be done before
+    probes: tuple[tuple[str, str], ...] = ()  # or whose task has reached a phase
+    patch: Json = field(default_factory=dict)  # merged into the template's spec
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSeen:
+    """A JobFlow object."""
+
+    namespace: str
+    name: str
+    uid: str
+    steps: tuple[Step, ...] = ()
+    retain: bool = True  # its Jobs stay when it has succeeded
+    phase: str = ""  # of its status
+    status: Json = field(default_factory=dict)
+    error: str = ""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlowGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateSeen:
+    """A JobTemplate object; its spec is a Job's, raw."""
+
+    namespace: str
+    name: str
+    uid: str
+    spec: Json
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    status: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobGone:
     namespace: str
     name: str
@@ -418,7 +468,16 @@ class Answered:
 
 # Whose turn it is, and what it may use.
 # What is around Jobs.
-BatchFact = CommandSeen | CommandGone | CronSeen | CronGone
+BatchFact = (
+    CommandSeen
+    | CommandGone
+    | CronSeen
+    | CronGone
+    | FlowSeen
+    | FlowGone
+    | TemplateSeen
+    | TemplateGone
+)
 
 Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
 

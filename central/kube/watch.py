@@ -24,6 +24,7 @@ from central.core.facts import (
     CommandGone,
     CronGone,
     Fact,
+    FlowGone,
     GangGone,
     HyperNodeGone,
     JobGone,
@@ -33,9 +34,10 @@ from central.core.facts import (
     PodGone,
     PriorityGone,
     QueueGone,
+    TemplateGone,
 )
 from central.core.volumes import AttachLimits, ClaimGone, StorageClassGone, VolumeGone
-from central.kube import batch, budgets, queues, storage
+from central.kube import batch, budgets, flows, queues, storage
 from central.kube.client import Client, Refused, Stream, Unreachable
 from central.kube.objects import Reader
 
@@ -160,6 +162,20 @@ def _batch() -> tuple[Kind, ...]:
             "/apis/batch.volcano.sh/v1alpha1/cronjobs",
             batch.cron,
             lambda raw: CronGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "jobflows",
+            "/apis/flow.volcano.sh/v1alpha1/jobflows",
+            flows.flow,
+            lambda raw: FlowGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
+            optional=True,
+        ),
+        Kind(
+            "jobtemplates",
+            "/apis/flow.volcano.sh/v1alpha1/jobtemplates",
+            flows.template,
+            lambda raw: TemplateGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
             optional=True,
         ),
     )

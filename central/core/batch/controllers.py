@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from central.core.batch.commands import Commands
 from central.core.batch.cronjobs import CronJobs
+from central.core.batch.flows import Flows
 from central.core.decisions import Decision
 from central.core.facts import (
     Answered,
@@ -12,8 +13,12 @@ from central.core.facts import (
     CommandSeen,
     CronGone,
     CronSeen,
+    FlowGone,
+    FlowSeen,
     JobGone,
     JobSeen,
+    TemplateGone,
+    TemplateSeen,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ class Controllers:
     def __init__(self) -> None:
         self.commands = Commands()
         self.crons = CronJobs()
+        self.flows = Flows()
 
     def apply(self, fact: BatchFact) -> None:
         match fact:
@@ -36,26 +42,41 @@ class Controllers:
                 self.crons.seen(fact)
             case CronGone():
                 self.crons.gone((fact.namespace, fact.name))
+            case FlowSeen():
+                self.flows.seen(fact)
+            case FlowGone():
+                self.flows.gone((fact.namespace, fact.name))
+            case TemplateSeen():
+                self.flows.template_seen(fact)
+            case TemplateGone():
+                self.flows.template_gone((fact.namespace, fact.name))
 
     def job_seen(self, fact: JobSeen) -> None:
-        self.crons.job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
+        self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
 
     def job_gone(self, jobs: "Jobs", fact: JobGone) -> None:
         """Before the Job is forgotten."""
         job = jobs.by_name.get((fact.namespace, fact.name))
-        self.crons.job_changed(fact.namespace, fact.name, job.seen.owner if job else "")
+        self._job_changed(fact.namespace, fact.name, job.seen.owner if job else "")
+
+    def _job_changed(self, namespace: str, name: str, owner: str) -> None:
+        self.crons.job_changed(namespace, name, owner)
+        self.flows.job_changed(namespace, name, owner)
 
     def answered(self, fact: Answered, now: float) -> bool:
         """Whether it answers one of theirs."""
-        return self.commands.answered(fact, now) or self.crons.answered(fact, now)
+        parts = (self.commands, self.crons, self.flows)
+        return any(part.answered(fact, now) for part in parts)
 
     def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
         """Before the Jobs: what they are told counts in the same turn."""
-        return [*self.commands.decide(cluster, now), *self.crons.decide(cluster, now)]
+        parts = (self.commands, self.crons, self.flows)
+        return [decision for part in parts for decision in part.decide(cluster, now)]
 
     def due(self, now: float) -> list[float]:
-        return [*self.commands.due(now), *self.crons.due(now)]
+        return [*self.commands.due(now), *self.crons.due(now), *self.flows.due()]
 
     def check(self) -> None:
         self.commands.check()
         self.crons.check()
+        self.flows.check()

@@ -18,13 +18,15 @@ from central.core.facts import (
     CommandGone,
     CronGone,
     Fact,
+    FlowGone,
     GangGone,
     JobGone,
     PodGone,
+    TemplateGone,
 )
 from central.core.jobs.stamps import stamp
 from central.core.volumes import VolumeSeen
-from central.kube import batch, jobs, queues, storage
+from central.kube import batch, flows, jobs, queues, storage
 from central.kube.objects import Reader
 from tests.central.core import build
 
@@ -32,7 +34,17 @@ Json = dict[str, Any]
 Place = tuple[str, str]  # kind and name; all is in one namespace
 
 NAMESPACE = "ns"
-WATCHED = ("PersistentVolumeClaim", "PodGroup", "Queue", "Job", "Command", "CronJob", "Pod")
+WATCHED = (
+    "PersistentVolumeClaim",
+    "PodGroup",
+    "Queue",
+    "Job",
+    "Command",
+    "CronJob",
+    "JobTemplate",
+    "JobFlow",
+    "Pod",
+)
 
 
 class Api:
@@ -301,6 +313,10 @@ class Api:
             self._facts.append(GangGone(NAMESPACE, name))
         elif kind == "Job":
             self._facts.append(JobGone(NAMESPACE, name))
+        elif kind == "JobFlow":
+            self._facts.append(FlowGone(NAMESPACE, name))
+        elif kind == "JobTemplate":
+            self._facts.append(TemplateGone(NAMESPACE, name))
         elif kind == "CronJob":
             self._facts.append(CronGone(NAMESPACE, name))
         elif kind == "Command":
@@ -322,6 +338,10 @@ class Api:
                 return batch.command(raw)
             case "CronJob":
                 return batch.cron(raw)
+            case "JobFlow":
+                return flows.flow(raw)
+            case "JobTemplate":
+                return flows.template(raw)
             case _:
                 return jobs.job(raw)
 

@@ -1,0 +1,241 @@
+"""JobFlows: Jobs made from JobTemplates one after the other. What was done is in the flow's status, so that Jobs
+may be deleted meanwhile, and a centre that comes back makes none twice."""
+
+from typing import TYPE_CHECKING
+
+from central.core.batch import flowstatus
+from central.core.batch.calls import Calls, Key
+from central.core.decisions import Create, Decision, Delete, SetStatus
+from central.core.facts import Answered, FlowSeen, Step, TemplateSeen
+from central.core.jobs.job import Job
+from central.core.jobs.spec import COMPLETED, Json
+
+if TYPE_CHECKING:
+    from central.core.cluster import Cluster
+
+FLOW_API, JOB_API = "flow.volcano.sh/v1alpha1", "batch.volcano.sh/v1alpha1"
+OF_TEMPLATE, OF_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"
+_LABEL = 63
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Flows:
+    def __init__(self) -> None:
+        self.by_name: dict[Key, FlowSeen] = {}
+        self.templates: dict[Key, TemplateSeen] = {}
+        self._calls = Calls()
+        self._changed: dict[Key, None] = {}
+        self._alarms: dict[Key, float] = {}
+        self._refused: dict[tuple[Key, str], str] = {}  # by the Job's name
+        self._written: dict[tuple[str, Key], Json] = {}  # by kind: until the watch brings it
+
+    def seen(self, fact: FlowSeen) -> None:
+        key = (fact.namespace, fact.name)
+        if (before := self.by_name.get(key)) is not None and before.uid != fact.uid:
+            self.gone(key)
+        self.by_name[key] = fact
+        self._written.pop(("JobFlow", key), None)
+        self._changed[key] = None
+
+    def gone(self, key: Key) -> None:
+        self.by_name.pop(key, None)
+        self._changed.pop(key, None)
+        self._alarms.pop(key, None)
+        self._written.pop(("JobFlow", key), None)
+        self._refused = {place: why for place, why in self._refused.items() if place[0] != key}
+
+    def template_seen(self, fact: TemplateSeen) -> None:
+        key = (fact.namespace, fact.name)
+        self.templates[key] = fact
+        self._written.pop(("JobTemplate", key), None)
+        self._of_template(key)
+
+    def template_gone(self, key: Key) -> None:
+        self.templates.pop(key, None)
+        self._written.pop(("JobTemplate", key), None)
+        self._of_template(key)
+
+    def _of_template(self, key: Key) -> None:
+        for place, flow in self.by_name.items():
+            if place[0] == key[0] and any(step.name == key[1] for step in flow.steps):
+                self._changed[place] = None
+
+    def job_changed(self, namespace: str, name: str, owner: str) -> None:
+        self._calls.seen(("Job", namespace, name))
+        for key, flow in self.by_name.items():
+            if flow.uid == owner:
+                self._changed[key] = None
+
+    def answered(self, fact: Answered, now: float) -> bool:
+        found = self._calls.answered(fact, now)
+        if found is None:
+            return False
+        call, key = found
+        if key in self.by_name:
+            self._changed[key] = None
+        if isinstance(call, Create):
+            self._refused.pop((key, call.name), None)
+            if fact.why:
+                self._refused[key, call.name] = f"Job {call.name} is refused: {fact.why}"
+        elif fact.why:
+            self._written.pop((call.kind, (call.namespace, call.name)), None)
+        return True
+
+    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
+        due = [key for key, at in self._alarms.items() if at <= now]
+        decisions: list[Decision] = []
+        for key in dict.fromkeys((*self._changed, *due)):
+            self._alarms.pop(key, None)
+            if (flow := self.by_name.get(key)) is not None and not flow.deleting:
+                decisions += self._decide(cluster, key, flow, now)
+                if rests := self._calls.due(now):  # what was refused is asked again then
+                    self._alarms[key] = min(rests)
+        self._changed.clear()
+        return decisions
+
+    def due(self) -> list[float]:
+        return list(self._alarms.values())
+
+    def check(self) -> None:
+        assert self._alarms.keys() <= self.by_name.keys(), "an alarm rings for no flow"
+        assert not self._changed, "a JobFlow was not looked at"
+
+    # --- one of them -----------------------------------------------------------------
+
+    def _decide(self, cluster: "Cluster", key: Key, flow: FlowSeen, now: float) -> list[Decision]:
+        jobs = cluster.jobs.owned.get(flow.uid, {})
+        children = {job.spec.name: job for job in jobs.values() if not job.seen.deleting}
+        if flow.phase in flowstatus.OVER:
+            return self._tidy(key, flow, children, now)
+        decisions: list[Decision] = []
+        waits: dict[str, str] = {}
+        for step in flow.steps if not flow.error else ():
+            if job_name(flow, step.name) not in children and not _is_done(flow, step.name):
+                waits[step.name] = _waits(flow, step, children)
+                if not waits[step.name]:
+                    waits[step.name], made = self._make(key, flow, step, now)
+                    decisions += made
+        status = flowstatus.of(flow, children, waits)
+        decisions += self._write("JobFlow", flow, status, key, now)
+        for step in flow.steps:
+            decisions += self._report(cluster, (flow.namespace, step.name), key, now)
+        return decisions
+
+    def _make(self, key: Key, flow: FlowSeen, step: Step, now: float) -> tuple[str, list[Decision]]:
+        """Why the Job is not there yet, and what is asked for."""
+        name = job_name(flow, step.name)
+        template = self.templates.get((flow.namespace, step.name))
+        if template is None:
+            return f"there is no JobTemplate {step.name}", []
+        if not self._calls.may(("Job", flow.namespace, name), now):
+            return self._refused.get((key, name), ""), []
+        call = self._calls.asked(_job(flow, step, template, name), key)
+        return self._refused.get((key, name), ""), [call]
+
+    def _tidy(
+        self, key: Key, flow: FlowSeen, children: dict[str, Job], now: float
+    ) -> list[Decision]:
+        if flow.retain or flow.phase != flowstatus.SUCCEED:
+            return []
+        why = f"JobFlow {flow.name} has succeeded, and its jobRetainPolicy is delete"
+        return [
+            self._calls.asked(Delete("Job", flow.namespace, name, job.spec.uid, why), key)
+            for name, job in children.items()
+            if self._calls.may(("Job", flow.namespace, name), now)
+        ]
+
+    def _report(self, cluster: "Cluster", key: Key, whose: Key, now: float) -> list[Decision]:
+        """The template's status: the Jobs that were made of it."""
+        template = self.templates.get(key)
+        if template is None:
+            return []
+        names = sorted(
+            job.spec.name
+            for flow in self.by_name.values()
+            if flow.namespace == key[0] and any(step.name == key[1] for step in flow.steps)
+            for job in cluster.jobs.owned.get(flow.uid, {}).values()
+            if job.spec.name == job_name(flow, key[1])
+        )
+        status = {"jobDependsOnList": names}
+        if not names and not template.status:
+            return []
+        return self._write("JobTemplate", template, status, whose, now)
+
+    def _write(
+        self, kind: str, seen: FlowSeen | TemplateSeen, status: Json, whose: Key, now: float
+    ) -> list[Decision]:
+        key = (seen.namespace, seen.name)
+        if status in (seen.status, self._written.get((kind, key))):
+            return []
+        if not self._calls.may((kind, *key), now):
+            return []
+        self._written[kind, key] = status
+        return [self._calls.asked(SetStatus(kind, *key, seen.uid, status), whose)]
+
+
+def job_name(flow: FlowSeen, template: str) -> str:
+    return f"{flow.name}-{template}"
+
+
+def _is_done(flow: FlowSeen, template: str) -> bool:
+    """As its status has it: the Job itself may be gone."""
+    return job_name(flow, template) in (flow.status.get("completedJobs") or ())
+
+
+def _waits(flow: FlowSeen, step: Step, children: dict[str, Job]) -> str:
+    for target in step.after:
+        job = children.get(job_name(flow, target))
+        if _is_done(flow, target) or (job is not None and job.status.phase == COMPLETED):
+            continue
+        if not step.probes or job is None:
+            return f"it waits for {target}"
+        tasks = {task.name: task.replicas for task in job.spec.tasks}
+        counts = {task: dict(phases) for task, phases in job.seen.status.counts}
+        for task, phase in step.probes:
+            if task in tasks and counts.get(task, {}).get(phase, 0) < tasks[task]:
+                return f"it waits for {target}: not all of task {task} is {phase}"
+        if not any(task in tasks for task, _ in step.probes):
+            return f"it waits for {target}"
+    return ""
+
+
+def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str) -> Create:
+    marks = {
+        OF_TEMPLATE: f"{flow.namespace}.{step.name}",
+        OF_FLOW: f"{flow.namespace}.{flow.name}",
+    }
+    fitting = {key: value for key, value in marks.items() if len(value) <= _LABEL}
+    notes = {key: value for key, value in template.annotations.items() if key != _APPLIED}
+    owner = {
+        "apiVersion": FLOW_API,
+        "kind": "JobFlow",
+        "name": flow.name,
+        "uid": flow.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": flow.namespace,
+            "labels": {**template.labels, **fitting},
+            "annotations": {**notes, **marks},
+            "ownerReferences": [owner],
+        },
+        "spec": merged(template.spec, step.patch),
+    }
+    return Create("Job", flow.namespace, name, body)
+
+
+def merged(whole: Json, patch: Json) -> Json:
+    """A JSON merge patch: null takes away, objects are merged, all else is replaced."""
+    result = dict(whole)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            inside = result.get(key)
+            result[key] = merged(inside if isinstance(inside, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
