@@ -23,9 +23,8 @@ class CronJobs:
     def __init__(self) -> None:
         self.by_name: dict[Key, CronSeen] = {}
         self._calls = Calls()
-        self._started: dict[
-            Key, float
-        ] = {}  # the time that was last served, before it is in the API
+        # The time that was last served, and its Job's name, before the API has it.
+        self._started: dict[Key, tuple[float, str]] = {}
         self._refused: dict[Key, str] = {}  # why no Job could be made
         self._written: dict[Key, Json] = {}  # its status, until the watch brings it
         self._alarms: dict[Key, float] = {}
@@ -42,9 +41,10 @@ class CronJobs:
         self._changed[key] = None
 
     def gone(self, key: Key) -> None:
-        for book in (self._started, self._alarms, self._skipped):
+        for book in (self._alarms, self._skipped):
             book.pop(key, None)
         self.by_name.pop(key, None)
+        self._started.pop(key, None)
         self._refused.pop(key, None)
         self._written.pop(key, None)
         self._changed.pop(key, None)
@@ -107,7 +107,7 @@ class CronJobs:
     def _start(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
         if cron.suspend or cron.plan is None:
             return []
-        since = max(cron.last or cron.created, self._started.get(key, 0.0))
+        since = max(cron.last or cron.created, self._started.get(key, (0.0, ""))[0])
         if cron.deadline_s is not None:
             since = max(since, now - cron.deadline_s)
         at = cron.plan.last(since, now)
@@ -118,7 +118,7 @@ class CronJobs:
             return []
         name = job_name(cron, at)
         if any(job.spec.name == name for job in children):
-            self._started[key] = at
+            self._started[key] = (at, name)
             return []
         active = [job for job in children if job.status.phase not in OVER]
         if active and cron.policy == FORBID:
@@ -130,7 +130,7 @@ class CronJobs:
         if not self._calls.may(("Job", cron.namespace, name), now):
             self._alarms[key] = now + REST_S
             return decisions
-        self._started[key] = at
+        self._started[key] = (at, name)
         return [*decisions, self._calls.asked(_job(cron, name, at), key)]
 
     def _forbidden(
@@ -177,8 +177,9 @@ class CronJobs:
                 }
                 for name in active
             ]
-        served = max(cron.last or 0.0, self._started.get(key, 0.0) if self._is_made(key) else 0.0)
-        if served:
+        began, name = self._started.get(key, (0.0, ""))
+        made = ("Job", cron.namespace, name) not in self._calls.open
+        if served := max(cron.last or 0.0, began if made else 0.0):
             status["lastScheduleTime"] = stamp(served)
         ends = [job.status.since for job in children if job.status.phase == COMPLETED]
         if success := max([cron.success or 0.0, *ends]):
@@ -190,11 +191,6 @@ class CronJobs:
         self._written[key] = status
         call = SetStatus("CronJob", cron.namespace, cron.name, cron.uid, status)
         return [self._calls.asked(call, key)]
-
-    def _is_made(self, key: Key) -> bool:
-        cron = self.by_name[key]
-        name = job_name(cron, self._started[key]) if key in self._started else ""
-        return ("Job", cron.namespace, name) not in self._calls.open
 
 
 def job_name(cron: CronSeen, at: float) -> str:
