@@ -87,7 +87,15 @@ class Image:
         """A layer that holds one file or folder."""
         return self.layer(Layer().add(source, target).tar())
 
-    def save(self, path: Path, *, entrypoint: Sequence[str] = (), directory: str = "/") -> None:
+    def save(
+        self,
+        path: Path,
+        *,
+        entrypoint: Sequence[str] = (),
+        directory: str = "/",
+        more: Sequence[str] = (),
+    ) -> None:
+        """more: other names that it goes by."""
         layers = {hashlib.sha256(data).hexdigest(): data for data in self.layers}
         machine = platform.machine()
         settings = {
@@ -105,7 +113,7 @@ class Image:
         files = {f"{hashlib.sha256(content).hexdigest()}.json": content}
         files |= {f"{digest}.tar": data for digest, data in layers.items()}
         named = list(files)
-        manifest = {"Config": named[0], "RepoTags": [self.name], "Layers": named[1:]}
+        manifest = {"Config": named[0], "RepoTags": [self.name, *more], "Layers": named[1:]}
         files["manifest.json"] = json.dumps([manifest]).encode()
         temporary = path.with_name(f"{path.name}.new")
         with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as tar:

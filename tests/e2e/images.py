@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from tests.e2e import image
 from tests.e2e.cluster.settings import CACHE, ROOT, say
@@ -32,10 +33,21 @@ def _busybox() -> Path:
 
 
 def _ours(folder: Path, extra: str, script: str) -> Path:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
-    venv = _environment(extra, wanted)
+    project = _project()
     ours = image.Image(f"ghcr.io/lockstep/{extra}:{project['version']}")
+    archive, variables = python(extra)
+    ours.layer(archive)
+    ours.env |= variables
+    packages = [ROOT / extra, ROOT / "protos"]
+    ours.layer(image.app_layer(_environment(extra), packages, script, project["scripts"][script]))
+    path = folder / f"{extra}.tar"
+    ours.save(path, entrypoint=[script], directory="/tmp")
+    return path
+
+
+def python(extra: str) -> tuple[bytes, dict[str, str]]:
+    """The layer with an interpreter and the extra's packages, and the variables it needs."""
+    venv = _environment(extra)
     recipe = hashlib.sha256(Path(image.__file__).read_bytes()).hexdigest()[:12]
     archive, variables = venv / "layer.tar", venv / f"layer-{recipe}.json"
     if not variables.exists():
@@ -43,16 +55,18 @@ def _ours(folder: Path, extra: str, script: str) -> Path:
         archive.write_bytes(content)
         variables.write_text(json.dumps(env))
         say(f"the {extra} image's lower layer is made")
-    ours.layer(archive.read_bytes())
-    ours.env |= json.loads(variables.read_text())
-    packages = [ROOT / extra, ROOT / "protos"]
-    ours.layer(image.app_layer(venv, packages, script, project["scripts"][script]))
-    path = folder / f"{extra}.tar"
-    ours.save(path, entrypoint=[script], directory="/tmp")
-    return path
+    found: dict[str, str] = json.loads(variables.read_text())
+    return archive.read_bytes(), found
 
 
-def _environment(extra: str, wanted: list[str]) -> Path:
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def _environment(extra: str) -> Path:
+    project = _project()
+    wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
     told = json.dumps([wanted, sys.version, platform.machine()])
     key = hashlib.sha256(told.encode()).hexdigest()[:12]
     venv = STORE / f"{extra}-{key}"

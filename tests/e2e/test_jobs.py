@@ -1,0 +1,168 @@
+"""Jobs as users write them today, on real kubelets: what is written for Volcano runs unchanged, and
+every example comes to its end."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos import names
+from tests.e2e import workloads
+from tests.e2e.cluster import verbs
+from tests.e2e.cluster.settings import ROOT, say
+from tests.e2e.world import World, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+EXAMPLES = ROOT / "daemonset/examples"
+MANIFESTS = Path(__file__).parent / "manifests"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
+OWNED = ("pods", "services", "configmaps", "secrets", "networkpolicies", "podgroups")
+
+
+@pytest.fixture(scope="module")
+def _images(cluster: World, tmp_path_factory: pytest.TempPathFactory) -> None:
+    archive = workloads.build(tmp_path_factory.mktemp("workloads"))
+    verbs.load_images([archive], verbs.nodes_defined())
+    say("the workloads' image is loaded")
+
+
+class Lab:
+    """A namespace where jobs are run."""
+
+    def __init__(self, cluster: World, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    def run(self, path: Path) -> Any:
+        """Applies a manifest of one Job and waits for its end."""
+        self.cluster.apply_file(self.namespace, path)
+
+        def completed() -> Any:
+            (job,) = self.cluster.api.get(JOBS.format(self.namespace))["items"]
+            return job if job["status"]["state"]["phase"] == "Completed" else None
+
+        return until(f"{path.name} to be Completed", completed, 120)
+
+    def pods(self) -> dict[str, Any]:
+        return {pod["metadata"]["name"]: pod for pod in self.cluster.pods(self.namespace)}
+
+    def left(self, *wanted: str) -> dict[str, Any]:
+        """Waits until these are all the pods that there are."""
+        return until(
+            f"only {', '.join(wanted)} to be left",
+            lambda: pods if (pods := self.pods()).keys() == set(wanted) else {},
+        )
+
+    def logs(self, pod: str) -> str:
+        return self.cluster.logs(self.namespace, pod)
+
+    def owned(self, job: str) -> list[str]:
+        """What there is of a Job's, by kind and name."""
+        listed = self.cluster.kubectl("-n", self.namespace, "get", ",".join(OWNED), "-o", "json")
+        return sorted(
+            f"{one['kind']}/{one['metadata']['name']}"
+            for one in json.loads(listed)["items"]
+            if any(owner["name"] == job for owner in one["metadata"].get("ownerReferences", ()))
+        )
+
+    def listing(self) -> dict[str, str]:
+        """The one row of `lockstep job list`, with the user's own kubeconfig."""
+        argv = [sys.executable, "-m", "central", "job", "list", "-n", self.namespace]
+        env = {**os.environ, "KUBECONFIG": str(verbs.kubeconfig())}
+        told = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT, env=env)
+        head, row = (re.split(r"\s{2,}|\s", line.strip()) for line in told.stdout.splitlines())
+        return dict(zip(head, row, strict=True))
+
+
+@pytest.fixture
+def lab(_images: None, cluster: World, namespace: str) -> Lab:
+    return Lab(cluster, namespace)
+
+
+@pytest.mark.parametrize(
+    ("path", "workers"),
+    [(EXAMPLES / "mpi.yaml", 3), (MANIFESTS / "kubecon-mpi.yaml", 2)],
+    ids=["three-workers", "two-workers"],
+)
+def test_mpi_as_it_is_written_for_volcano(lab: Lab, path: Path, workers: int) -> None:
+    job = lab.run(path)
+    name = "lm-mpi-job"
+    (master,) = lab.left(f"{name}-mpimaster-0").values()  # kept for its output
+    assert master["status"]["phase"] == "Succeeded"
+    told = lab.logs(f"{name}-mpimaster-0")
+    for rank in range(workers):
+        host = f"{name}-mpiworker-{rank}"
+        assert f"Hello world from processor {host}, rank {rank} out of {workers} processors" in told
+        assert f"Permanently added '{host}.{name}" in told, "ssh between pods"
+    restarts = master["status"]["containerStatuses"][0]["restartCount"]
+    say(f"{path.name}: the master was restarted {restarts} times")
+
+    status = job["status"]
+    assert (status["succeeded"], status.get("running", 0), status.get("pending", 0)) == (1, 0, 0)
+    assert status["minAvailable"] == workers + 1
+    row = lab.listing()
+    assert (row["Name"], row["Phase"], row["JobType"]) == (name, "Completed", "MPI")
+    assert (row["Replicas"], row["Min"]) == (str(workers + 1), str(workers + 1))
+    assert (row["Pending"], row["Running"], row["Succeeded"]) == ("0", "0", "1")
+    group = lab.cluster.podgroup(lab.namespace, f"{name}-{job['metadata']['uid']}")
+    assert group["status"]["phase"] == "Completed"
+
+    lab.cluster.kubectl("-n", lab.namespace, "delete", "vcjob", name, "--wait=false")
+    until("nothing to be left", lambda: not lab.owned(name))
+
+
+def test_tensorflow_as_it_is_written_for_volcano(lab: Lab) -> None:
+    lab.run(EXAMPLES / "tensorflow.yaml")
+    name = "tensorflow-benchmark"
+    workers = [f"{name}-worker-{index}" for index in range(2)]
+    for index, worker in enumerate(workers):
+        told = lab.logs(worker)
+        assert f"worker {index} of 1 servers, 2 workers: {worker}.{name}:2222" in told
+        assert "total images/sec" in told
+    left = lab.left(*workers)  # the server never ends by itself
+    assert {pod["status"]["phase"] for pod in left.values()} == {"Succeeded"}
+    row = lab.listing()
+    assert (row["Phase"], row["JobType"], row["Replicas"]) == ("Completed", "Tensorflow", "3")
+
+
+@pytest.mark.parametrize(
+    ("name", "pods", "told"),
+    [
+        ("horovod", ["lm-horovod-job-master-0"], "rank 2 of 3 on lm-horovod-job-worker-2"),
+        ("paddle-ctr", ["ctr-volcano-trainer-0", "ctr-volcano-trainer-1"], "reached 2 servers"),
+        ("spark", ["spark-pi-driver-0"], "Pi is roughly 3."),
+    ],
+)
+def test_examples_come_to_their_end(lab: Lab, name: str, pods: list[str], told: str) -> None:
+    lab.run(EXAMPLES / f"{name}.yaml")
+    for pod in pods:
+        assert told in lab.logs(pod)
+        assert lab.pods()[pod]["status"]["phase"] == "Succeeded"
+
+
+def test_a_pod_is_told_its_rank_and_where_it_is(lab: Lab) -> None:
+    """As the pod prints them; the rack is that of the node it runs on."""
+    lab.run(EXAMPLES / "pytorch.yaml")
+    racks = {
+        node["metadata"]["name"]: node["metadata"]["labels"][names.RACK]
+        for node in lab.cluster.api.get("/api/v1/nodes")["items"]
+    }
+    for rank in range(2):
+        pod = f"ddp-worker-{rank}"
+        node = lab.pods()[pod]["spec"]["nodeName"]
+        assert lab.logs(pod).strip() == f"rank {rank} of 2 in {racks[node]}/{node}: 3"
+
+
+def test_a_learning_task_by_labels(cluster: World, namespace: str) -> None:
+    cluster.apply_file(namespace, EXAMPLES / "learning-task.yaml")
+
+    def done() -> bool:
+        pods = cluster.pods(namespace)
+        return len(pods) == 3 and all(p["status"]["phase"] == "Succeeded" for p in pods)
+
+    until("servers and workers to have run", done, 90)
