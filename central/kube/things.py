@@ -1,6 +1,7 @@
 """Create, Delete, SetStatus, Patch of any kind that the core speaks of: the call, and what its answer
 means. No threads, no waiting."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -76,7 +77,7 @@ def _create(client: Client, asked: Create) -> Answered:
             return _kept(asked, reply)
         body["stringData"] = {**(body.get("stringData") or {}), **sshkeys.pair()}
     reply = _call(client, "POST", where, body)
-    if asked.keys:
+    if asked.kind == "Secret":
         return _kept(asked, reply)
     if _is_there(reply):
         reply = _call(client, "GET", path(asked.kind, asked.namespace, asked.name))
@@ -89,7 +90,8 @@ def _is_there(reply: Reply) -> bool:
 
 
 def _kept(asked: Create, reply: Reply) -> Answered:
-    """Secrets are never read: one of that name is believed to be the one that was made before."""
+    """Secrets are never read: one of that name (it carries the owner's uid) is the one that was made
+    before."""
     if _is_there(reply):
         return Answered("Create", asked.kind, asked.namespace, asked.name)
     return _answer(asked, reply)
@@ -137,11 +139,18 @@ def _set_status(client: Client, asked: SetStatus) -> Answered:
     the object is the one that was meant."""
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": asked.uid},
-        {"op": "add", "path": "/status", "value": asked.status},
+        {"op": "add", "path": "/status", "value": _told(asked.status)},
     ]
     where = path(asked.kind, asked.namespace, asked.name) + "/status"
     reply = _call(client, "PATCH", where, patch, JSON_PATCH)
     return refused(asked, GONE, 404) if reply.status == 404 else _answer(asked, reply)
+
+
+def _told(status: Any) -> Any:
+    """Without empty texts: an API server of 1.20 takes one in a JSON patch for null, and refuses."""
+    if isinstance(status, Mapping):
+        return {key: _told(value) for key, value in status.items() if value != ""}
+    return [_told(value) for value in status] if isinstance(status, (list, tuple)) else status
 
 
 def _patch(client: Client, asked: Patch) -> Answered:

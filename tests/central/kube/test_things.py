@@ -128,6 +128,17 @@ def test_only_the_object_that_was_meant(client: Client, made: Make, run: Run) ->
     assert client.get(GROUPS)["items"] == []
 
 
+def test_an_empty_text_in_a_status_is_left_out(client: Client, made: Make, run: Run) -> None:
+    """An API server of 1.20 takes one in a JSON patch for null, and refuses the whole status."""
+    uid = made(GROUPS, group("g"))["metadata"]["uid"]
+    condition = {"type": "Scheduled", "status": "True", "reason": ""}
+    status = {"phase": "Running", "running": 0, "conditions": [condition]}
+    run(client, SetStatus("PodGroup", "default", "g", uid, status))
+    there = client.get(f"{GROUPS}/g")["status"]
+    condition.pop("reason")
+    assert there == status
+
+
 def test_a_refusal_is_an_answer(connected: Connected, run: Run) -> None:
     def answer(call: Call) -> Answer:
         return failure(403, "exceeded quota: small", reason="Forbidden")

@@ -11,9 +11,8 @@ from central.core.jobs.spec import JobSpec, TaskSpec
 
 DEFAULT_PATH = "/root/.ssh"
 FILES = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
-_FOLDER = (
-    ".ssh"  # in the volume: sshd wants a folder that only its owner writes, which a mount is not
-)
+_VOLUME = "ssh-keys"
+_FOLDER = ".ssh"  # in it: sshd wants a folder that only its owner writes, which a mount is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +44,19 @@ def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
-    name, path = _secret(job), options.ssh_key_file_path
+    path = options.ssh_key_file_path
     # A user other than root could not read a key of root's; ssh minds only keys of its own user.
     mode = 0o600 if path == DEFAULT_PATH else 0o644
     items = [{"key": file, "path": f"{_FOLDER}/{file}"} for file in FILES]
-    secret = {"secretName": name, "items": items, "defaultMode": mode}
-    pod = pods.volume(pod, {"name": name, "secret": secret})
-    return pods.containers(pod, pods.mount(name, path, subPath=_FOLDER))
+    secret = {"secretName": _secret(job), "items": items, "defaultMode": mode}
+    pod = pods.volume(pod, {"name": _VOLUME, "secret": secret})
+    return pods.containers(pod, pods.mount(_VOLUME, path, subPath=_FOLDER))
 
 
 def _secret(job: JobSpec) -> str:
-    return f"{job.name}-ssh"
+    """The centre does not read Secrets, to see whose one is: this is of nobody else, not even of an
+    earlier job of the same name."""
+    return f"{job.name}-ssh-{job.uid[:8]}"
 
 
 def _config(job: JobSpec, options: Options) -> str:

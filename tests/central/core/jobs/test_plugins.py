@@ -142,7 +142,7 @@ def test_only_the_hosts_follow_the_jobs_size() -> None:
 def test_ssh_brings_keys_that_are_made_once() -> None:
     spec = job(ssh=[])
     (secret,) = plugins.objects(spec)
-    assert (secret.kind, secret.name, secret.keys) == ("Secret", "train-ssh", True)
+    assert (secret.kind, secret.name, secret.keys) == ("Secret", "train-ssh-uid-1", True)
     config = secret.body["stringData"]["config"]
     assert "Host train-* !*.*\n  HostName %h.train\n" in config
     assert "StrictHostKeyChecking no" in config
@@ -153,7 +153,7 @@ def test_ssh_brings_keys_that_are_made_once() -> None:
         *(".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config"),
     }
     (mount,) = told["containers"][0]["volumeMounts"]
-    assert mount == {"name": "train-ssh", "mountPath": "/root/.ssh", "subPath": ".ssh"}
+    assert mount == {"name": "ssh-keys", "mountPath": "/root/.ssh", "subPath": ".ssh"}
 
 
 def test_sshs_arguments() -> None:
