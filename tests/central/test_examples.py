@@ -1,0 +1,105 @@
+"""Every example that is a Job, in the cluster in a box: made, placed, run by hollow kubelets, and over;
+what is cleared away and what stays; and the same in the simulation."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from central.cli import main
+from central.standalone.box import CAPTURES, Box
+from central.standalone.hollownode import HollowNode
+from protos.names import BLOCK, DOMAINS, RACK
+
+EXAMPLES = Path(__file__).parents[2] / "daemonset/examples"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
+CORE = "/api/v1/namespaces/default"
+RUNS_FOR = "lockstep.dev/runs-for"
+# Whose end is the job's: theirs ends by itself, the others' never; and the pods that are kept.
+ENDS = {
+    "mpi": ("mpimaster", ["lm-mpi-job-mpimaster-0"]),
+    "tensorflow": ("worker", ["tensorflow-benchmark-worker-0", "tensorflow-benchmark-worker-1"]),
+    "horovod": ("master", ["lm-horovod-job-master-0"]),
+    "paddle-ctr": ("trainer", ["ctr-volcano-trainer-0", "ctr-volcano-trainer-1"]),
+    "pytorch": ("worker", ["ddp-worker-0", "ddp-worker-1"]),
+    "spark": ("driver", ["spark-pi-driver-0"]),
+}
+
+
+def example(name: str) -> Any:
+    """The manifest, with the time that the task takes that ends by itself."""
+    job = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    for task in job["spec"]["tasks"]:
+        if task["name"] == ENDS[name][0]:
+            task["template"].setdefault("metadata", {})["annotations"] = {RUNS_FOR: "1s"}
+    return job
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    nodes = [
+        HollowNode(f"n{i}", {RACK: f"r{i}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
+        for i in range(2)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
+        with Box(nodes) as made:
+            made.start_api()
+            made.start_centre()
+            made.start_nodes()
+            made.centre_ready()
+            made.start_agents()
+            yield made
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_in_the_box(box: Box, name: str) -> None:
+    made = example(name)
+    job = made["metadata"]["name"]
+    client = box.client
+    client.request("POST", JOBS, json.dumps(made).encode())
+
+    def completed() -> Any:
+        status = client.get(f"{JOBS}/{job}").get("status") or {}
+        assert status.get("state", {}).get("phase") != "Failed", status
+        return status if status.get("state", {}).get("phase") == "Completed" else None
+
+    box.wait(f"{name} to be Completed", lambda: completed() is not None)
+
+    def left() -> dict[str, Any]:
+        pods = client.get(f"{PODS}?labelSelector=volcano.sh/job-name={job}")["items"]
+        return {pod["metadata"]["name"]: pod for pod in pods}
+
+    box.wait("the others to be cleared away", lambda: sorted(left()) == ENDS[name][1])
+    for pod in left().values():
+        assert pod["status"]["phase"] == "Succeeded"
+        rack = pod["metadata"]["annotations"][RACK]
+        assert pod["metadata"]["annotations"][DOMAINS] == f"b/{rack}"
+    files = client.get(f"{CORE}/configmaps/{job}-svc")["data"]
+    hosts = [line for key, text in files.items() if key.endswith(".host") for line in text.split()]
+    assert set(ENDS[name][1]) <= {host.partition(".")[0] for host in hosts}
+    assert client.get(f"{CORE}/services/{job}")["spec"]["clusterIP"] == "None"
+    named = {one["metadata"]["name"] for one in client.get(f"{CORE}/secrets")["items"]}
+    assert any(one.startswith(f"{job}-ssh-") for one in named) == (name in {"mpi", "horovod"})
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_in_the_simulation(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {RACK: "r"}},
+        "status": {"allocatable": {"cpu": 64, "memory": "256Gi", "pods": 110, "nvidia.com/gpu": 8}},
+    }
+    path = tmp_path / "story.json"
+    path.write_text(f"{json.dumps(node)}\n---\n{json.dumps(example(name))}\n")
+    assert main(["simulate", str(path), "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [
+        one["phase"] for one in told["ended"] if one["name"] == example(name)["metadata"]["name"]
+    ] == ["Completed"]
