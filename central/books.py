@@ -4,7 +4,7 @@ loop, so every answer is of one moment between two turns."""
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from central.core import phases, predicates, queues, words
+from central.core import fractions, phases, predicates, queues, words
 from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.gangs import Gang
@@ -12,6 +12,7 @@ from central.core.nodes import Node
 from central.core.tree import DEFAULT
 from central.desk import Explanation, Holder, NodeView, PodView
 from protos.names import GPU
+from protos.topology import mask_of
 
 Answer = TypeVar("Answer")
 
@@ -56,11 +57,12 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
     snapshot = cluster.snapshot
     row = snapshot.row[node.name]
     holders = [
-        Holder(pod.seen.namespace, pod.seen.name, pod.gpus, pod.confirmed)
+        Holder(pod.seen.namespace, pod.seen.name, pod.gpus, pod.confirmed, pod.share)
         for pod in node.pods.values()
-        if pod.alive and pod.spec.request(GPU)
+        if pod.alive and (pod.spec.request(GPU) or pod.share)
     ]
     allocatable = int(snapshot.allocatable[row, 0])
+    parts = fractions.used(node.pods.values(), node.foreign_parts)
     return NodeView(
         node.name,
         snapshot.domains.path(row),
@@ -69,6 +71,8 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
         allocatable,
         allocatable - int(snapshot.free[row, 0]),
         _trouble(node, allocatable),
+        len(parts),
+        sum(parts.values()),
     )
 
 
@@ -81,8 +85,12 @@ def _trouble(node: Node, allocatable: int) -> str:
         troubles.append("its agent is silent")
     elif node.report is None:
         troubles.append("no agent has reported")
-    elif node.report.topology.healthy_mask().bit_count() != allocatable:
+    else:
         healthy = node.report.topology.healthy_mask().bit_count()
+        # GPUs in use as shares leave the kubelet's count, and come back, some seconds late.
+        shared = (node.healthy() & mask_of(node.left())).bit_count()
+        if allocatable in (healthy, healthy - shared):
+            return "; ".join(troubles)
         troubles.append(f"{healthy} healthy GPUs, but the kubelet offers {allocatable}")
     return "; ".join(troubles)
 
@@ -107,7 +115,7 @@ def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
         name,
         pod.seen.phase,
         "another scheduler's pod" + (f", on node {pod.node}" if pod.node else ", not yet bound"),
-        (PodView(name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase),),
+        (PodView(name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase, pod.share),),
     )
 
 
@@ -120,7 +128,7 @@ def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
         phases.phase(gang),
         phases.sentence(cluster, gang),
         tuple(
-            PodView(pod.seen.name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase)
+            PodView(pod.seen.name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase, pod.share)
             for pod in members
         ),
         gang.minimum,

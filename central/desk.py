@@ -26,6 +26,7 @@ class Holder:
     pod: str
     gpus: int  # mask
     confirmed: bool  # pod-resources says so too
+    share: int = 0  # hundredths of the one GPU; 0: whole GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class NodeView:
     gpus_allocatable: int = 0
     gpus_used: int = 0
     trouble: str = ""
+    gpus_shared: int = 0
+    shares_used: int = 0  # hundredths of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class PodView:
     gpus: int = 0  # mask
     confirmed: bool = False
     phase: str = ""
+    share: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +137,15 @@ def _node(view: NodeView) -> pb.NodeView:
                 pod=holder.pod,
                 gpus=indices_of(holder.gpus),
                 confirmed=holder.confirmed,
+                share=holder.share,
             )
             for holder in view.holders
         ],
         gpus_allocatable=view.gpus_allocatable,
         gpus_used=view.gpus_used,
         trouble=view.trouble,
+        gpus_shared=view.gpus_shared,
+        shares_used=view.shares_used,
     )
     if view.topology is not None:
         message.topology.CopyFrom(wire.to_topology(view.topology))
@@ -152,4 +159,5 @@ def _pod(view: PodView) -> pb.PodView:
         gpus=indices_of(view.gpus),
         confirmed=view.confirmed,
         phase=view.phase,
+        share=view.share,
     )

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from protos import matrix, wire
+from protos.sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
 
 
@@ -30,7 +31,7 @@ def explanation_table(reply: pb.ExplainReply) -> str:
         return head
     table = _table("POD", "PHASE", "NODE", "GPUS")
     for pod in reply.pods:
-        table.add_row(pod.name, pod.phase, pod.node or "-", _gpus(list(pod.gpus), pod.confirmed))
+        table.add_row(pod.name, pod.phase, pod.node or "-", _gpus(pod))
     return head + "\n" + _rendered(table)
 
 
@@ -50,6 +51,7 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
                 "node": pod.node,
                 "gpus": list(pod.gpus),
                 "confirmed": pod.confirmed,
+                **({"share": pod.share} if pod.share else {}),
             }
             for pod in reply.pods
         ],
@@ -61,7 +63,8 @@ def _nodes(reply: pb.TopologyReply) -> Table:
     used = [
         i for i in range(len(levels)) if any(any(node.domains[i : i + 1]) for node in reply.nodes)
     ]
-    table = _table("NODE", *(levels[i] for i in used), "GPUS", "USED", "MODEL", "TROUBLE")
+    shared = ["SHARED"] if any(node.gpus_shared for node in reply.nodes) else []
+    table = _table("NODE", *(levels[i] for i in used), "GPUS", "USED", *shared, "MODEL", "TROUBLE")
     for node in reply.nodes:
         models = sorted({gpu.model for gpu in node.topology.gpus})
         table.add_row(
@@ -69,10 +72,18 @@ def _nodes(reply: pb.TopologyReply) -> Table:
             *(node.domains[i] or "-" for i in used),
             str(node.gpus_allocatable),
             str(node.gpus_used),
+            *([_shared(node)] if shared else []),
             ", ".join(models) or "-",
             node.trouble or "-",
         )
     return table
+
+
+def _shared(node: pb.NodeView) -> str:
+    """How many GPUs are in use as shares, and how much of them."""
+    if not node.gpus_shared:
+        return "-"
+    return f"{node.gpus_shared} ({node.shares_used}/{node.gpus_shared * WHOLE})"
 
 
 def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
@@ -85,12 +96,15 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         "domains": dict(zip(levels, node.domains, strict=False)),
         "gpus_allocatable": node.gpus_allocatable,
         "gpus_used": node.gpus_used,
+        "gpus_shared": node.gpus_shared,
+        "shares_used": node.shares_used,
         "holders": [
             {
                 "namespace": holder.namespace,
                 "pod": holder.pod,
                 "gpus": list(holder.gpus),
                 "confirmed": holder.confirmed,
+                **({"share": holder.share} if holder.share else {}),
             }
             for holder in node.holders
         ],
@@ -98,10 +112,11 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
     }
 
 
-def _gpus(indices: list[int], confirmed: bool) -> str:
-    if not indices:
+def _gpus(pod: pb.PodView) -> str:
+    if not pod.gpus:
         return "-"
-    return ",".join(map(str, indices)) + ("" if confirmed else " (planned)")
+    part = f" ({pod.share}/{WHOLE})" if pod.share else ""
+    return ",".join(map(str, pod.gpus)) + part + ("" if pod.confirmed else " (planned)")
 
 
 def _table(*columns: str) -> Table:

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, cast
 
+from central.core import fractions
 from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.snapshot import Snapshot
@@ -35,9 +36,12 @@ class Draft:
         self.snapshot = snapshot
         self.seats: list[Seat] = []
 
-    def take(self, row: int, spec: PodSpec, count: int, within: int = -1) -> Seat:
+    def take(self, row: int, spec: PodSpec, count: int, within: int = -1) -> None:
         """Takes room for count pods; the GPUs are the closest free ones of the mask `within`."""
         snapshot = self.snapshot
+        if snapshot.view(spec).share:
+            self._take_shares(row, spec, count)
+            return
         shape, gpus = snapshot.shape[row], 0
         wanted = snapshot.view(spec).gpus * count
         if shape is not None and wanted:
@@ -45,12 +49,15 @@ class Draft:
         seat = Seat(row, spec, count, gpus)
         snapshot.take(row, spec, count, gpus)
         self.seats.append(seat)
-        return seat
 
     def take_all(self, spec: PodSpec, rows: Ints, counts: Ints, within: int = -1) -> None:
         """take() of many rows at once; no row twice."""
         snapshot = self.snapshot
         places, shares = rows.tolist(), counts.tolist()
+        if snapshot.view(spec).share:
+            for row, count in zip(places, shares, strict=True):
+                self._take_shares(row, spec, count)
+            return
         masks = [0] * len(places)
         if gpus := snapshot.view(spec).gpus:
             shapes, free = snapshot.shape, snapshot.free_mask
@@ -67,6 +74,15 @@ class Draft:
         for seat in seats:
             self.snapshot.take(*seat)
         self.seats += seats
+
+    def _take_shares(self, row: int, spec: PodSpec, count: int) -> None:
+        """A seat for each GPU that pods share."""
+        wanted = self.snapshot.view(spec).share
+        for gpu, pods in fractions.deal(self.snapshot, row, wanted, count):
+            if not gpu and self.snapshot.shape[row] is not None:
+                raise DoesNotFit("no GPU has so much left")
+            self.snapshot.take(row, spec, pods, gpu)
+            self.seats.append(Seat(row, spec, pods, gpu))
 
     def keep(self) -> list[Seat]:
         """What was taken stays taken: the seats are the caller's now."""

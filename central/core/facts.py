@@ -48,6 +48,7 @@ class PodSpec:
         tuple[str, int], ...
     ] = ()  # containers in order with their nvidia.com/gpu
     rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
+    share_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/gpu-share
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
     rules: Rules | None = None  # what it asks of the pods beside it

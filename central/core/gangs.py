@@ -7,7 +7,7 @@ from typing import NamedTuple
 from central.core.facts import GangSeen, PodSeen, PodSpec, SubGroups
 from central.core.subgroups import Division
 from central.core.tally import ENDED, Tally
-from protos.names import GPU
+from protos.names import GPU, GPU_SHARE
 
 Key = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
 
@@ -55,6 +55,11 @@ class Pod:
         self.since: float | None = (
             None  # bound or first seen running; what its kubelet says counts more
         )
+
+    @property
+    def share(self) -> int:
+        """Hundredths of one GPU that it asks for; then gpus is that GPU, beside others' shares."""
+        return self.spec.request(GPU_SHARE) if self.spec.share_containers else 0
 
     @property
     def alive(self) -> bool:

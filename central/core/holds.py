@@ -122,6 +122,9 @@ class Holds:
     def _binds(self, kept: Reservation, gang: Gang) -> bool:
         if kept.gang is gang:
             return False
+        mine = self._cluster.reserved.get(gang.key)
+        if mine is not None and mine.made and not kept.made and _yields(kept, mine):
+            return False
         if kept.made and kept.queue != reservation.queue_of(gang):
             return True  # priorities count inside a queue
         if kept.firm and gang.priority <= kept.gang.priority:
@@ -211,6 +214,11 @@ class Holds:
         found.firm = self._now - found.since >= cluster.patience_s
         found.refresh(cluster, self._now)
         cluster.reserved[gang.key] = found
+
+
+def _yields(kept: Reservation, made: Reservation) -> bool:
+    """Room that was made for a gang binds these: bound by each other, both would wait for ever."""
+    return kept.queue != made.queue or kept.gang.priority <= made.gang.priority
 
 
 def _lasts(gang: Gang) -> float:

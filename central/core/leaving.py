@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from central.core import fractions
 from central.core.cluster import Cluster
 from central.core.company import has_company
 from central.core.domains import Ints
@@ -38,12 +39,17 @@ class Leavers:
         for name in cluster.ailing:
             if name in row:
                 self.masks[self.rows == row[name]] &= cluster.nodes[name].healthy()
+        shares = np.array([view.share for view in views] or [0], dtype=np.int64)
+        self._parts = shares[kind]
+        for index in np.flatnonzero(self._parts).tolist():
+            self.masks[index] = 0  # others may have shares of it
+            self._parts[index] = _part(cluster, pods[index])
 
     def sorted(self, order: Ints) -> "Leavers":
         """The same, in another order."""
         self.pods = [self.pods[index] for index in order.tolist()]
         self.rows, self.amounts = self.rows[order], self.amounts[order]
-        self.masks = self.masks[order]
+        self.masks, self._parts = self.masks[order], self._parts[order]
         return self
 
     def freed(self, chosen: Ints) -> tuple[Ints, Ints, list[int]]:
@@ -74,19 +80,35 @@ class Leavers:
     def gone(self, chosen: Ints) -> Iterator[Snapshot]:
         """The snapshot without them, for as long as the block lasts."""
         rows, amounts, masks = self.freed(chosen)
+        self._change(chosen, 1)
         self._snapshot.shift(rows, amounts, masks, free=True)
         self._count(chosen, -1)
         try:
             yield self._snapshot
         finally:
             self._count(chosen, 1)
+            self._change(chosen, -1)
             self._snapshot.shift(rows, amounts, masks, free=False)
+
+    def _change(self, chosen: Ints, sign: int) -> None:
+        """Their GPUs have more left without them."""
+        for index in chosen[self._parts[chosen] > 0].tolist():
+            row, gpus = int(self.rows[index]), self.pods[index].gpus
+            fractions.change(self._snapshot, row, gpus, sign * int(self._parts[index]))
 
     def _count(self, chosen: Ints, change: int) -> None:
         """Their neighbours do without them."""
         for index in chosen[self._counted[chosen]].tolist():
             spec, row = self.pods[index].spec, int(self.rows[index])
             self._snapshot.neighbours.count(row, spec, change)
+
+
+def _part(cluster: Cluster, pod: Pod) -> int:
+    """Hundredths that others could have of its GPU if it were gone."""
+    if not pod.gpus or not pod.share:
+        return 0
+    node = cluster.nodes[pod.node]
+    return pod.share if pod.gpus & node.healthy() & node.offered() else 0
 
 
 def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> tuple[Ints, Ints, list[int]]:

@@ -9,6 +9,8 @@ import numpy as np
 from central.core.phases import phase
 from central.core.pledges import owed
 from protos.names import GPU
+from protos.sharing import WHOLE
+from protos.topology import mask_of
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
@@ -80,21 +82,32 @@ def _room(cluster: "Cluster", node: "Node") -> None:
 def _gpus(cluster: "Cluster", node: "Node") -> None:
     """No GPU is planned for or held by two, and free is what is healthy and nobody's."""
     holders: Counter[int] = Counter()
-    taken = node.foreign
+    parts = Counter(node.foreign_parts)
+    taken = node.foreign | mask_of(parts)
     for pod in node.pods.values():
         assert pod.alive or not pod.gpus, f"{pod.seen.name} has ended and holds GPUs"
+        taken |= pod.gpus
+        if pod.share:
+            assert pod.gpus.bit_count() <= 1, f"{pod.seen.name} has shares of two GPUs"
+            if pod.gpus:
+                parts[pod.gpus.bit_length() - 1] += pod.share
+            continue
         assert pod.gpus.bit_count() <= pod.spec.request(GPU) or pod.confirmed, (
             f"{pod.seen.name} is planned more GPUs than it asks for"
         )
-        taken |= pod.gpus
         for index in range(pod.gpus.bit_length()):
             holders[index] += pod.gpus >> index & 1
     twice = [index for index, count in holders.items() if count > 1]
     assert not twice, f"{node.name}: GPUs {twice} are held twice"
+    both = [index for index in parts if holders[index] or node.foreign >> index & 1]
+    assert not both, f"{node.name}: GPUs {both} are held as a whole and in shares"
+    full = {index: part for index, part in parts.items() if part > WHOLE}
+    assert not full, f"{node.name}: {full} hundredths of GPUs are given"
     row = cluster.snapshot.row.get(node.name)
     if row is not None and node.report is not None:
         healthy = node.report.topology.healthy_mask()
         assert cluster.snapshot.free_mask[row] == healthy & ~taken, f"{node.name}: free GPUs"
+        assert cluster.snapshot.left[row] == node.left(), f"{node.name}: what is left of open GPUs"
 
 
 def _filing(cluster: "Cluster") -> None:

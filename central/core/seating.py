@@ -65,6 +65,8 @@ def _shares(snapshot: Snapshot, seat: Seat) -> list[int]:
     shape = snapshot.shape[seat.row]
     if shape is None or not seat.gpus:
         return [0] * seat.pods
+    if snapshot.view(seat.spec).share:
+        return [seat.gpus] * seat.pods
     left, shares = seat.gpus, []
     for _ in range(seat.pods):
         share = closest(shape, left, seat.gpus.bit_count() // seat.pods)

@@ -12,8 +12,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from central.core import fractions
 from central.core.domains import Domains, Ints
 from central.core.facts import NodeSeen, PodSpec
+from central.core.fractions import Parts
 from central.core.fragments import Mix
 from central.core.judgement import Constraint, Judgement, constraint
 from central.core.neighbours import Neighbours
@@ -38,7 +40,9 @@ class Snapshot:
         self.gpus: Ints = np.zeros(0, dtype=np.int64)  # that may be given
         self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one island
         self.shape: list[Shape | None] = []  # None: no agent has reported
-        self.free_mask: list[int] = []
+        self.free_mask: list[int] = []  # healthy and nobody's
+        self.offered: list[int] = []  # that may be used in shares
+        self.left: list[Parts] = []  # of those that are: hundredths still to be had
         self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
         self.neighbours = Neighbours()
         self.mix = Mix(self)
@@ -95,7 +99,8 @@ class Snapshot:
         self.allocatable[row] = 0
         self.free[row] = 0
         self.shape[row] = None
-        self.free_mask[row] = 0
+        self.free_mask[row] = self.offered[row] = 0
+        self.left[row] = {}
         self.domains.drop(row)
         self.neighbours.put_node(row, None, len(self.names))
         self._unused.append(row)
@@ -103,12 +108,26 @@ class Snapshot:
         self.relabelled += 1
         self._recount(row)
 
-    def put_gpus(self, row: int, shape: Shape | None, free_mask: int) -> None:
-        """What an agent says: the GPUs' shape, and which of them are healthy and not given."""
-        if free_mask & ~self.free_mask[row] or shape != self.shape[row]:
+    def put_gpus(
+        self,
+        row: int,
+        shape: Shape | None,
+        free_mask: int,
+        offered: int = 0,
+        left: Parts | None = None,
+    ) -> None:
+        """What an agent says: the GPUs' shape, which of them are healthy and not given, which may be
+        used in shares, and what is left of those that are."""
+        known, left = self.left[row], left if left is not None else {}
+        if (
+            free_mask & ~self.free_mask[row]
+            or shape != self.shape[row]
+            or offered != self.offered[row]
+            or any(part > known.get(gpu, 0) for gpu, part in left.items())
+        ):
             self.gains += 1
         self.shape[row] = shape
-        self.free_mask[row] = free_mask
+        self.free_mask[row], self.offered[row], self.left[row] = free_mask, offered, left
         self._recount(row)
 
     # --- room ----------------------------------------------------------------
@@ -116,7 +135,10 @@ class Snapshot:
     def take(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
         view = self.view(spec)
         self.free[row, view.columns] -= view.amounts * count
-        self.free_mask[row] &= ~gpus
+        if view.share and gpus:
+            fractions.change(self, row, gpus, -view.share * count)
+        else:
+            self.free_mask[row] &= ~gpus
         if view.company is not None:
             self.neighbours.count(row, spec, count)
         self._recount(row)
@@ -124,7 +146,10 @@ class Snapshot:
     def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
         view = self.view(spec)
         self.free[row, view.columns] += view.amounts * count
-        self.free_mask[row] |= gpus
+        if view.share and gpus:
+            fractions.change(self, row, gpus, view.share * count)
+        else:
+            self.free_mask[row] |= gpus
         if view.company is not None:
             self.neighbours.count(row, spec, -count)
         self.gains += 1
@@ -244,6 +269,8 @@ class Snapshot:
         self.nodes += [None] * more
         self.shape += [None] * more
         self.free_mask += [0] * more
+        self.offered += [0] * more
+        self.left += [{} for _ in range(more)]
         blank = np.zeros((more, len(self.column)), dtype=np.int64)
         self.allocatable = np.vstack([self.allocatable, blank])
         self.free = np.vstack([self.free, blank])

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.core import fractions
 from central.core.company import Company, has_company
 from central.core.domains import Ints
 from central.core.facts import PodSpec
-from protos.names import GPU
+from protos.names import GPU, GPU_SHARE
 
 if TYPE_CHECKING:
     from central.core.snapshot import Snapshot
@@ -26,6 +27,7 @@ class ClassView:
         self.columns, self.amounts = snapshot.vector(spec.requests)
         self._asks = list(zip(self.columns.tolist(), self.amounts.tolist(), strict=True))
         self.gpus = spec.request(GPU)
+        self.share = spec.request(GPU_SHARE)
         self.company = Company(snapshot, spec) if has_company(spec) else None
         self._snapshot = snapshot
         self._mark = -1
@@ -82,6 +84,8 @@ class ClassView:
         for column, amount in self._asks:
             have = snapshot.free.item(row, column) if column else snapshot.gpus.item(row)
             room = min(room, have // amount)
+        if self.share:
+            room = min(room, fractions.room_at(snapshot, row, self.share))
         if self.company is not None:
             room = min(room, self._limit.item(row))
         if room < 0 or not self._judgement.fits(row, snapshot.nodes, snapshot.version):
@@ -110,6 +114,8 @@ class ClassView:
         for column, amount in zip(self.columns, self.amounts, strict=True):
             free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
             np.minimum(room, free // amount, out=room)
+        if self.share:
+            np.minimum(room, fractions.room(snapshot, rows, self.share), out=room)
         if self.company is not None:
             np.minimum(room, self._limit[rows], out=room)
         self._judgement.refresh(rows, snapshot.nodes, snapshot.version)

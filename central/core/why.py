@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from central.core import predicates, words
+from central.core import fractions, predicates, words
 from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.snapshot import Snapshot
 from central.core.view import ClassView
-from protos.names import GPU, ISLAND, NODE
+from protos.names import GPU, GPU_SHARE, ISLAND, NODE
 
 Groups = Sequence[tuple[PodSpec, int]]
 
@@ -57,7 +57,10 @@ def wanted(groups: Groups) -> str:
     for spec, count in groups:
         gpus = spec.request(GPU)
         pods = f"{count} pod" + ("s" if count != 1 else "")
-        parts.append(f"{pods} x {gpus} GPU" + ("s" if gpus != 1 else "") if gpus else pods)
+        if share := spec.request(GPU_SHARE):
+            parts.append(f"{pods} x {share} hundredths of a GPU")
+        else:
+            parts.append(f"{pods} x {gpus} GPU" + ("s" if gpus != 1 else "") if gpus else pods)
     return "needs " + " and ".join(parts)
 
 
@@ -107,6 +110,12 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
         total = int(snapshot.allocatable[fitting, 0].sum())
         nodes = f"{len(fitting)} node" + ("s" if len(fitting) != 1 else "")
         details.append(f"{free} of {total} GPUs free on {nodes}")
+    if view.share and room < count:
+        if not any(snapshot.offered[row] for row in fitting.tolist()):
+            details.append("no agent there offers shares of GPUs")
+        else:
+            total, most = fractions.remaining(snapshot, fitting)
+            details.append(f"{total} hundredths of GPUs free, at most {most} of one")
     if room < count and len(fitting):
         names = {column: name for name, column in snapshot.column.items()}
         rooms = {
@@ -118,6 +127,7 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
                 ).sum()
             )
             for column, amount in zip(view.columns, view.amounts, strict=True)
+            if names[int(column)] != GPU_SHARE
         }
         scarce = min(sorted(rooms), key=rooms.__getitem__)
         if scarce != GPU and rooms[scarce] < count:

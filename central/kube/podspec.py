@@ -11,6 +11,7 @@ from central.core.rules import NodeTerms, Requirement, Rules
 from central.kube.errors import Unreadable
 from central.kube.quantities import NotAQuantity, whole
 from protos import names
+from protos.sharing import WHOLE
 
 Json = dict[str, Any]
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
@@ -21,8 +22,15 @@ def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
     requests = _requests(spec)
     gpus = _device_containers(spec, names.GPU)
     rdma = _device_containers(spec, names.RDMA)
+    shares = _device_containers(spec, names.GPU_SHARE)
     if not ours:
-        return PodSpec(requests=requests, gpu_containers=gpus, rdma_containers=rdma, rules=rules)
+        return PodSpec(
+            requests=requests,
+            gpu_containers=gpus,
+            rdma_containers=rdma,
+            share_containers=shares,
+            rules=rules,
+        )
     return PodSpec(
         requests=requests,
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
@@ -30,7 +38,8 @@ def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
         tolerations=_tolerations(spec),
         gpu_containers=gpus,
         rdma_containers=rdma,
-        unsupported=_unsupported(spec),
+        share_containers=shares,
+        unsupported=_unsupported(spec) or _unshareable(dict(requests)),
         rules=rules,
     )
 
@@ -129,6 +138,18 @@ def _tolerations(spec: Json) -> tuple[Toleration, ...]:
         for t in spec.get("tolerations") or ()
         if (operator := t.get("operator") or "Equal") in {"Equal", "Exists"}
     )
+
+
+def _unshareable(requests: dict[str, int]) -> str:
+    share = requests.get(names.GPU_SHARE, 0)
+    if share > WHOLE:
+        return (
+            f"{names.GPU_SHARE}: {share} is more than the {WHOLE} hundredths of one GPU; "
+            f"whole GPUs are {names.GPU}"
+        )
+    if share and requests.get(names.GPU, 0):
+        return f"{names.GPU_SHARE} and {names.GPU} in one pod: whole GPUs or a share, not both"
+    return ""
 
 
 def _unsupported(spec: Json) -> str:

@@ -79,7 +79,7 @@ def _progress(pods: int) -> Iterator[Callable[[Simulation], None]]:
             story = simulation.story
             load = story.loads[-1]
             text = (
-                f"{words(simulation.now)}: {load.gpus} GPUs in use, {load.pods_waiting} pods wait"
+                f"{words(simulation.now)}: {load.gpus:g} GPUs in use, {load.pods_waiting} pods wait"
             )
             bar.update(task, completed=len(story.placed) + len(story.ended), description=text)
 

@@ -2,12 +2,14 @@
 GPUs where nothing is known but a number."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from protos.sharing import WHOLE
 from protos.topology import Gpu, Hca, NodeTopology
 
 FOLDER = Path(__file__).parent / "machines"
@@ -40,6 +42,12 @@ def _topology(raw: dict[str, Any]) -> NodeTopology:
         links=tuple(tuple(row) for row in raw["links"]),
         islands=tuple(tuple(island) for island in raw["islands"]),
     )
+
+
+@lru_cache(maxsize=256)
+def shared(topology: NodeTopology) -> NodeTopology:
+    """The same, offered in shares, too."""
+    return replace(topology, gpus=tuple(replace(gpu, shares=WHOLE) for gpu in topology.gpus))
 
 
 @lru_cache(maxsize=MOST_EQUAL)

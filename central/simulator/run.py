@@ -171,7 +171,9 @@ class Simulation:
 
     def _note_load(self) -> None:
         world = self._world
-        load = Load(self.now, world.gpus_used, world.pods_waiting, len(self.cluster.waiting))
+        load = Load(
+            self.now, round(world.gpus_used, 6), world.pods_waiting, len(self.cluster.waiting)
+        )
         loads = self.story.loads
         if loads and loads[-1].at_s == self.now:
             loads[-1] = load

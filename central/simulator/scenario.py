@@ -15,7 +15,8 @@ from central.simulator import kinds, machines
 from central.simulator.budgets import Budget
 from central.simulator.documents import BadInput, Json, Place
 from central.simulator.priorities import Priorities
-from protos.names import DOMAIN, GPU, GROUP_NAMES, RUNS_FOR
+from protos.names import DOMAIN, GPU, GPU_SHARE, GROUP_NAMES, RUNS_FOR
+from protos.sharing import WHOLE
 from protos.topology import NodeTopology
 
 ARRIVES = f"{DOMAIN}/arrives-at"
@@ -122,6 +123,13 @@ class _Object:
     def wrong(self, what: str) -> BadInput:
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return self.place.wrong(f"{self.kind[1]} {name}: {what}")
+
+
+def _offer_shares(allocatable: dict[str, Any]) -> None:
+    """As agents do where nothing else is said."""
+    gpus = str(allocatable.get(GPU, 0))
+    if gpus.isascii() and gpus.isdigit() and int(gpus):
+        allocatable.setdefault(GPU_SHARE, int(gpus) * WHOLE)
 
 
 def _missing(value: Any) -> str:
@@ -243,13 +251,17 @@ class _Reading:
         allocatable.setdefault("pods", PODS_PER_NODE)
         capture = found.annotations.get(CAPTURE)
         if capture is None:
+            _offer_shares(allocatable)
             return
         try:
             topology, has = machines.named(capture)
         except machines.Unknown as error:
             raise found.wrong(f"metadata.annotations.{CAPTURE}: {error}") from error
-        self._found.machines[found.name] = topology
         allocatable.setdefault(GPU, topology.healthy_mask().bit_count())
+        _offer_shares(allocatable)
+        self._found.machines[found.name] = (
+            machines.shared(topology) if allocatable.get(GPU_SHARE) else topology
+        )
         if "cpu" in has:
             allocatable.setdefault("cpu", f"{has['cpu']}m")
         if "memory" in has:
@@ -302,7 +314,9 @@ class _Reading:
         elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:
             gpus = fact.allocatable.get(GPU, 0)
             if 0 < gpus <= machines.MOST_EQUAL:
-                self._found.machines[fact.name] = machines.equal(gpus)
+                equal = machines.equal(gpus)
+                shares = fact.allocatable.get(GPU_SHARE)
+                self._found.machines[fact.name] = machines.shared(equal) if shares else equal
 
     def _warn(self) -> None:
         for kind, count in sorted(self._unread.items()):

@@ -46,7 +46,7 @@ class Load:
     """How it stood from this moment on."""
 
     at_s: float
-    gpus: int  # in use
+    gpus: float  # in use
     pods_waiting: int
     gangs_waiting: int
 
@@ -58,7 +58,7 @@ class Story:
     ended: list[Ended] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)  # at the end
     loads: list[Load] = field(default_factory=list)
-    held: list[tuple[float, str, int]] = field(
+    held: list[tuple[float, str, float]] = field(
         default_factory=list
     )  # time, gang, more GPUs or less
     turn_s: list[float] = field(default_factory=list)

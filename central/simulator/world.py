@@ -1,6 +1,7 @@
 """The world around the scheduler, on virtual time: API server, controllers and kubelets. What is asked
 for comes to pass at once, and comes back as facts."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -27,8 +28,9 @@ from central.simulator.making import Making
 from central.simulator.scenario import STEP_S, Life, Scenario
 from central.simulator.story import Ended, Evicted, Placed, Story
 from protos.closest import closest
-from protos.names import GPU, RUNS_FOR
-from protos.topology import Grant, Shape, indices_of
+from protos.names import GPU, GPU_SHARE, RUNS_FOR
+from protos.sharing import SHARE, WHOLE, pick
+from protos.topology import Grant, Shape, indices_of, mask_of
 
 RUNS = ("Pending", "Running")
 
@@ -60,14 +62,15 @@ class World:
         self._story = story
         self._nodes: dict[str, NodeSeen] = {}
         self._on: dict[str, dict[str, Live]] = {}  # by node and uid: those that run
-        self._taken: dict[str, int] = {}  # GPUs in use, by node
+        self._taken: dict[str, int] = {}  # GPUs in use as a whole, by node
+        self._parts: dict[str, Counter[int]] = {}  # hundredths of the others in use, by node
         self._shapes: dict[str, Shape] = {}
         self._changed: dict[str, None] = {}  # nodes whose agents have something to tell
         self._statuses = Statuses(scenario.budgets)
         self._generation = 0
         self._births = 0
         self.gpus_there = 0
-        self.gpus_used = 0
+        self.gpus_used = 0.0
         self.pods_waiting = 0
 
     # --- what comes from outside ----------------------------------------------
@@ -209,14 +212,14 @@ class World:
         self.pods_waiting += _waits(seen)
         if seen.node and seen.phase in RUNS:
             self._start(live, now)
-            if seen.spec.request(GPU):
+            if _gpus(seen):
                 self._changed[seen.node] = None
 
     def _start(self, live: Live, now: float, planned: int = 0) -> None:
         seen = live.seen
-        wanted = seen.spec.request(GPU)
+        wanted = _gpus(seen)
         live.started = now
-        live.gpus = self._give(seen.node, wanted, planned) if wanted else 0
+        live.gpus = self._give(live, planned) if wanted else 0
         self._on.setdefault(seen.node, {})[seen.uid] = live
         for budget in live.budgets:
             budget.running.add(seen.uid)
@@ -229,11 +232,11 @@ class World:
     def _stop(self, live: Live, now: float) -> None:
         seen = live.seen
         self._on.get(seen.node, {}).pop(seen.uid, None)
-        self._taken[seen.node] = self._taken.get(seen.node, 0) & ~live.gpus
+        self._take_back(live)
         for budget in live.budgets:
             budget.running.discard(seen.uid)
             budget.pods.discard(seen.uid)
-        wanted = seen.spec.request(GPU)
+        wanted = _gpus(seen)
         if wanted:
             self._story.gpu_seconds_used += wanted * (now - live.started)
             self.gpus_used -= wanted
@@ -242,7 +245,7 @@ class World:
     def _evicted(self, live: Live, why: str, now: float) -> None:
         seen = live.seen
         lost = now - live.started
-        self._story.gpu_seconds_lost += lost * seen.spec.request(GPU)
+        self._story.gpu_seconds_lost += lost * _gpus(seen)
         self._story.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why, lost))
 
     def _lose(self, live: Live, now: float, *, again: bool) -> Iterator[Fact]:
@@ -265,16 +268,41 @@ class World:
 
     # --- kubelets and agents ----------------------------------------------------
 
-    def _give(self, node: str, wanted: int, planned: int) -> int:
+    def _give(self, live: Live, planned: int) -> int:
         """The GPUs that the kubelet hands out: the planned ones, else the closest that are free."""
-        taken = self._taken.get(node, 0)
+        node, share = live.seen.node, live.seen.spec.request(GPU_SHARE)
+        taken, parts = self._taken.get(node, 0), self._parts.setdefault(node, Counter())
+        if share:
+            given = planned or self._open(node, share, taken)
+            gpu = given.bit_length() - 1
+            if given & taken or (given and parts[gpu] + share > WHOLE):
+                raise AssertionError(f"{node}: GPU {gpu} has not {share} hundredths left")
+            if given:
+                parts[gpu] += share
+            return given
+        taken |= mask_of(gpu for gpu, part in parts.items() if part)
         if planned & taken:
             raise AssertionError(f"{node}: GPUs {list(indices_of(planned & taken))} given twice")
-        given = planned
-        if not given:
-            given = self._pick(node, wanted, taken)
-        self._taken[node] = taken | given
+        given = planned or self._pick(node, live.seen.spec.request(GPU), taken)
+        self._taken[node] = self._taken.get(node, 0) | given
         return given
+
+    def _take_back(self, live: Live) -> None:
+        node, share = live.seen.node, live.seen.spec.request(GPU_SHARE)
+        if not share:
+            self._taken[node] = self._taken.get(node, 0) & ~live.gpus
+        elif live.gpus:
+            self._parts[node][live.gpus.bit_length() - 1] -= share
+
+    def _open(self, node: str, share: int, taken: int) -> int:
+        topology = self._scenario.machines.get(node)
+        if topology is None:
+            return 0
+        shape = self._shapes.setdefault(node, topology.shape())
+        parts = self._parts[node]
+        left = {gpu: WHOLE - parts[gpu] for gpu in indices_of(topology.healthy_mask() & ~taken)}
+        gpu = pick(shape, left, share)
+        return 1 << gpu if gpu >= 0 else 0
 
     def _pick(self, node: str, wanted: int, taken: int) -> int:
         topology = self._scenario.machines.get(node)
@@ -295,15 +323,9 @@ class World:
                 continue
             self._generation += 1
             grants = tuple(
-                Grant(
-                    live.seen.namespace,
-                    live.seen.name,
-                    live.seen.spec.gpu_containers[0][0],
-                    GPU,
-                    tuple(topology.gpus[index].uuid for index in indices_of(live.gpus)),
-                )
+                _grant(live.seen, tuple(topology.gpus[gpu].uuid for gpu in indices_of(live.gpus)))
                 for live in self._on.get(node, {}).values()
-                if live.gpus and live.seen.spec.gpu_containers
+                if live.gpus and (live.seen.spec.gpu_containers or live.seen.spec.share_containers)
             )
             yield NodeReported(node, "boot", self._generation, topology, grants)
         self._changed.clear()
@@ -318,8 +340,22 @@ class World:
         """Counts what still runs when the simulation ends."""
         for on in self._on.values():
             for live in on.values():
-                wanted = live.seen.spec.request(GPU)
+                wanted = _gpus(live.seen)
                 self._story.gpu_seconds_used += wanted * (now - live.started)
+
+
+def _gpus(seen: PodSeen) -> float:
+    """How many it uses; of one in shares its part."""
+    share = seen.spec.request(GPU_SHARE)
+    return share / WHOLE if share else seen.spec.request(GPU)
+
+
+def _grant(seen: PodSeen, uuids: tuple[str, ...]) -> Grant:
+    if share := seen.spec.request(GPU_SHARE):
+        container = seen.spec.share_containers[0][0]
+        limits = ((SHARE, share),)
+        return Grant(seen.namespace, seen.name, container, GPU_SHARE, uuids, limits)
+    return Grant(seen.namespace, seen.name, seen.spec.gpu_containers[0][0], GPU, uuids)
 
 
 def _first_uid(uid: str) -> str:

@@ -667,12 +667,18 @@ class NodeView(_message.Message):
     GPUS_ALLOCATABLE_FIELD_NUMBER: _builtins.int
     GPUS_USED_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
+    GPUS_SHARED_FIELD_NUMBER: _builtins.int
+    SHARES_USED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     gpus_allocatable: _builtins.int
     """as the API server says"""
     gpus_used: _builtins.int
     trouble: _builtins.str
     """not ready, cordoned, agent silent ...; empty: none"""
+    gpus_shared: _builtins.int
+    """that are in use as shares"""
+    shares_used: _builtins.int
+    """hundredths of these"""
     @_builtins.property
     def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the values of the levels' labels, widest first; empty: no such label"""
@@ -693,10 +699,12 @@ class NodeView(_message.Message):
         gpus_allocatable: _builtins.int = ...,
         gpus_used: _builtins.int = ...,
         trouble: _builtins.str = ...,
+        gpus_shared: _builtins.int = ...,
+        shares_used: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -710,10 +718,13 @@ class Holder(_message.Message):
     POD_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     CONFIRMED_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     pod: _builtins.str
     confirmed: _builtins.bool
     """pod-resources says so too"""
+    share: _builtins.int
+    """hundredths of the one GPU; 0: whole GPUs"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """indices"""
@@ -725,10 +736,11 @@ class Holder(_message.Message):
         pod: _builtins.str = ...,
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         confirmed: _builtins.bool = ...,
+        share: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "namespace", b"namespace", "pod", b"pod"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "namespace", b"namespace", "pod", b"pod", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -813,10 +825,13 @@ class PodView(_message.Message):
     GPUS_FIELD_NUMBER: _builtins.int
     CONFIRMED_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     node: _builtins.str
     confirmed: _builtins.bool
     phase: _builtins.str
+    share: _builtins.int
+    """hundredths of the one GPU; 0: whole GPUs"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -827,10 +842,11 @@ class PodView(_message.Message):
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         confirmed: _builtins.bool = ...,
         phase: _builtins.str = ...,
+        share: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "name", b"name", "node", b"node", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "name", b"name", "node", b"node", "phase", b"phase", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

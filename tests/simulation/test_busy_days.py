@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -39,8 +40,7 @@ from central.core.facts import (
     SubGroups,
 )
 from central.core.rules import Port, Rules
-from protos.names import GPU, RACK
-from protos.topology import Grant
+from protos.names import GPU, GPU_SHARE, RACK
 from tests.central.core import build
 from tests.simulation.judge import judge, within_budgets
 
@@ -132,15 +132,17 @@ class Day:
             )
             rules = self._rules(name, size * gpus) if not level and not subgroups else None
             movable = self.dice.random() < 0.3
+            part = gpus < 4 and not level and not subgroups
+            share = self.dice.choice((0, 15, 40, 70)) if part else 0
             if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))
             handles = (0, 0, 4, 16)[int(name[1:]) % 4]
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
-                pod = build.pod(
+                made = partial(build.part, share=share) if share else partial(build.pod, gpus=gpus)
+                pod = made(
                     f"{name}-{rank}",
-                    gpus,
-                    name,
+                    gang=name,
                     rules=rules,
                     labels=labels,
                     created=float(now),
@@ -229,7 +231,8 @@ class Day:
         for name in self.names:
             if name not in self.up and (not faults or self.dice.random() < 0.3):
                 self.up.add(name)
-                facts += [build.node(name, rack=f"r{int(name[1]) // 4}"), self._report(name)]
+                rack = f"r{int(name[1]) // 4}"
+                facts += [build.node(name, rack=rack, shares=True), self._report(name)]
             elif faults and name in self.up and self.dice.random() < 0.01:
                 self.up.discard(name)
                 self.seen["node lost"] += 1
@@ -259,11 +262,13 @@ class Day:
     def _report(self, name: str) -> Fact:
         self.generation += 1
         grants = tuple(
-            Grant("ns", pod.name, "main", GPU, tuple(f"GPU-{i}" for i in self.held[uid]))
+            build.grant_part(pod.name, self.held[uid][0], pod.spec.request(GPU_SHARE))
+            if pod.spec.share_containers
+            else build.grant(pod.name, *self.held[uid])
             for uid, pod in sorted(self.pods.items())
             if pod.node == name and uid in self.held
         )
-        what = build.carded(build.topology(8, HALVES), 64)
+        what = build.carded(build.topology(8, HALVES, shares=True), 64)
         return build.report(name, what, self.generation, grants)
 
     def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
@@ -321,27 +326,30 @@ class Day:
 
     def _admit(self, pod: PodSeen, planned: int, faults: bool) -> None:
         """The kubelet gives what was planned, or, with faults, anything that is free."""
-        wanted = pod.spec.request(GPU)
-        used = {
-            gpu
-            for uid, gpus in self.held.items()
-            if self.pods[uid].node == pod.node
-            for gpu in gpus
-        }
-        free = [gpu for gpu in range(8) if gpu not in used]
+        share = pod.spec.request(GPU_SHARE)
+        wanted = 1 if share else pod.spec.request(GPU)
+        used: Counter[int] = Counter()
+        for uid, gpus in self.held.items():
+            if self.pods[uid].node == pod.node:
+                used.update(dict.fromkeys(gpus, self.pods[uid].spec.request(GPU_SHARE) or 100))
+        free = [gpu for gpu in range(8) if used[gpu] + (share or 100) <= 100]
         assert len(free) >= wanted, f"{pod.node} was sold twice: {pod.name} finds {free}"
         mine = [gpu for gpu in free if planned >> gpu & 1]
-        if len(mine) < wanted or (faults and self.dice.random() < 0.2):
+        odd = not share  # a share elsewhere opens a GPU too many: the agent would refuse the next
+        if len(mine) < wanted or (odd and faults and self.dice.random() < 0.2):
             self.seen["other GPUs"] += 1
-            mine = self.dice.sample(free, wanted)
+            fullest = max(free, key=lambda gpu: used[gpu])  # as agents take it
+            mine = [fullest] if share else self.dice.sample(free, wanted)
         self.held[pod.uid] = tuple(mine[:wanted])
 
     def _exclusive(self) -> None:
-        """No GPU of the world is held by two."""
-        holders: Counter[tuple[str, int]] = Counter(
-            (self.pods[uid].node, gpu) for uid, gpus in self.held.items() for gpu in gpus
-        )
-        assert not [place for place, count in holders.items() if count > 1]
+        """No GPU of the world is held by two as a whole, nor more of it in shares than there is."""
+        holders: Counter[tuple[str, int]] = Counter()
+        for uid, gpus in self.held.items():
+            part = self.pods[uid].spec.request(GPU_SHARE)
+            self.seen["shares"] += bool(part)
+            holders.update({(self.pods[uid].node, gpu): part or 100 for gpu in gpus})
+        assert not [place for place, count in holders.items() if count > 100]
 
 
 def broken(seed: int) -> Day:
@@ -381,6 +389,7 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "rules",
         "subgroups",
         "roles",
+        "shares",
     }
     assert kinds <= exercised
     assert seed != 1 or "asked" in exercised  # rare: not every day has it

@@ -45,7 +45,10 @@ from tests.simulation.judge import judge, within_budgets
 NODES = st.sampled_from(["a", "b", "c"])
 PODS = st.sampled_from([f"{gang}-{i}" for gang in ("g", "h", "") for i in range(3)])
 GRANTS = st.lists(
-    st.builds(lambda pod, gpus: build.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
+    st.one_of(
+        st.builds(lambda pod, gpus: build.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
+        st.builds(build.grant_part, PODS, st.integers(0, 5), st.sampled_from([10, 30, 60, 100])),
+    ),
     max_size=3,
 ).map(tuple)
 RULES = st.sampled_from(
@@ -89,7 +92,9 @@ QUEUES = st.sampled_from(["p", "q", "r", "default", "root"])
 AMOUNTS = st.sampled_from([(), (), ((GPU, 2),), ((GPU, 4),), (("cpu", 300),)])
 FACTS = st.one_of(
     st.builds(
-        lambda name, rack, gpus, off: build.node(name, rack=rack, gpus=gpus, unschedulable=off),
+        lambda name, rack, gpus, off: build.node(
+            name, rack=rack, gpus=gpus, unschedulable=off, shares=True
+        ),
         NODES,
         st.sampled_from(["r1", "r2", ""]),
         st.integers(0, 5),
@@ -131,6 +136,23 @@ FACTS = st.one_of(
         st.sampled_from([0, 0, 0, 4, 9]),
     ),
     st.builds(
+        lambda name, share, node, phase, ours, urgent: build.part(
+            name,
+            share,
+            gang=name.partition("-")[0],
+            node=node,
+            phase=phase,
+            ours=ours,
+            priority=urgent,
+        ),
+        PODS,
+        st.sampled_from([10, 30, 60, 100, 150]),
+        st.one_of(st.just(""), NODES),
+        st.sampled_from(["Pending", "Running", "Succeeded"]),
+        st.sampled_from([True, True, False]),
+        st.sampled_from([0, 0, 0, 5]),
+    ),
+    st.builds(
         lambda name, minimum, level, queue, wish, more: build.gang(
             name, minimum, topology_required=level, queue=queue, min_resources=more, **wish
         ),
@@ -170,9 +192,9 @@ FACTS = st.one_of(
     st.builds(
         lambda name, gpus, sick, generation, boot, grants, cap: build.report(
             name,
-            build.topology(gpus, sick=sick)
+            build.topology(gpus, sick=sick, shares=name != "c")
             if cap is None
-            else build.carded(build.topology(gpus, sick=sick), cap),
+            else build.carded(build.topology(gpus, sick=sick, shares=True), cap),
             generation,
             grants,
             boot,

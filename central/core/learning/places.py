@@ -29,7 +29,7 @@ def settle(cluster: "Cluster", pod: Pod, where: str, gpus: int = 0) -> None:
         _replan(cluster, pod)
     pod.gpus = gpus if where and pod.alive else 0
     hold(cluster, pod)
-    if where and (pod.seen.namespace, pod.seen.name) in node_of(cluster, where).truth:
+    if where and node_of(cluster, where).speaks_of((pod.seen.namespace, pod.seen.name)):
         settle_gpus(
             cluster, node_of(cluster, where)
         )  # its agent spoke of it before the API server did
@@ -59,7 +59,7 @@ def release(cluster: "Cluster", pod: Pod) -> None:
 def _remask(cluster: "Cluster", node: Node) -> None:
     row = cluster.snapshot.row.get(node.name)
     if row is not None:
-        cluster.snapshot.put_gpus(row, node.shape, node.free())
+        cluster.snapshot.put_gpus(row, node.shape, node.free(), node.offered(), node.left())
 
 
 def settle_gpus(cluster: "Cluster", node: Node) -> None:
@@ -70,7 +70,7 @@ def settle_gpus(cluster: "Cluster", node: Node) -> None:
 
 
 def _replan(cluster: "Cluster", pod: Pod) -> None:
-    if pod.spec.request(GPU) or pod.spec.rdma_containers:
+    if pod.spec.request(GPU) or pod.spec.share_containers or pod.spec.rdma_containers:
         cluster.replanned.add(pod.node)
 
 

@@ -60,9 +60,8 @@ def gone(cluster: "Cluster", uid: str) -> None:
     cluster.jobs.pod_gone(pod.seen, cluster.now)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
-        places.node_of(cluster, pod.node).truth.pop(
-            name, None
-        )  # it does not speak for the next of its name
+        node = places.node_of(cluster, pod.node)
+        node.forget_pod(name)  # it does not speak for the next of its name
     places.settle(cluster, pod, "")
     cluster.kinds.unlearn(pod.seen.spec)
     cluster.kinds.file(None, pod.seen)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from central.core import fractions
 from central.core.domains import Ints
 from central.core.fragments import Load
 from central.core.snapshot import Snapshot
@@ -25,13 +26,14 @@ class Rooms(Protocol):
     cap: Ints
     sums: list[Ints]
     gpus: int
+    share: int  # hundredths of a GPU
 
 
 class Counted:
     """Rooms of some rows only, or of what is no pod."""
 
     def __init__(self, snapshot: Snapshot, cap: Ints, gpus: int) -> None:
-        self.cap, self.gpus = cap, gpus
+        self.cap, self.gpus, self.share = cap, gpus, 0
         domains = snapshot.domains
         self.sums = [
             sums_of(cap, domains.of[level], domains.count(level))
@@ -93,7 +95,10 @@ class Choice:
             rows = rows[rows == self._anchors[0]]
         # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
         left = snapshot.island if inside_island else snapshot.gpus
-        if not gpus:
+        if share := max(room.share for room in rooms):
+            left = left.copy()
+            left[rows] += 1000 * fractions.waste(snapshot, rows, share)
+        elif not gpus:
             left = snapshot.allocatable[:, 0]
         keys = [left, rooms[0].cap, snapshot.name_rank()]
         if self._load and len(rows) > 1 and (harm := snapshot.mix.harm(self._load)) is not None:

@@ -13,9 +13,10 @@ from central.core.placement.choice import Choice
 from central.core.placement.levels import ladder
 from central.core.placement.seating import seat
 from central.core.placement.want import Crew, Want
-from protos.names import ISLAND, NODE
+from protos.names import GPU_SHARE, ISLAND, NODE
 
 CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
+NO_ISLAND = f"an island is of whole GPUs: pods with {GPU_SHARE} can't be kept to one"
 
 
 def fit(draft: Draft, want: Want) -> list[Seat]:
@@ -26,13 +27,16 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     for spec, _ in want.groups:
         if spec.unsupported:
             raise DoesNotFit(spec.unsupported)
+        if want.by_islands and spec.share_containers:
+            raise DoesNotFit(NO_ISLAND)
     mark, snapshot = len(draft.seats), draft.snapshot
     levels = ladder(snapshot, want.required)
     if want.parts:
         return parts.fit(draft, want, levels)
     if onebyone.entangled(snapshot, want.groups):
         return _one_by_one(draft, want, levels)
-    if want.crew is not None:
+    # Who changes places counts by resource, which does not tell whether one GPU has a share left.
+    if want.crew is not None and not any(spec.share_containers for spec, _ in want.groups):
         return _with_roles(draft, want, want.crew, levels)
     counts = [count for _, count in want.groups]
     for level in levels:

@@ -24,7 +24,8 @@ def seat(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) ->
         within = _island(snapshot, groups, int(rows[0]), held)
     order: Sequence[int] = range(len(groups))
     if len(groups) > 1:
-        order = sorted(order, key=lambda i: (-snapshot.view(groups[i][0]).gpus, i))
+        views = [snapshot.view(spec) for spec, _ in groups]
+        order = sorted(order, key=lambda i: (-views[i].gpus, -views[i].share, i))
     for index in order:
         spec, count = groups[index]
         if len(rows) == 1:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from central.core.facts import BudgetSeen, GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
 from central.core.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
-from protos.names import BLOCK, GPU, RACK
+from protos.names import BLOCK, GPU, GPU_SHARE, RACK
+from protos.sharing import SHARE
 from protos.topology import Gpu, Grant, Hca, NodeTopology, RdmaLimit
 
 LEVELS = (BLOCK, RACK)
@@ -23,12 +24,17 @@ def node(
     unschedulable: bool = False,
     ready: bool = True,
     labels: dict[str, str] | None = None,
+    shares: bool = False,
 ) -> NodeSeen:
     own = {HOST: name, RACK: rack, BLOCK: block, **(labels or {})}
     return NodeSeen(
         name,
         {key: value for key, value in own.items() if value},
-        {"cpu": cpu, "memory": 2**40, "pods": pods, **({GPU: gpus} if gpus else {})},
+        {
+            **{"cpu": cpu, "memory": 2**40, "pods": pods},
+            **({GPU: gpus} if gpus else {}),
+            **({GPU_SHARE: gpus * 100} if shares and gpus else {}),
+        },
         taints,
         unschedulable,
         ready,
@@ -39,6 +45,14 @@ def spec(gpus: int = 0, cpu: int = 100, **other: object) -> PodSpec:
     requests = {"cpu": cpu, "pods": 1, **({GPU: gpus} if gpus else {})}
     containers = (("main", gpus),) if gpus else ()
     return PodSpec(tuple(sorted(requests.items())), gpu_containers=containers, **other)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def part(name: str, share: int, **other: object) -> PodSeen:
+    """A pod that wants hundredths of a GPU."""
+    plain = pod(name, **other)  # type: ignore[arg-type]  # a test's shorthand
+    requests = tuple(sorted({**dict(plain.spec.requests), GPU_SHARE: share}.items()))
+    spec = replace(plain.spec, requests=requests, share_containers=(("main", share),))
+    return replace(plain, spec=spec)
 
 
 def pod(
@@ -87,7 +101,11 @@ def even(app: str, key: str, skew: int = 1) -> Rules:
 
 
 def topology(
-    gpus: int = 8, islands: tuple[tuple[int, ...], ...] | None = None, sick: tuple[int, ...] = ()
+    gpus: int = 8,
+    islands: tuple[tuple[int, ...], ...] | None = None,
+    sick: tuple[int, ...] = (),
+    *,
+    shares: bool = False,
 ) -> NodeTopology:
     """GPUs whose islands are joined by NV12; the rest of the pairs are SYS."""
     islands = islands if islands is not None else (tuple(range(gpus)),)
@@ -100,7 +118,15 @@ def topology(
 
     return NodeTopology(
         gpus=tuple(
-            Gpu(i, f"GPU-{i}", "test", 2**36, f"0000:{i:02x}:00.0", healthy=i not in sick)
+            Gpu(
+                i,
+                f"GPU-{i}",
+                "test",
+                2**36,
+                f"0000:{i:02x}:00.0",
+                healthy=i not in sick,
+                shares=100 * shares,
+            )
             for i in range(gpus)
         ),
         links=tuple(tuple(link(a, b) for b in range(gpus)) for a in range(gpus)),
@@ -144,3 +170,7 @@ def report(
 
 def grant(pod_name: str, *gpus: int) -> Grant:
     return Grant("ns", pod_name, "main", GPU, tuple(f"GPU-{index}" for index in gpus))
+
+
+def grant_part(pod_name: str, gpu: int, share: int) -> Grant:
+    return Grant("ns", pod_name, "main", GPU_SHARE, (f"GPU-{gpu}",), ((SHARE, share),))
