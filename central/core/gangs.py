@@ -85,7 +85,8 @@ class Pod:
         seen = self.seen
         began = seen.started if seen.started is not None else self.since
         kept = max(now if began is None else began, seen.checkpoint or 0.0)
-        return self.spec.request(GPU) * max(0, int(now - kept))
+        gpus = self.spec.request(GPU) + self.share / 100
+        return int(gpus * max(0, int(now - kept)))
 
     @property
     def leaving(self) -> bool:
