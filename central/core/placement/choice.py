@@ -95,13 +95,15 @@ class Choice:
             rows = rows[rows == self._anchors[0]]
         # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
         left = snapshot.island if inside_island else snapshot.gpus
+        load = self._load
         if share := max(room.share for room in rooms):
+            load = ()  # what a share leaves of a GPU counts here
             left = left.copy()
             left[rows] += 1000 * fractions.waste(snapshot, rows, share)
         elif not gpus:
             left = snapshot.allocatable[:, 0]
         keys = [left, rooms[0].cap, snapshot.name_rank()]
-        if self._load and len(rows) > 1 and (harm := snapshot.mix.harm(self._load)) is not None:
+        if load and len(rows) > 1 and (harm := snapshot.mix.harm(load)) is not None:
             keys.insert(0, harm)
         if self._most == 1:
             yield from _least(rows, keys)
