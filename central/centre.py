@@ -42,7 +42,7 @@ def run(settings: Settings) -> int:
     with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
-    cluster = Cluster(settings.topology_levels, settings.patience_s)
+    cluster = Cluster(settings.topology_levels, settings.patience_s, settings.half_life_s)
     with ExitStack() as stack:
         stack.callback(client.close)
         ready = _Ready(cluster, settings.agents_wait_s)

@@ -97,7 +97,11 @@ class Journal:
 
 def settings(cluster: Cluster) -> dict[str, Any]:
     """What Cluster() is made with."""
-    return {"levels": list(cluster.snapshot.domains.levels), "patience_s": cluster.patience_s}
+    return {
+        "levels": list(cluster.snapshot.domains.levels),
+        "patience_s": cluster.patience_s,
+        "half_life_s": cluster.queues.half_life_s,
+    }
 
 
 def version() -> str:

@@ -26,6 +26,7 @@ class Settings:
     topology_levels: tuple[str, ...] = LEVELS
     scheduler_names: tuple[str, ...] = (SCHEDULER, "volcano")
     patience_s: float = PATIENCE_S
+    half_life_s: float = 0.0
     workers: int = 32
     silent_after_s: float = 30.0
     agents_wait_s: float = 5.0
@@ -58,6 +59,14 @@ def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
         default=PATIENCE_S,
         metavar="S",
         help="seconds at the head of the line after which nobody may delay a gang (default 600)",
+    )
+    parser.add_argument(
+        "--usage-half-life",
+        type=seconds,
+        default=0.0,
+        metavar="S",
+        help="what queues used in the past counts for whose turn it is, half as much for each so "
+        "many seconds that it is back (default 0: only what they use now counts)",
     )
 
 
@@ -154,6 +163,7 @@ def settings(args: argparse.Namespace) -> Settings:
         topology_levels=args.topology_levels,
         scheduler_names=args.scheduler_names,
         patience_s=args.patience,
+        half_life_s=args.usage_half_life,
         workers=args.workers,
         silent_after_s=args.silent_after,
         agents_wait_s=args.agents_wait,

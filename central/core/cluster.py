@@ -77,7 +77,13 @@ PATIENCE_S = 600.0  # once a gang has headed the line for so long, nobody like i
 
 
 class Cluster:
-    def __init__(self, levels: tuple[str, ...] = (), patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        levels: tuple[str, ...] = (),
+        patience_s: float = PATIENCE_S,
+        half_life_s: float = 0.0,
+    ) -> None:
+        """half_life_s: of what queues used in the past; 0: only what they use now counts."""
         self.patience_s = patience_s
         self.snapshot = Snapshot(levels)
         self.kinds = Kinds(self.snapshot.neighbours)
@@ -94,7 +100,7 @@ class Cluster:
         self.asked_at = -1  # the snapshot's gains when all who wait were last asked
         self.likes: dict[object, int] = {}  # the numbers of wishes (Gang.like)
         self.numbers = count(1)
-        self.queues = Queues()
+        self.queues = Queues(half_life_s)
         self.statuses = QueueStatuses()
         self.jobs = Jobs()
         self.hypernode_statuses = HyperNodeStatuses()

@@ -32,7 +32,7 @@ def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
 
 
 def learn(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
-    cluster.now = now
+    cluster.now = cluster.queues.now = now
     for fact in facts:
         cluster.apply(fact)
 

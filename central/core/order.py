@@ -42,7 +42,7 @@ class _Turns:
     """One heap for the children of each queue that somebody waits below."""
 
     def __init__(self, cluster: Cluster, lines: dict[Queue, list[Gang]]) -> None:
-        self._total = cluster.queues.total
+        self._queues = cluster.queues
         self._root = cluster.queues.root
         self._lines = lines
         self._heaps: dict[Queue, list[tuple[Level, Queue]]] = {}
@@ -75,4 +75,5 @@ class _Turns:
                 heapreplace(heap, self._entry(inner))
 
     def _entry(self, queue: Queue) -> tuple[Level, Queue]:
-        return (queues.level(queue, self._total), queue)
+        self._queues.remember(queue)
+        return (queues.level(queue, self._queues.total), queue)

@@ -19,7 +19,8 @@ Level = tuple[bool, int, float, str]
 
 def level(queue: Queue, total: Sums) -> Level:
     """The lowest goes first: who is below what it deserves, then by the queues' priority, then by
-    its dominant resource: what it uses of its own, or above that, for its weight."""
+    its dominant resource: what it uses of its own, or above that, for its weight. Where the past
+    counts, what it used above its own lately is added."""
     seen = queue.seen
     deserved = dict(seen.deserved)
     used = queue.used
@@ -28,8 +29,9 @@ def level(queue: Queue, total: Sums) -> Level:
         return (False, -seen.priority, share, queue.name)
     share = max(
         (
-            (amount - deserved.get(resource, 0)) / (whole * seen.weight)
-            for resource, amount in used.items()
+            (used.get(resource, 0) - deserved.get(resource, 0) + queue.lately.of(resource))
+            / (whole * seen.weight)
+            for resource in queue.lately.beside(used)
             if (whole := total.get(resource, 0))
         ),
         default=0.0,

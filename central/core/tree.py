@@ -18,6 +18,7 @@ from central.core.facts import (
     Rule,
 )
 from central.core.gangs import Account, Gang, Key, Pod, Sums
+from central.core.lately import Lately
 from central.core.snapshot import Snapshot
 
 ROOT, DEFAULT = "root", "default"
@@ -30,6 +31,7 @@ class Queue:
         "children",
         "error",
         "gangs",
+        "lately",
         "moved",
         "name",
         "parent",
@@ -49,6 +51,7 @@ class Queue:
         self.asks: Sums = {}  # by its own gangs that wait
         self.moved = 0  # grows with every change of what is used
         self.used: Sums = {}  # by its gangs and those below it
+        self.lately = Lately()  # what it used above its own, where the past counts
 
     def __iter__(self) -> Iterator["Queue"]:
         """Itself and all below it."""
@@ -58,7 +61,9 @@ class Queue:
 
 
 class Queues:
-    def __init__(self) -> None:
+    def __init__(self, half_life_s: float = 0.0) -> None:
+        self.half_life_s = half_life_s  # of what was used in the past; 0: it does not count
+        self.now = 0.0
         self.by_name: dict[str, Queue] = {}
         self.root = Queue(ROOT)
         self.total: Sums = {}  # what the tree may use in all
@@ -141,8 +146,15 @@ class Queues:
         add(queue.asks, account.asks, times)
         if account.used:
             for above in queue.path:
+                self.remember(above)
                 add(above.used, account.used, times)
                 above.moved += 1
+
+    def remember(self, queue: Queue) -> None:
+        """What it uses until now is its past from here on."""
+        if self.half_life_s:
+            deserved = dict(queue.seen.deserved)
+            queue.lately.pass_to(self.now, queue.used, deserved, self.half_life_s)
 
     def _unknown(self, name: str) -> Queue:
         queue = self.by_name[name] = Queue(name)
@@ -175,6 +187,9 @@ class Queues:
         self.by_name = {ROOT: root, **found}
         for name, queue in self.by_name.items():
             queue.seen = self._seen.get(name, queue.seen)
+            if (old := before.get(name)) is not None:
+                self.remember(old)
+                queue.lately = old.lately
         for queue in found.values():
             queue.error = self._flaw(queue.seen)
             if not queue.error:
