@@ -53,11 +53,9 @@ def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
         turn(cluster, facts, float(now))
         used = cluster.queues.by_name["b"].used.get(GPU, 0)
         found[now] = used
-        facts = [
-            fact
-            for gang in cluster.waiting.values()
-            for fact in (*map(PodGone, gang.members), GangGone("ns", gang.name))
-        ]
+        facts = []
+        for gang in cluster.waiting.values():
+            facts += [*map(PodGone, gang.members), GangGone("ns", gang.name)]
     cluster.check()
     return found
 
