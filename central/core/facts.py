@@ -161,7 +161,6 @@ class SubGroups:
     labels: tuple[Expression, ...] = ()  # whose pods they are; empty: all
     keys: tuple[str, ...] = ()  # pods with the same values of these labels are one group
     required: str = ""  # as in GangSeen
-    preferred: str = ""
     tier: int | None = None
 
 
@@ -191,6 +190,7 @@ class GangSeen:
     topology_required: str = ""  # a label key, "node" or "island"
     topology_preferred: str = ""
     required_tier: int | None = None  # the same by number: 0 a node, 1 the narrowest level
+    preferred_tier: int | None = None
     created: float = 0.0
     error: str = ""  # why the object can't be used, naming the field; the gang waits with it
     phase: str = ""  # of its status, as it is in the API

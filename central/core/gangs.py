@@ -242,6 +242,12 @@ class Gang:
             return self.object.topology_required
         return self.tally.required
 
+    @property
+    def preferred(self) -> str:
+        if self.object is not None and self.object.topology_preferred:
+            return self.object.topology_preferred
+        return self.tally.preferred
+
     def waiting(self) -> list[Pod]:
         """That may be bound, in rank order."""
         return self.tally.waiting

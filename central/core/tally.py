@@ -25,6 +25,7 @@ class Tally:
     priority: int = 0
     created: float = 0.0
     required: str = ""
+    preferred: str = ""
     tier: int | None = None  # the same by number, the closest that one of them asks for
     queue: str = ""
     running: int = 0
@@ -47,6 +48,7 @@ class Tally:
             if seen.gang_min and seen.gang_min > tally.label_min:
                 tally.label_min = seen.gang_min
             tally.required = max(tally.required, seen.topology_required)
+            tally.preferred = max(tally.preferred, seen.topology_preferred)
             if (tier := seen.required_tier) is not None:
                 tally.tier = tier if tally.tier is None else min(tier, tally.tier)
             tally.queue = max(tally.queue, seen.queue)

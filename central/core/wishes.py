@@ -26,14 +26,17 @@ def attempts(
         return _group_by_group(cluster, gang, missing)
     pods = gang.waiting()
     anchors, anchor_gpus = _anchors(cluster, gang.placed())
-    required = _required(cluster, gang)
+    required, preferred = _required(cluster, gang), _preferred(cluster, gang)
     tried = [pods] if missing == len(pods) else [pods, gang.starters() or pods[:1]]
     if gang.object is not None and (roles := gang.object.roles) is not None:
         crews = [_crew(cluster, gang, roles, attempt) for attempt in tried]
         return [pods for pods, _ in crews], tuple(
-            Want(_groups(pods), required, anchors, anchor_gpus, crew=crew) for pods, crew in crews
+            Want(_groups(pods), required, anchors, anchor_gpus, preferred, crew=crew)
+            for pods, crew in crews
         )
-    return tried, tuple(Want(_groups(attempt), required, anchors, anchor_gpus) for attempt in tried)
+    return tried, tuple(
+        Want(_groups(attempt), required, anchors, anchor_gpus, preferred) for attempt in tried
+    )
 
 
 def anew(cluster: Cluster, gang: Gang, pods: Sequence[Pod]) -> Want:
@@ -92,7 +95,7 @@ def _group_by_group(
     for units in tried:
         pods, parts = _parts(cluster, units)
         attempts.append(pods)
-        wants.append(Want(_groups(pods), required, anchors, anchor_gpus, parts))
+        wants.append(Want(_groups(pods), required, anchors, anchor_gpus, parts=parts))
     return attempts, tuple(wants)
 
 
@@ -136,6 +139,12 @@ def _required(cluster: Cluster, gang: Gang) -> str:
     """The widest level that the gang may cross."""
     tier = gang.object.required_tier if gang.object is not None else gang.tally.tier
     return _level(cluster, gang.required, tier)
+
+
+def _preferred(cluster: Cluster, gang: Gang) -> str:
+    """The level of whose domains the gang wants to span the fewest."""
+    tier = gang.object.preferred_tier if gang.object is not None else None
+    return _level(cluster, gang.preferred, tier)
 
 
 def _level(cluster: Cluster, named: str, tier: int | None) -> str:

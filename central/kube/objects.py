@@ -217,9 +217,11 @@ class Reader:
             error, least = f"spec.minMember: {least!r} is not a whole number", 1
         tasks, unread = _task_minimums(spec.get("minTaskMember") or {})
         error = error or unread
-        level, tier, wrong = self._network_topology(
-            spec.get("networkTopology") or {}, "spec.networkTopology"
-        )
+        wish = spec.get("networkTopology") or {}
+        level, tier, wrong = self._network_topology(wish, "spec.networkTopology")
+        soft, soft_tier = "", None
+        if wish.get("mode") == "soft":
+            soft, soft_tier, level, tier = level, tier, "", None
         subgroups, unread = self._subgroups(spec.get("subGroupPolicy") or ())
         wrong = wrong or unread
         required, preferred, unknown = self._wishes(meta.get("annotations") or {})
@@ -234,8 +236,9 @@ class Reader:
             task_min=tasks,
             queue=text(spec, "queue") or "default",
             topology_required=required or level,
-            topology_preferred=preferred,
+            topology_preferred=preferred or soft,
             required_tier=tier,
+            preferred_tier=soft_tier,
             created=_seconds(meta.get("creationTimestamp")),
             error=error or wrong or unknown,
             phase=text(status, "phase"),
@@ -264,14 +267,15 @@ class Reader:
             level, tier, wrong = self._network_topology(wish, inside)
             if wrong:
                 return (), wrong
+            if wish.get("mode") == "soft":  # as close as the rest allows: so they are anyway
+                level, tier = "", None
             selector = policy.get("labelSelector") or {}
             labels = podrules.expressions(selector, f"{field}.labelSelector")
             found[name] = SubGroups(name, size, least, labels, tuple(keys), level, tier=tier)
         return tuple(found.values()), ""
 
     def _network_topology(self, wish: Json, field: str) -> tuple[str, int | None, str]:
-        """The level that must hold the gang, by name or by tier, and what is wrong. Mode soft asks for
-        nothing more than what is done anyway: the closest domain there is."""
+        """The level that should hold the gang, by name or by tier, and what is wrong."""
         mode = wish.get("mode") or "hard"
         tier, name = wish.get("highestTierAllowed"), wish.get("highestTierName") or ""
         if mode not in {"hard", "soft"}:
@@ -280,8 +284,6 @@ class Reader:
             return "", None, f"{field}.highestTierAllowed: {tier!r} is not a whole number"
         if tier is None and name and name not in self._closeness:
             return "", None, f'{field}.highestTierName: "{name}" is not one of {self._choices()}'
-        if mode == "soft":
-            return "", None, ""
         return (name if tier is None else ""), tier, ""
 
     def owner(self, kind: str, raw: Json) -> OwnerSeen:

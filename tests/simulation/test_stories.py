@@ -85,6 +85,8 @@ WISHES = st.sampled_from(
             )
         },
         {"subgroups": (SubGroups("s", 2, labels=(Expression("app", "In", ("x",)),), tier=1),)},
+        {"topology_preferred": RACK},
+        {"preferred_tier": 2},
         {"roles": Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))},
     ]
 )

@@ -48,7 +48,8 @@ def sums_of(cap: Ints, of: Ints, count: int) -> Ints:
 
 class Choice:
     """rooms: one for each kind of pod, with how many of it are wanted. most: domains of a level. load:
-    the same as kinds and numbers, where the harm that they do to others should be weighed."""
+    the same as kinds and numbers, where the harm that they do to others should be weighed. by: the
+    index of the level whose domains should be few, where the next one is not meant."""
 
     def __init__(
         self,
@@ -59,9 +60,10 @@ class Choice:
         *,
         most: int = 0,
         load: Load = (),
+        by: int = 0,
     ) -> None:
         self._snapshot, self._rooms, self._counts = snapshot, rooms, counts
-        self._anchors, self._load = anchors, load
+        self._anchors, self._load, self._by = anchors, load, by
         # For equal pods the best is certain: it takes them.
         self._most = most or (1 if len(rooms) == 1 else TRIED_DOMAINS)
         self._gpus = sum(room.gpus * count for room, count in zip(rooms, counts, strict=True))
@@ -127,7 +129,8 @@ class Choice:
         if len(found) <= 1:
             return [int(domain) for domain in found]
         main = max(range(len(rooms)), key=lambda i: (rooms[i].gpus * counts[i], counts[i]))
-        parts = _parts_needed(snapshot, rooms[main], counts[main], level)[found]
+        by = max(level + 1, self._by)
+        parts = _parts_needed(snapshot, rooms[main], counts[main], level, by=by)[found]
         left = rooms[main].sums[level][found]
         names = snapshot.domains.names[level]
         if self._most == 1:
@@ -150,12 +153,30 @@ def _least(rows: Ints, keys: Sequence[Ints]) -> Iterator[Ints]:
         yield rows
 
 
-def _parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: int) -> Ints:
-    """For each domain of the level: how many of its parts (domains of the next level, or nodes)
-    hold count pods, the roomiest first. Those that can't hold them get a large number."""
+def parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: str, *, by: int) -> int:
+    """How many parts the best domain of the level needs; parts as below."""
+    if level in snapshot.domains.levels:
+        index = snapshot.domains.levels.index(level)
+        needed = _parts_needed(snapshot, room, count, index, by=by)
+        return int(needed.min(initial=len(room.cap) + 1))
+    inside = room.sums[by] if by < len(snapshot.domains.levels) else room.cap
+    if inside.sum() < count:
+        return len(room.cap) + 1
+    return int(_fewest(inside, np.zeros(len(inside), dtype=np.int64), 1, count)[0])
+
+
+def _parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: int, *, by: int) -> Ints:
+    """For each domain of the level: how many of its parts (domains of the level of index `by`; past
+    the last: nodes) hold count pods, the roomiest first. Those that can't hold them get a large
+    number."""
     domains = snapshot.domains
-    if level + 1 < len(domains.levels):
-        inside, parent = room.sums[level + 1], domains.parents(level + 1)
+    if by == level + 1 < len(domains.levels):
+        inside, parent = room.sums[by], domains.parents(by)
+    elif by < len(domains.levels):
+        inside = room.sums[by]
+        parent = np.full(len(inside), -1, dtype=np.int64)
+        inner = domains.of[by]
+        parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
     else:
         inside, parent = room.cap, domains.of[level]
     enough = room.sums[level] >= count

@@ -240,7 +240,7 @@ def _where(required: str) -> str:
 def _fits_alone(snapshot: Snapshot, part: Part) -> bool:
     draft = Draft(snapshot)
     want = Want(
-        part.groups, part.required, part.anchors, part.anchor_gpus, (replace(part, times=1),)
+        part.groups, part.required, part.anchors, part.anchor_gpus, parts=(replace(part, times=1),)
     )
     search = _Search(draft, want, entangled=onebyone.entangled(snapshot, part.groups))
     levels = ladder(snapshot, part.required)

@@ -9,10 +9,11 @@ from central.core import onebyone, why
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.placement import crew, parts
-from central.core.placement.choice import Choice
+from central.core.placement.choice import Choice, parts_needed
 from central.core.placement.levels import ladder
 from central.core.placement.seating import seat
 from central.core.placement.want import Crew, Want
+from central.core.snapshot import Snapshot
 from protos.names import GPU_SHARE, ISLAND, NODE
 
 CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
@@ -39,16 +40,58 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     if want.crew is not None and not any(spec.share_containers for spec, _ in want.groups):
         return _with_roles(draft, want, want.crew, levels)
     counts = [count for _, count in want.groups]
+    if by := _preferred(snapshot, want.preferred):
+        levels = _fewest_first(snapshot, want, levels, by)
     for level in levels:
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-        for rows in Choice(snapshot, rooms, counts, want.anchors, load=want.groups).of(level):
+        choice = Choice(snapshot, rooms, counts, want.anchors, load=want.groups, by=by)
+        for found in choice.of(level):
+            rows = _beside(snapshot, want, found) if want.anchors else found
             try:
                 with draft.all_or_nothing():
-                    seat(draft, want.groups, level, rows, want.anchor_gpus)
+                    seat(draft, want.groups, level, rows, want.anchor_gpus, by=by)
             except DoesNotFit:
                 continue
             return draft.seats[mark:]
     raise DoesNotFit(why.sentence(snapshot, want.groups, want.required, want.anchors))
+
+
+def _preferred(snapshot: Snapshot, level: str) -> int:
+    """The index of the level that the gang prefers, nodes being past the last; 0: none, or the widest,
+    of which there are the fewest anyway."""
+    if not level:
+        return 0
+    ladder(snapshot, level)  # it is one of them
+    levels = snapshot.domains.levels
+    return levels.index(level) if level in levels else len(levels)
+
+
+def _fewest_first(snapshot: Snapshot, want: Want, levels: Sequence[str], by: int) -> list[str]:
+    """Levels wider than the preferred one by how many of its domains the gang would span; the closer
+    first of those that are equal."""
+    tree = snapshot.domains.levels
+    views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
+    sizes = [count for _, count in want.groups]
+    main = max(range(len(views)), key=lambda i: (views[i].gpus * sizes[i], sizes[i]))
+
+    def order(level: str) -> int:
+        if level in (ISLAND, NODE) or (level in tree and tree.index(level) >= by):
+            return 0
+        return parts_needed(snapshot, views[main], sizes[main], level, by=by)
+
+    return sorted(levels, key=order)
+
+
+def _beside(snapshot: Snapshot, want: Want, rows: Ints) -> Ints:
+    """Of the rows those in the narrowest domains where members are already, if there is room."""
+    anchors = list(want.anchors)
+    views = [snapshot.view(spec) for spec, _ in want.groups]
+    for of in (np.arange(len(snapshot.names)), *snapshot.domains.of[::-1]):
+        near = rows[np.isin(of[rows], of[anchors])]
+        rooms = zip(views, want.groups, strict=True)
+        if all(view.cap[near].sum() >= count for view, (_, count) in rooms):
+            return near
+    return rows
 
 
 def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) -> list[Seat]:

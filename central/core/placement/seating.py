@@ -13,10 +13,13 @@ from protos.names import ISLAND
 from protos.topology import indices_of
 
 
-def seat(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) -> None:
+def seat(
+    draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0, *, by: int = 0
+) -> None:
     """Seats every group within the rows, the widest pods first since they fit in fewest places.
 
-    held: GPUs that others of theirs hold, where it is one row. Raises DoesNotFit."""
+    held: GPUs that others of theirs hold, where it is one row. by: the rows are divided by the level
+    of this index, where the next one is not meant. Raises DoesNotFit."""
     snapshot = draft.snapshot
     mark = len(draft.seats)
     within = -1
@@ -34,7 +37,7 @@ def seat(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) ->
             draft.take(int(rows[0]), spec, count, within)
             continue
         cap = snapshot.view(spec).refresh().cap
-        start = level_below(snapshot, level)
+        start = max(level_below(snapshot, level), by)
         draft.take_all(spec, *spread(snapshot, cap, rows, count, start), within)
     if len(groups) > 1:
         rank = {spec: index for index, (spec, _) in enumerate(groups)}

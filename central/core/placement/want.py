@@ -47,6 +47,7 @@ class Want:
     required: the widest level that may be crossed (a label key, "node", "island"; empty: none).
     anchors: rows where members of the gang already are; the rest joins them if it can.
     anchor_gpus: the GPUs that they hold, where it is one row.
+    preferred: a level; where one domain of it is too small, the fewest of them.
     parts: empty, or all that is in groups, divided. crew: None, or all that is in groups, by role.
     """
 
@@ -54,6 +55,7 @@ class Want:
     required: str = ""
     anchors: tuple[int, ...] = ()
     anchor_gpus: int = 0
+    preferred: str = ""
     parts: tuple[Part, ...] = ()
     crew: Crew | None = None
 

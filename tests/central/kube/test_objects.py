@@ -372,6 +372,14 @@ def test_network_topology(wish: Json | None, required: str, tier: int | None) ->
     assert (seen.error, seen.min_member, seen.queue) == ("", 2, "default")
 
 
+def test_soft_network_topology_is_a_preference() -> None:
+    soft = reader().gang(gang({"networkTopology": {"mode": "soft", "highestTierAllowed": 1}}))
+    assert (soft.required_tier, soft.preferred_tier, soft.error) == (None, 1, "")
+    wish = {"mode": "soft", "highestTierName": names.RACK}
+    named = reader().gang(gang({"networkTopology": wish}))
+    assert (named.topology_required, named.topology_preferred) == ("", names.RACK)
+
+
 def test_subgroups() -> None:
     wish = [
         {
