@@ -167,13 +167,20 @@ class Reporter:
     def run(self, stop: threading.Event) -> None:
         backoff = self._backoff()
         told = 0  # the generation that the centre has
+        topology = State()  # the state whose topology it has
         self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
         while not stop.is_set():
             state = self._node.state
             try:
-                ack = self._report(self._message(state, heartbeat=told == state.generation))
+                same = told and state.topology is topology.topology
+                news = told != state.generation
+                ack = self._report(
+                    self._message(state, news=news, topology_of=topology.generation if same else 0)
+                )
                 if ack.want_full:
-                    self._report(self._message(state, heartbeat=False))
+                    self._report(self._message(state, news=True))
+                if ack.want_full or not same:
+                    topology = state
             except Away as away:
                 self.failed += 1
                 self._say("reports", str(away))
@@ -188,16 +195,20 @@ class Reporter:
     def _due(self, told: int, stop: threading.Event) -> Callable[[State], bool]:
         return lambda state: state.generation != told or stop.is_set()
 
-    def _message(self, state: State, *, heartbeat: bool) -> pb.NodeReport:
+    def _message(self, state: State, *, news: bool, topology_of: int = 0) -> pb.NodeReport:
+        """Without news a heartbeat; else what is new: not the topology of an earlier generation."""
         report = pb.NodeReport(
             node=self._node.name,
             boot_id=self._node.boot_id,
             generation=state.generation,
-            heartbeat=heartbeat,
+            heartbeat=not news,
             rdma_use=wire.to_rdma_use(state.rdma_use),
         )
-        if not heartbeat:
-            report.topology.CopyFrom(wire.to_topology(state.topology))
+        if news:
+            if topology_of:
+                report.topology_of = topology_of
+            else:
+                report.topology.CopyFrom(wire.to_topology(state.topology))
             report.grants.extend(wire.to_grants(sharing.folded(state.grants)))
             report.agent_version = self._version
         return report

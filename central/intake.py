@@ -24,7 +24,7 @@ from central.intents import Intents
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
-from protos.topology import LEVELS
+from protos.topology import LEVELS, NodeTopology
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class _Heard:
     boot: str
     generation: int
     at: float
+    topology: NodeTopology
+    topology_of: int  # the generation that it came with
     silent: bool = False
 
 
@@ -85,7 +87,8 @@ class Intake(fleet_pb2_grpc.FleetServicer):
         await self._door.admit_agent(request.node, context)
         try:
             _check(request)
-            fact = None if request.heartbeat else _fact(request)
+            earlier = self._earlier(request)
+            fact = None if request.heartbeat else _fact(request, earlier)
         except ValueError as error:
             log.warning("node %s: its report is refused: %s", request.node, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -100,12 +103,24 @@ class Intake(fleet_pb2_grpc.FleetServicer):
                 heard.at = time.monotonic()
             elif fact is not None:
                 self._heard[request.node] = _Heard(
-                    request.boot_id, request.generation, time.monotonic()
+                    request.boot_id,
+                    request.generation,
+                    time.monotonic(),
+                    fact.topology,
+                    request.topology_of or request.generation,
                 )
         if fact is None:
             return pb.ReportAck(want_full=not known)
         self._inbox(fact)
         return pb.ReportAck()
+
+    def _earlier(self, request: pb.NodeReport) -> NodeTopology | None:
+        """The topology that the report leaves out because we have it."""
+        with self._lock:
+            heard = self._heard.get(request.node)
+        if heard is None or heard.silent or request.topology_of != heard.topology_of:
+            return None
+        return heard.topology if request.boot_id == heard.boot else None
 
     async def Intents(self, request: pb.IntentsRequest, context: Context) -> pb.IntentList:
         await self._door.admit_agent(request.node, context)
@@ -123,11 +138,14 @@ def _check(request: pb.NodeReport) -> None:
         raise Malformed("boot_id: it is empty")
     if not request.generation:
         raise Malformed("generation: it begins at 1")
-    if not request.heartbeat and not request.HasField("topology"):
+    if not (request.heartbeat or request.topology_of or request.HasField("topology")):
         raise Malformed("topology: a full report has one")
 
 
-def _fact(request: pb.NodeReport) -> NodeReported:
+def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> NodeReported | None:
+    """None: it leaves out a topology that we don't have."""
+    if request.topology_of:
+        return None if earlier is None else _reported(request, earlier)
     try:
         topology = wire.from_topology(request.topology)
     except ValueError as error:
@@ -139,6 +157,10 @@ def _fact(request: pb.NodeReport) -> NodeReported:
     held = [gpu for island in topology.islands for gpu in island]
     if len(held) != len(set(held)):
         raise Malformed("topology.islands: a GPU is on two islands")
+    return _reported(request, topology)
+
+
+def _reported(request: pb.NodeReport, topology: NodeTopology) -> NodeReported:
     return NodeReported(
         request.node,
         request.boot_id,

@@ -30,6 +30,7 @@ class NodeReport(_message.Message):
     GRANTS_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     RDMA_USE_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_OF_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of this run of the agent: a restarted agent counts from 1 again"""
@@ -38,6 +39,8 @@ class NodeReport(_message.Message):
     heartbeat: _builtins.bool
     """nothing but the three fields above; the rest is as it was"""
     agent_version: _builtins.str
+    topology_of: _builtins.int
+    """the topology is that of this earlier generation, and is left out"""
     @_builtins.property
     def topology(self) -> Global___Topology: ...
     @_builtins.property
@@ -59,10 +62,11 @@ class NodeReport(_message.Message):
         grants: _abc.Iterable[Global___Grant] | None = ...,
         agent_version: _builtins.str = ...,
         rdma_use: _abc.Iterable[Global___RdmaUse] | None = ...,
+        topology_of: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "node", b"node", "rdma_use", b"rdma_use", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "node", b"node", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

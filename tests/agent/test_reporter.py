@@ -57,6 +57,8 @@ def test_reports_on_change_and_a_heartbeat_in_between(fleet: FleetBox, box: Node
     told = next(report for report in fleet.reports if report.grants)
     assert wire.from_grants(told.grants) == (intent("a", [0, 1]),)
     assert not told.heartbeat
+    assert not told.HasField("topology"), "it has not changed"
+    assert told.topology_of == first.generation
 
     box.change(without(7))
     eventually(lambda: any(not gpu.healthy for r in fleet.reports for gpu in r.topology.gpus))

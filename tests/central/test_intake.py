@@ -53,6 +53,28 @@ def test_heartbeats_are_no_facts(centre: Centre, fleet: FleetStub) -> None:
     assert len(centre.facts) == 1
 
 
+def test_what_has_not_changed_is_left_out(centre: Centre, fleet: FleetStub) -> None:
+    agent = auth("agent-n1")
+
+    def delta(generation: int, of: int, boot: str = "b") -> pb.NodeReport:
+        message = report(generation=generation, boot_id=boot, topology_of=of)
+        message.ClearField("topology")
+        return message
+
+    assert fleet.Report(delta(2, 1), metadata=agent).want_full, "nothing is known yet"
+    fleet.Report(report(), metadata=agent)
+    assert not fleet.Report(delta(2, 1), metadata=agent).want_full
+    assert not fleet.Report(delta(3, 1), metadata=agent).want_full
+    assert centre.facts == [NodeReported("n1", "b", number, topology()) for number in (1, 2, 3)]
+    assert fleet.Report(delta(4, 2), metadata=agent).want_full, "2 left it out itself"
+    assert fleet.Report(delta(4, 1, "other"), metadata=agent).want_full, "another run"
+    fleet.Report(report(generation=5), metadata=agent)
+    assert fleet.Report(delta(6, 1), metadata=agent).want_full, "late"
+    assert not fleet.Report(delta(6, 5), metadata=agent).want_full
+    centre.intake.silent(time.monotonic() + 60)
+    assert fleet.Report(delta(7, 5), metadata=agent).want_full, "it was silent"
+
+
 def test_silence(fleet: FleetStub, centre: Centre, caplog: pytest.LogCaptureFixture) -> None:
     agent, now = auth("agent-n1"), time.monotonic()
     fleet.Report(report(), metadata=agent)

@@ -121,7 +121,8 @@ class FleetBox(rpc.FleetServicer):
     def Report(self, request: pb.NodeReport, context: grpc.ServicerContext) -> pb.ReportAck:
         self._check(context)
         self.reports.append(request)
-        return pb.ReportAck(want_full=request.heartbeat and self.forgets)
+        leaves_out = request.heartbeat or bool(request.topology_of)
+        return pb.ReportAck(want_full=leaves_out and self.forgets)
 
     def Intents(self, request: pb.IntentsRequest, context: grpc.ServicerContext) -> pb.IntentList:
         self._check(context)

@@ -143,6 +143,7 @@ def test_sixteen_unlike_gpus_are_exact_too() -> None:
     shape = Shape(tuple(map(tuple, links)))
     for size in (4, 8):
         assert closest(shape, 0xFFFF, size) == oracle(shape, 0xFFFF, size)
+    assert min(_seconds(shape, 0xFFFF, size) for size in (8, 8, 8)) < 0.010
 
 
 def test_more_than_sixteen_are_good_and_quick() -> None:
@@ -159,6 +160,6 @@ def test_more_than_sixteen_are_good_and_quick() -> None:
 
 
 def _seconds(shape: Shape, free: int, size: int) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     closest.__wrapped__(shape, free, size)
-    return time.perf_counter() - start
+    return time.process_time() - start
