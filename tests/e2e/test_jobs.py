@@ -17,7 +17,7 @@ from tests.e2e.cluster import verbs
 from tests.e2e.cluster.settings import ROOT, say
 from tests.e2e.world import World, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 EXAMPLES = ROOT / "daemonset/examples"
 MANIFESTS = Path(__file__).parent / "manifests"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
@@ -75,7 +75,7 @@ class Lab:
         argv = [sys.executable, "-m", "central", "job", "list", "-n", self.namespace]
         env = {**os.environ, "KUBECONFIG": str(verbs.kubeconfig())}
         told = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT, env=env)
-        head, row = (re.split(r"\s{2,}|\s", line.strip()) for line in told.stdout.splitlines())
+        head, row = (re.split(r"\s{2,}", line.strip()) for line in told.stdout.splitlines())
         return dict(zip(head, row, strict=True))
 
 

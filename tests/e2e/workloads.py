@@ -53,7 +53,8 @@ def _programs() -> bytes:
     layer = image.Layer()
     for path in HERE.rglob("*.py"):
         layer.add(path, f"/app/{path.relative_to(HERE)}")
-    layer.add(HERE / "tf_cnn_benchmarks.py", "/opt/tf-benchmarks/scripts/tf_cnn_benchmarks/")
+    scripts = "/opt/tf-benchmarks/scripts/tf_cnn_benchmarks"
+    layer.add(HERE / "tf_cnn_benchmarks.py", f"{scripts}/tf_cnn_benchmarks.py")
     layer.add(HERE / "tensorflow_mnist_lm.py", "/examples/tensorflow_mnist_lm.py")
     layer.files["/usr/local/bin/paddle_k8s"] = (
         b"#!/bin/sh\nexec python /app/paddle_k8s.py\n",
