@@ -61,7 +61,7 @@ def _controller(meta: Json) -> str:
 
 
 def _spec(raw: Json, spec: JobSpec) -> JobSpec:
-    tasks = jobtasks.read(raw.get("tasks"))
+    tasks = jobtasks.read(_scaled(raw))
     least = number(raw, "minAvailable", "spec", 0) or sum(task.minimum for task in tasks)
     replicas = sum(task.replicas for task in tasks)
     if least > replicas:
@@ -86,6 +86,14 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         topology=tier_or_name(raw.get("networkTopology"), "spec.networkTopology"),
         estimate_s=duration_s(raw, "runningEstimate", "spec"),
     )
+
+
+def _scaled(raw: Json) -> Any:
+    """The tasks; spec.replicas, which `kubectl scale` writes, is the number of the last one's pods."""
+    tasks = raw.get("tasks")
+    if raw.get("replicas") is None or not isinstance(tasks, list) or not tasks:
+        return tasks
+    return [*tasks[:-1], {**tasks[-1], "replicas": number(raw, "replicas", "spec", 0)}]
 
 
 def _at_least_one(raw: Json, replicas: int) -> int:

@@ -15,7 +15,7 @@ from typing import Self
 import orjson
 from aiohttp import web
 
-from central.standalone import calls, discovery, errors, watching
+from central.standalone import calls, discovery, errors, scales, watching
 from central.standalone.resources import Key
 from central.standalone.service import Service
 
@@ -173,6 +173,8 @@ class StandaloneApi:
                 return web.StreamResponse()
         if method == "GET" and call.subresource == "log":
             return web.Response(text=self._service.log(call))
+        if call.subresource == "scale":
+            return _json(*scales.answer(call, self._service.store))
         return _json(*self._service.answer(call))
 
     def _about(self, path: str) -> web.Response | None:

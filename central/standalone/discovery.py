@@ -23,6 +23,7 @@ REVIEWS = (
 _SUBRESOURCE_KINDS = {
     "binding": ("Binding", "", "v1"),
     "eviction": ("Eviction", "policy", "v1"),
+    "scale": ("Scale", "autoscaling", "v1"),
     "token": ("TokenRequest", "authentication.k8s.io", "v1"),
 }
 
@@ -101,7 +102,7 @@ def _entries(resource: Resource) -> list[Json]:
             "singularName": "",
             "namespaced": resource.namespaced,
             "kind": kind,
-            "verbs": ["get", "patch", "update"] if name == "status" else ["create"],
+            "verbs": ["get", "patch", "update"] if name in ("status", "scale") else ["create"],
         }
         entries.append({**one, "group": group, "version": version} if version else one)
     return entries

@@ -2,7 +2,7 @@
 (CustomResourceDefinition) join: those that are shipped, and those made at run time. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from central.standalone.errors import Json, invalid
@@ -32,6 +32,7 @@ class Resource:
     subresources: tuple[str, ...] = ("status",)
     columns: tuple[Column, ...] = ()
     schema: Mapping[str, Any] | None = None
+    scale: Mapping[str, str] = field(default_factory=dict)  # where its numbers are in the object
     custom: bool = False  # defined by a CustomResourceDefinition
     fields: tuple[str, ...] = ()  # what field selectors may ask for besides name and namespace
 
@@ -173,6 +174,7 @@ def defined(definition: Json) -> Resource:
         namespaced=spec["scope"] == "Namespaced",
         short=tuple(names.get("shortNames") or ()),
         subresources=tuple(version.get("subresources") or ()),
+        scale=(version.get("subresources") or {}).get("scale") or {},
         columns=columns,
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         custom=True,

@@ -15,7 +15,7 @@ DEFINITIONS = {
 }
 # Kind: group, version, scope, short names, subresources.
 NAMED: dict[str, tuple[str, str, str, list[str], set[str]]] = {
-    "Job": ("batch.volcano.sh", "v1alpha1", "Namespaced", ["vcjob", "vj"], {"status"}),
+    "Job": ("batch.volcano.sh", "v1alpha1", "Namespaced", ["vcjob", "vj"], {"status", "scale"}),
     "CronJob": ("batch.volcano.sh", "v1alpha1", "Namespaced", ["cronvcjob", "cronvj"], {"status"}),
     "PodGroup": (
         *("scheduling.volcano.sh", "v1beta1", "Namespaced"),
@@ -180,6 +180,12 @@ def test_names_scopes_and_subresources(kind: str) -> None:
     assert spec["names"].get("shortNames", []) == short
     assert set(version(kind).get("subresources", ())) >= subresources
     assert DEFINITIONS[kind]["metadata"]["name"] == f"{spec['names']['plural']}.{group}"
+
+
+def test_the_scale_of_a_job_is_that_of_its_last_task() -> None:
+    scale = version("Job")["subresources"]["scale"]
+    for path in scale.values():
+        at("Job", path.strip("."))  # it exists: what does not is dropped
 
 
 def test_enums_and_defaults() -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from agent import settings as agent_settings
 from central import cli, settings
+from central.core.jobs.plugins import PLUGINS
 from central.kube.leader import LABEL
 from protos import names
 from tests.manifests.manifests import FOLDER, ROOT, documents, one, pod_spec, shipped
@@ -107,6 +108,21 @@ def test_the_rdma_component_fits_the_agent() -> None:
     assert not mount.get("readOnly")
     volumes = {v["name"]: v for v in spec["volumes"]}
     assert volumes[mount["name"]]["hostPath"]["path"] == "/sys/fs/cgroup"
+
+
+def test_the_rules_in_cel_are_those_that_the_centre_has() -> None:
+    (component,) = documents(FOLDER / "components/cel/kustomization.yaml")
+    (patch,) = component["patches"]
+    definition = one("CustomResourceDefinition", patch["target"]["name"])
+    (change,) = yaml.safe_load(patch["patch"])
+    *path, last = change["path"].strip("/").split("/")
+    found = definition
+    for key in path:
+        found = found[int(key) if key.isdigit() else key]
+    assert found["properties"]["tasks"]["maxItems"], "an unbounded list's rules are refused"
+    assert last == "x-kubernetes-validations"
+    named = next(rule["rule"] for rule in change["value"] if "self.plugins" in rule["rule"])
+    assert set(re.findall(r'"(\w+)"', named)) == set(PLUGINS)
 
 
 def test_the_centres_arguments_are_accepted() -> None:

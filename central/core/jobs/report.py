@@ -35,6 +35,10 @@ def status_of(job: Job, status: JobStatus, counts: Counts) -> dict[str, Any]:
             {"status": phase, "lastTransitionTime": stamp(at)} for phase, at in status.conditions
         ],
     }
+    if spec.tasks:  # for the scale subresource, which is about the last task
+        last = spec.tasks[-1].name
+        found["replicas"] = sum(counts.task(last).phases.values())
+        found["selector"] = f"volcano.sh/job-name={spec.name},volcano.sh/task-spec={last}"
     tasks = {name: task.phases for name, task in counts.tasks.items() if task.phases}
     if tasks:
         found["taskStatusCount"] = {name: {"phase": phases} for name, phases in tasks.items()}

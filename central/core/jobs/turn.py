@@ -9,7 +9,14 @@ from central.core.gangs import Gang
 from central.core.jobs import admission, control
 from central.core.jobs.job import Job
 from central.core.jobs.machine import ACTIVE
-from central.core.jobs.spec import ABORTED, ABORTING, OVER, RESTARTING
+from central.core.jobs.spec import (
+    ABORTED,
+    ABORTING,
+    COMPLETING,
+    OVER,
+    RESTARTING,
+    TERMINATING,
+)
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
@@ -100,6 +107,8 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
         word = (phases.COMPLETED, f"job {name} is over: {phase}" + (f"; {said}" if said else ""))
     elif phase in (ABORTING, ABORTED):
         word = (phases.PENDING, f"job {name} is {phase}; it goes on when it is resumed")
+    elif phase in (COMPLETING, TERMINATING):
+        word = (phases.RUNNING, f"job {name} is {phase}; its pods are being cleared away")
     elif phase in ACTIVE and job.admitted and not gang.members:
         word = (phases.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
     elif phase in ACTIVE and not job.admitted and job.waits_for:

@@ -81,6 +81,17 @@ def test_what_is_left_out_has_its_usual_value() -> None:
     assert spec.tasks[0].name == "default0"
 
 
+def test_a_scaled_job_has_so_many_pods_of_its_last_task() -> None:
+    raw = mpi()
+    raw["spec"].pop("minAvailable", None)
+    raw["spec"]["replicas"] = 7
+    spec = jobs.job(raw).spec
+    assert [task.replicas for task in spec.tasks][-1] == 7
+    assert spec.min_available == sum(task.minimum for task in spec.tasks)
+    raw["spec"]["tasks"][-1]["minAvailable"] = 8
+    assert "minAvailable: 8 is more than its 7 replicas" in jobs.job(raw).error
+
+
 def test_partitions() -> None:
     raw = mpi()
     raw["spec"]["minAvailable"] = 3

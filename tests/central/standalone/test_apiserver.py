@@ -427,6 +427,22 @@ def test_a_taken_port_is_an_error_at_once(api: StandaloneApi) -> None:
         StandaloneApi(port=port).start()
 
 
+def test_a_job_is_scaled(call: Caller) -> None:
+    jobs = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    spec = {"tasks": [{"replicas": 2, "template": template}]}
+    call("POST", jobs, {"metadata": {"name": "j"}, "spec": spec})
+    assert refusal(lambda: call("GET", f"{jobs}/j/scale"))[0] == 500, "as the API server has it"
+    scaled = call("PATCH", f"{jobs}/j/scale", {"spec": {"replicas": 5}}, MERGE)
+    assert (scaled["kind"], scaled["spec"]) == ("Scale", {"replicas": 5})
+    assert call("GET", f"{jobs}/j/scale")["spec"]["replicas"] == 5
+    there = call("GET", f"{jobs}/j")
+    assert there["spec"]["replicas"] == 5
+    assert there["spec"]["tasks"][0]["replicas"] == 2
+    scaled["spec"]["replicas"] = -1
+    assert refusal(lambda: call("PUT", f"{jobs}/j/scale", scaled))[0] == 422
+
+
 def test_shipped_definitions_are_served_from_the_start(call: Caller) -> None:
     jobs = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
     template = {"spec": {"containers": [{"name": "main", "image": "busybox", "new-in-1.50": {}}]}}
