@@ -189,9 +189,12 @@ class _Reading:
                 Budget.read(found.namespace, found.name, found.raw, found.wrong)
             )
         kind = self._watched.get(found.kind)
+        of_no_use = kind is None and plural not in kinds.OF_THE_WORLD | kinds.OF_NO_MATTER
+        if (
+            of_no_use or found.kind in kinds.MAKES_PODS
+        ):  # of these only what they say of pods counts
+            self._unread[found.kind] += 1
         if kind is None:
-            if plural not in kinds.OF_THE_WORLD | kinds.OF_NO_MATTER:
-                self._unread[found.kind] += 1
             return
         meta = found.meta
         own = meta.get("uid")
@@ -204,6 +207,8 @@ class _Reading:
             self._furnish_node(found)
         elif plural == "pods":
             self._furnish_pod(found)
+        elif found.kind in kinds.MAKES_PODS:
+            meta["uid"] = own or meta["uid"]  # which pods name as their owner's
         elif found.kind == JOB:
             meta["uid"] = own or f"job{order}"  # part of its PodGroup's name
             self._jobs.add((found.namespace, found.name))
