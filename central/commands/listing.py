@@ -22,10 +22,13 @@ def show(api: Api, kind: Kind, args: argparse.Namespace) -> int:
     elif args.output == "name":
         for obj in objects:
             print(_name(kind, obj))
-    elif not objects:
+    elif not objects and kind is not QUEUES:
         where = "" if args.everywhere else f" in namespace {api.namespace}"
         print(f"No {kind.plural} found{where}", file=sys.stderr)
     else:
+        there = {obj["metadata"]["name"] for obj in objects}
+        if kind is QUEUES and lists.DEFAULT not in there and not args.selector:
+            objects.append(lists.NO_OBJECT)
         print(_table(api, kind, objects, args), end="")
     return 0
 

@@ -30,8 +30,8 @@ GROUP = (
     Column("Phase"),
     Column("Min", number=True),
     Column("Running", "Run", number=True),
-    Column("Succeeded", "Succ", number=True),
-    Column("Failed", "Fail", number=True),
+    Column("Succeeded", wide=True, number=True),
+    Column("Failed", wide=True, number=True),
     Column("Queue"),
     Column("Age", number=True),
     Column("Why", wide=True),
@@ -51,6 +51,11 @@ QUEUE = (
     Column("Capability", wide=True),
     Column("Allocated", wide=True),
 )
+
+
+# Where nobody made one: all who name no queue are in it, with nothing to bound them.
+DEFAULT = "default"
+NO_OBJECT: Json = {"metadata": {"name": DEFAULT, "uid": ""}}
 
 
 def job_row(job: Json) -> Row:

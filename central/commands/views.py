@@ -101,12 +101,13 @@ def group(api: Api, name: str, most: int | None) -> str:
 
 
 def queue(api: Api, name: str, most: int | None) -> str:
-    found = api.get(QUEUES, name)
+    found = api.find(QUEUES, name) if name == lists.DEFAULT else None
+    found = found or (lists.NO_OBJECT if name == lists.DEFAULT else api.get(QUEUES, name))
     spec, status = found.get("spec") or {}, found.get("status") or {}
     counts = lists.counts_by_queue(api)
     page = Page(most)
     page.line("Name", name)
-    page.line("State", lists.queue_state(found))
+    page.line("State", lists.queue_state(found) + (", made by nobody" if not spec else ""))
     page.line("Weight", str(spec.get("weight", 1)))
     if spec.get("priority"):
         page.line("Priority", str(spec["priority"]))
@@ -131,7 +132,8 @@ def queue(api: Api, name: str, most: int | None) -> str:
     ]
     if below:
         page.line("Below", ", ".join(below))
-    _events(api, page, [found])
+    if found is not lists.NO_OBJECT:
+        _events(api, page, [found])
     return page.text
 
 

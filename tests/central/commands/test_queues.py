@@ -45,6 +45,15 @@ def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], 
     assert " ".join(row.split()) == "default 1 Open - 0 1 1 0 0"
 
 
+def test_a_queue_that_nobody_made(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
+    put(GROUPS, group("one", "needs more"))
+    [_, row] = lockstep("queue", "list").splitlines()
+    assert " ".join(row.split()) == "default 1 Open - 0 1 0 0 0"
+    view = lockstep("queue", "view", "default")
+    assert "State:        Open, made by nobody" in view
+    assert "Groups:       1 Pending" in view
+
+
 def test_groups(lockstep: Lockstep, put: Callable[[str, Json], Json], client: Client) -> None:
     put(GROUPS, group("lm-mpi-job", "needs 2 more pods to start"))
     put(PODS, member("lm-mpi-job", "mpimaster", 0))
