@@ -22,6 +22,7 @@ MOMENT = "volcano.sh/cronjob-scheduled-timestamp"
 class CronJobs:
     def __init__(self) -> None:
         self.by_name: dict[Key, CronSeen] = {}
+        self._by_uid: dict[str, Key] = {}
         self._calls = Calls()
         # The time that was last served, and its Job's name, before the API has it.
         self._started: dict[Key, tuple[float, str]] = {}
@@ -37,13 +38,15 @@ class CronJobs:
         if before is not None and before.uid != fact.uid:
             self.gone(key)
         self.by_name[key] = fact
+        self._by_uid[fact.uid] = key
         self._written.pop(key, None)
         self._changed[key] = None
 
     def gone(self, key: Key) -> None:
         for book in (self._alarms, self._skipped):
             book.pop(key, None)
-        self.by_name.pop(key, None)
+        if (cron := self.by_name.pop(key, None)) is not None:
+            self._by_uid.pop(cron.uid, None)
         self._started.pop(key, None)
         self._refused.pop(key, None)
         self._written.pop(key, None)
@@ -52,9 +55,8 @@ class CronJobs:
     def job_changed(self, namespace: str, name: str, owner: str) -> None:
         """A Job came, changed or went that somebody owns."""
         self._calls.seen(("Job", namespace, name))
-        for key, cron in self.by_name.items():
-            if cron.uid == owner:
-                self._changed[key] = None
+        if (key := self._by_uid.get(owner)) is not None:
+            self._changed[key] = None
 
     def answered(self, fact: Answered, now: float) -> bool:
         found = self._calls.answered(fact, now)

@@ -22,6 +22,7 @@ _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 class Flows:
     def __init__(self) -> None:
         self.by_name: dict[Key, FlowSeen] = {}
+        self._by_uid: dict[str, Key] = {}
         self.templates: dict[Key, TemplateSeen] = {}
         self._calls = Calls()
         self._changed: dict[Key, None] = {}
@@ -34,11 +35,13 @@ class Flows:
         if (before := self.by_name.get(key)) is not None and before.uid != fact.uid:
             self.gone(key)
         self.by_name[key] = fact
+        self._by_uid[fact.uid] = key
         self._written.pop(("JobFlow", key), None)
         self._changed[key] = None
 
     def gone(self, key: Key) -> None:
-        self.by_name.pop(key, None)
+        if (flow := self.by_name.pop(key, None)) is not None:
+            self._by_uid.pop(flow.uid, None)
         self._changed.pop(key, None)
         self._alarms.pop(key, None)
         self._written.pop(("JobFlow", key), None)
@@ -62,9 +65,8 @@ class Flows:
 
     def job_changed(self, namespace: str, name: str, owner: str) -> None:
         self._calls.seen(("Job", namespace, name))
-        for key, flow in self.by_name.items():
-            if flow.uid == owner:
-                self._changed[key] = None
+        if (key := self._by_uid.get(owner)) is not None:
+            self._changed[key] = None
 
     def answered(self, fact: Answered, now: float) -> bool:
         found = self._calls.answered(fact, now)
