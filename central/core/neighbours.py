@@ -12,6 +12,7 @@ import numpy as np
 
 from central.core.domains import Ints
 from central.core.facts import NodeSeen, PodSpec
+from central.core.predicates import SOFT
 from central.core.rules import Peers, Port
 from central.core.volumes import Volumes
 
@@ -57,6 +58,7 @@ class Places:
 class Neighbours:
     def __init__(self) -> None:
         self.ids: dict[Peers, int] = {}
+        self.discouraged: set[int] = set()  # rows with a PreferNoSchedule taint
         self.nodes_moved = 0  # grows when what is known of some node changes
         self._rows = 0
         self._nodes: list[NodeSeen | None] = []
@@ -78,6 +80,9 @@ class Neighbours:
             self._grow(rows)
         self._nodes[row] = node
         self.nodes_moved += 1
+        self.discouraged.discard(row)
+        if node is not None and any(taint.effect == SOFT for taint in node.taints):
+            self.discouraged.add(row)
         for places in self._places.values():
             places.put(row, node.labels if node else {})
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from central.core import leaning
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import PodSpec
@@ -183,10 +184,12 @@ def _best(snapshot: Snapshot, spec: PodSpec, left: int, rows: Ints, used: set[in
         return None
     fresh = np.array([row not in used for row in rows.tolist()])
     crowd = view.company.crowding()[rows] if view.company is not None else np.zeros(len(rows))
+    lean = leaning.toward(snapshot, ((spec, 1),))
     order = np.lexsort(
         (
             snapshot.name_rank()[rows],
             snapshot.gpus[rows],
+            -lean[rows] if lean is not None else crowd * 0,
             fresh,
             _cramped(snapshot, view, left, rows),
             crowd,

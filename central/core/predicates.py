@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from central.core.facts import NodeSeen, PodSpec, Taint, Toleration
 from central.core.rules import NodeTerms, Requirement
 
+SOFT = "PreferNoSchedule"
 BLOCKING = ("NoSchedule", "NoExecute")
 
 

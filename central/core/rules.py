@@ -108,6 +108,15 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Nearer:
+    """Rather where such peers are in the same domain by the node label; below 0: rather not."""
+
+    peers: Peers
+    key: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
 class Port:
     protocol: str
     number: int
@@ -125,11 +134,21 @@ class Rules:
     apart: tuple[Apart, ...] = ()
     spread: tuple[Spread, ...] = ()
     ports: tuple[Port, ...] = ()
+    # What it would rather have, where all else is equal:
+    nodes: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()  # terms and their weights
+    nearer: tuple[Nearer, ...] = ()
+    even: tuple[Spread, ...] = ()
+
+    @property
+    def leans(self) -> bool:
+        return bool(self.nodes or self.nearer or self.even)
 
     def peers(self) -> Iterator[Peers]:
         if self.near is not None:
             yield self.near.peers
         for apart in self.apart:
             yield apart.peers
-        for spread in self.spread:
+        for spread in (*self.spread, *self.even):
             yield spread.peers
+        for near in self.nearer:
+            yield near.peers

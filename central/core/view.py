@@ -9,6 +9,7 @@ from central.core import fractions
 from central.core.company import Company, has_company
 from central.core.domains import Ints
 from central.core.facts import PodSpec
+from central.core.leaning import Leaning
 from protos.names import GPU, GPU_SHARE
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class ClassView:
         self.gpus = spec.request(GPU)
         self.share = spec.request(GPU_SHARE)
         self.company = Company(snapshot, spec) if has_company(spec) else None
+        self.leaning: Leaning | None = None  # made where somebody asks
         self._snapshot = snapshot
         self._mark = -1
         self._relabelled = -1

@@ -6,11 +6,24 @@ Rules speak of namespaces and of the pod's own labels, so equal specs may make u
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from central.core.rules import Apart, Expression, Near, Peers, Port, Rules, Selector, Spread
+from central.core.rules import (
+    Apart,
+    Expression,
+    Near,
+    Nearer,
+    Peers,
+    Port,
+    Requirement,
+    Rules,
+    Selector,
+    Spread,
+)
+from central.kube import podspec
 from central.kube.errors import Unreadable
 
 Json = dict[str, Any]
 Some = TypeVar("Some")
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _ANY_ADDRESS = ("", "0.0.0.0")
@@ -23,18 +36,23 @@ def asks(spec: Json, ours: bool) -> list[Json]:
     if affinity := spec.get("affinity"):
         for kind in ("podAffinity", "podAntiAffinity") if ours else ("podAntiAffinity",):
             parts += (affinity.get(kind) or {}).get(REQUIRED) or ()
+        if ours:
+            for kind in ("podAffinity", "podAntiAffinity"):
+                wishes = (affinity.get(kind) or {}).get(PREFERRED) or ()
+                parts += (wish["podAffinityTerm"] for wish in wishes)
+            parts += (affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()
     if ours:
-        parts += hard_spread(spec)
+        parts += spec.get("topologySpreadConstraints") or ()
     parts += _containers_with_ports(spec)
     return parts
 
 
-def hard_spread(spec: Json) -> list[Json]:
-    return [
-        spread
-        for spread in spec.get("topologySpreadConstraints") or ()
-        if spread.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
-    ]
+def _spreads(spec: Json, namespace: str, labels: Json, *, hard: bool) -> tuple[Spread, ...]:
+    return tuple(
+        _spread(part, namespace, labels)
+        for part in spec.get("topologySpreadConstraints") or ()
+        if (part.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule") == hard
+    )
 
 
 def label_keys(parts: Iterable[Json]) -> list[str]:
@@ -56,12 +74,39 @@ def read(spec: Json, ours: bool, namespace: str, labels: Json) -> Rules | None:
         if near
         else None,
         apart=_unique(Apart(Peers((selector,)), key) for selector, key in apart),
-        spread=tuple(_spread(part, namespace, labels) for part in hard_spread(spec))
-        if ours
-        else (),
+        spread=_spreads(spec, namespace, labels, hard=True) if ours else (),
         ports=_unique(_ports(spec)),
+        nodes=_liked_nodes(affinity) if ours else (),
+        nearer=_nearer(affinity, namespace, labels) if ours else (),
+        even=_spreads(spec, namespace, labels, hard=False) if ours else (),
     )
     return None if rules == Rules() else rules
+
+
+def _liked_nodes(affinity: Json) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
+    found = []
+    for place, wish in enumerate((affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()):
+        field = f"spec.affinity.nodeAffinity.{PREFERRED}[{place}]"
+        terms = podspec.node_terms({"nodeSelectorTerms": [wish["preference"]]})
+        found += [(_weight(wish, field), term) for term in terms]
+    return tuple(found)
+
+
+def _nearer(affinity: Json, namespace: str, labels: Json) -> tuple[Nearer, ...]:
+    found = []
+    for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
+        for place, wish in enumerate((affinity.get(kind) or {}).get(PREFERRED) or ()):
+            field = f"spec.affinity.{kind}.{PREFERRED}[{place}]"
+            selector, key = _term(wish["podAffinityTerm"], namespace, labels, field)
+            found.append(Nearer(Peers((selector,)), key, sign * _weight(wish, field)))
+    return tuple(found)
+
+
+def _weight(wish: Json, field: str) -> int:
+    weight = wish.get("weight")
+    if type(weight) is not int:
+        raise Unreadable(f"{field}.weight: {weight!r} is not a whole number")
+    return weight
 
 
 def _unique(values: Iterable[Some]) -> tuple[Some, ...]:
@@ -69,20 +114,23 @@ def _unique(values: Iterable[Some]) -> tuple[Some, ...]:
 
 
 def _terms(affinity: Json, kind: str, namespace: str, labels: Json) -> list[tuple[Selector, str]]:
-    found = []
-    for place, term in enumerate((affinity.get(kind) or {}).get(REQUIRED) or ()):
-        field = f"spec.affinity.{kind}.{REQUIRED}[{place}]"
-        named = tuple(sorted(term.get("namespaces") or ()))
-        chosen = term.get("namespaceSelector")
-        if not named and chosen is None:
-            named = (namespace,)
-        selector = Selector(
-            named,
-            _labels(term, labels, field),
-            None if chosen is None else expressions(chosen, f"{field}.namespaceSelector"),
-        )
-        found.append((selector, _key(term, field)))
-    return found
+    return [
+        _term(term, namespace, labels, f"spec.affinity.{kind}.{REQUIRED}[{place}]")
+        for place, term in enumerate((affinity.get(kind) or {}).get(REQUIRED) or ())
+    ]
+
+
+def _term(term: Json, namespace: str, labels: Json, field: str) -> tuple[Selector, str]:
+    named = tuple(sorted(term.get("namespaces") or ()))
+    chosen = term.get("namespaceSelector")
+    if not named and chosen is None:
+        named = (namespace,)
+    selector = Selector(
+        named,
+        _labels(term, labels, field),
+        None if chosen is None else expressions(chosen, f"{field}.namespaceSelector"),
+    )
+    return selector, _key(term, field)
 
 
 def _spread(part: Json, namespace: str, labels: Json) -> Spread:

@@ -28,7 +28,7 @@ from central.core.facts import (
     SubGroups,
 )
 from central.core.gangs import Gang
-from central.core.rules import Expression, Port, Requirement, Rules
+from central.core.rules import Expression, Nearer, Port, Requirement, Rules, Spread
 from central.core.volumes import (
     AttachLimits,
     ClaimGone,
@@ -62,6 +62,11 @@ RULES = st.sampled_from(
         build.near("y", build.HOST),
         build.even("x", RACK),
         build.even("y", build.HOST, 2),
+        Rules(
+            nodes=((3, (Requirement(RACK, "In", ("r1",)),)),),
+            nearer=(Nearer(build.mates("x"), RACK, -2),),
+            even=(Spread(build.mates("y"), build.HOST, 1),),
+        ),
         Rules(ports=(Port("TCP", 80), Port("TCP", 443, "10.0.0.1"))),
         Rules(
             near=build.near("x", RACK).near,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from central.core import fractions
+from central.core import fractions, leaning
 from central.core.domains import Ints
 from central.core.fragments import Load
 from central.core.snapshot import Snapshot
@@ -95,6 +95,7 @@ class Choice:
         rows = np.flatnonzero(fits)
         if self._anchors:
             rows = rows[rows == self._anchors[0]]
+        lean = leaning.toward(snapshot, self._load) if len(rows) > 1 else None
         # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
         left = snapshot.island if inside_island else snapshot.gpus
         load = self._load
@@ -107,6 +108,8 @@ class Choice:
         keys = [left, rooms[0].cap, snapshot.name_rank()]
         if load and len(rows) > 1 and (harm := snapshot.mix.harm(load)) is not None:
             keys.insert(0, harm)
+        if lean is not None:
+            keys.insert(0, -lean)
         if self._most == 1:
             yield from _least(rows, keys)
             return
@@ -133,14 +136,27 @@ class Choice:
         parts = _parts_needed(snapshot, rooms[main], counts[main], level, by=by)[found]
         left = rooms[main].sums[level][found]
         names = snapshot.domains.names[level]
+        disliked = self._disliked(level)
         if self._most == 1:
             best = found[parts == parts.min()]
+            if disliked is not None:
+                best = best[disliked[best] == disliked[best].min()]
             left = rooms[0].sums[level][best]
             best = best[left == left.min()].tolist()
             return [min(best, key=names.__getitem__)]
-        shortlist = np.lexsort((left, parts))[: self._most * 4].tolist()
-        ranked = sorted(shortlist, key=lambda i: (parts[i], left[i], names[found[i]]))
+        less = disliked[found] if disliked is not None else parts * 0
+        shortlist = np.lexsort((left, less, parts))[: self._most * 4].tolist()
+        ranked = sorted(shortlist, key=lambda i: (parts[i], less[i], left[i], names[found[i]]))
         return [int(found[i]) for i in ranked[: self._most]]
+
+    def _disliked(self, level: int) -> Ints | None:
+        """How little the pods like each domain of the level: its nodes with room, on average."""
+        lean = leaning.toward(self._snapshot, self._load)
+        if lean is None:
+            return None
+        of, count = self._snapshot.domains.of[level], self._snapshot.domains.count(level)
+        some = (self._rooms[0].cap > 0).astype(np.int64)
+        return -sums_of(lean * some, of, count) // np.maximum(sums_of(some, of, count), 1)
 
 
 def _least(rows: Ints, keys: Sequence[Ints]) -> Iterator[Ints]:

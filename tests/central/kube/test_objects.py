@@ -250,9 +250,15 @@ def test_what_is_not_honoured_is_named(spec: Json, field: str) -> None:
 def test_wishes_that_are_only_wishes_are_no_obstacle() -> None:
     spec: Json = {
         "affinity": {
-            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+            "podAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
+                ]
+            }
         },
-        "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}],
+        "topologySpreadConstraints": [
+            {"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "zone"}
+        ],
         "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}],
     }
     assert reader().pod(pod(**spec)).spec.unsupported == ""
@@ -583,3 +589,45 @@ def test_minimum_resources_under_their_own_names_or_as_quotas_call_them() -> Non
     asked["requests.memory"] = "lots"
     wrong = Reader(("lockstep",), ()).gang(raw)
     assert wrong.error == 'spec.minResources.memory: "lots" is not a quantity'
+
+
+def test_preferences() -> None:
+    affinity = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 7,
+                    "preference": {
+                        "matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]
+                    },
+                }
+            ]
+        },
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 3,
+                    "podAffinityTerm": {
+                        "labelSelector": {"matchLabels": {"app": "web"}},
+                        "topologyKey": "zone",
+                    },
+                }
+            ]
+        },
+    }
+    even = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    spread = [{**even, "labelSelector": {"matchLabels": {"app": "web"}}}]
+    rules = reader().pod(pod(affinity=affinity, topologySpreadConstraints=spread)).spec.rules
+    assert rules is not None
+    assert rules.nodes == ((7, (Requirement("disk", "In", ("fast",)),)),)
+    assert [(near.key, near.weight) for near in rules.nearer] == [("zone", -3)]
+    assert [(even.key, even.skew) for even in rules.even] == [("zone", 1)]
+    assert (rules.near, rules.apart, rules.spread) == (None, (), ())
+    broken = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": "7", "preference": affinity["nodeAffinity"]}
+            ]
+        }
+    }
+    assert reader().pod(pod(affinity=broken)).spec.rules is None
