@@ -61,8 +61,12 @@ from central.core.snapshot import Snapshot
 from central.core.tree import Queues
 from central.core.volumes import (
     AttachLimits,
+    CapacityGone,
+    CapacitySeen,
     ClaimGone,
     ClaimSeen,
+    DriverGone,
+    DriverSeen,
     StorageClassGone,
     StorageClassSeen,
     VolumeGone,
@@ -157,6 +161,10 @@ class Cluster:
                 | VolumeGone()
                 | StorageClassSeen()
                 | StorageClassGone()
+                | CapacitySeen()
+                | CapacityGone()
+                | DriverSeen()
+                | DriverGone()
                 | AttachLimits()
             ):
                 kinds.storage(self, fact)

@@ -2,14 +2,19 @@
 many volumes a node attaches. Claims are told apart only as far as they matter: pods whose claims ask
 for the same are of one kind."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from central.core import words
 from central.core.facts import PodSeen
 from central.core.rules import NodeTerms, Requirement
 from central.core.volumes import (
     AttachLimits,
+    CapacityGone,
+    CapacitySeen,
     ClaimGone,
     ClaimSeen,
+    DriverGone,
+    DriverSeen,
     StorageClassGone,
     StorageClassSeen,
     StorageFact,
@@ -29,6 +34,8 @@ class Storage:
         self._volumes: dict[str, VolumeSeen] = {}
         self._classes: dict[str, StorageClassSeen] = {}
         self._users: dict[Name, set[str]] = {}  # uids of pods
+        self._room: dict[str, dict[Name, CapacitySeen]] = {}  # by class
+        self._drivers: dict[str, DriverSeen] = {}
 
     def apply(self, fact: StorageFact) -> list[str]:
         """The uids of the pods that it matters to."""
@@ -47,13 +54,31 @@ class Storage:
                 self._classes[fact.name] = fact
             case StorageClassGone():
                 self._classes.pop(fact.name, None)
+            case CapacitySeen() | CapacityGone():
+                return self._capacity(fact)
+            case DriverSeen() | DriverGone():
+                self._drivers.pop(fact.name, None)
+                if isinstance(fact, DriverSeen):
+                    self._drivers[fact.name] = fact
+                made_by = {name for name, c in self._classes.items() if c.provisioner == fact.name}
+                return self._concerned(lambda claim: claim.storage_class in made_by)
             case AttachLimits():
                 return []
+        return self._concerned(lambda claim: fact.name in (claim.volume, claim.storage_class))
+
+    def _capacity(self, fact: CapacitySeen | CapacityGone) -> list[str]:
+        name = (fact.namespace, fact.name)
+        classes = {kind for kind, room in self._room.items() if room.pop(name, None) is not None}
+        if isinstance(fact, CapacitySeen):
+            self._room.setdefault(fact.storage_class, {})[name] = fact
+            classes.add(fact.storage_class)
+        return self._concerned(lambda claim: not claim.bound and claim.storage_class in classes)
+
+    def _concerned(self, concerns: Callable[[ClaimSeen], bool]) -> list[str]:
         return [
             uid
             for name in sorted(self._users)
-            if (claim := self._claims.get(name)) is not None
-            and fact.name in (claim.volume, claim.storage_class)
+            if (claim := self._claims.get(name)) is not None and concerns(claim)
             for uid in self._using(name)
         ]
 
@@ -110,7 +135,32 @@ class Storage:
                 f"is not bound to a volume yet, and class {storage.name} makes none: choosing among "
                 "volumes that exist is not supported"
             )
+        if self._tells_capacity(storage) and not self._roomy(claim):
+            size = words.amount("memory", claim.size)
+            return (
+                f"asks for {size}, and driver {storage.provisioner} has no node with so much room"
+            )
         return ""
+
+    def _tells_capacity(self, storage: StorageClassSeen) -> bool:
+        driver = self._drivers.get(storage.provisioner)
+        return driver is not None and driver.tells_capacity
+
+    def _roomy(self, claim: ClaimSeen) -> NodeTerms:
+        """Where a volume that large can be made. Terms that only name a value of the same label are
+        one term."""
+        values: dict[str, set[str]] = {}
+        terms = set()
+        for room in self._room.get(claim.storage_class, {}).values():
+            if room.most < claim.size or not room.places:
+                continue
+            (term,) = room.places
+            if len(term) == 1 and term[0].operator == "In":
+                values.setdefault(term[0].key, set()).update(term[0].values)
+            else:
+                terms.add(term)
+        named = ((Requirement(key, "In", tuple(sorted(of))),) for key, of in sorted(values.items()))
+        return (*named, *sorted(terms, key=repr))
 
     def _places(self, claim: ClaimSeen) -> list[NodeTerms]:
         if claim.bound:
@@ -118,6 +168,8 @@ class Storage:
             return list(volume.places) if volume is not None else []
         storage = self._classes.get(claim.storage_class)
         places = [storage.places] if storage is not None and storage.places else []
+        if storage is not None and self._tells_capacity(storage):
+            places.append(self._roomy(claim))
         if claim.selected_node:
             chosen = Requirement("metadata.name", "In", (claim.selected_node,), field=True)
             places.append(((chosen,),))

@@ -29,6 +29,7 @@ class ClaimSeen:
     storage_class: str = ""
     selected_node: str = ""  # where its volume is being made
     one_pod: bool = False  # ReadWriteOncePod
+    size: int = 0  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,36 @@ class StorageClassGone:
 
 
 @dataclass(frozen=True, slots=True)
+class CapacitySeen:
+    """A CSIStorageCapacity: how large a volume of the class can be made on which nodes."""
+
+    namespace: str
+    name: str
+    storage_class: str = ""
+    places: NodeTerms = ()  # none: on no node
+    most: int = 0  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSeen:
+    """A CSIDriver."""
+
+    name: str
+    tells_capacity: bool = False  # no volume is made where it does not say that there is room
+
+
+@dataclass(frozen=True, slots=True)
+class DriverGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class AttachLimits:
     """A CSINode: how many volumes of which driver the node can attach; none: nobody says."""
 
@@ -79,5 +110,9 @@ StorageFact = (
     | VolumeGone
     | StorageClassSeen
     | StorageClassGone
+    | CapacitySeen
+    | CapacityGone
+    | DriverSeen
+    | DriverGone
     | AttachLimits
 )

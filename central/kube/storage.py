@@ -3,8 +3,16 @@
 from typing import Any
 
 from central.core.rules import NodeTerms, Requirement
-from central.core.volumes import AttachLimits, ClaimSeen, StorageClassSeen, VolumeSeen
+from central.core.volumes import (
+    AttachLimits,
+    CapacitySeen,
+    ClaimSeen,
+    DriverSeen,
+    StorageClassSeen,
+    VolumeSeen,
+)
 from central.kube import podspec
+from central.kube.quantities import whole
 
 Json = dict[str, Any]
 
@@ -43,6 +51,7 @@ def claim(raw: Json) -> ClaimSeen:
         storage_class=annotations.get(OLD_CLASS) or spec.get("storageClassName") or "",
         selected_node=annotations.get(SELECTED_NODE) or "",
         one_pod="ReadWriteOncePod" in (spec.get("accessModes") or ()),
+        size=_bytes(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
     )
 
 
@@ -81,6 +90,41 @@ def storage_class(raw: Json) -> StorageClassSeen:
         raw.get("volumeBindingMode") == "WaitForFirstConsumer",
         allowed,
     )
+
+
+def capacity(raw: Json) -> CapacitySeen:
+    """maximumVolumeSize, where it is told, says more than the capacity; without either there is no
+    room. Without nodeTopology it can be reached from no node."""
+    meta, where = raw["metadata"], raw.get("nodeTopology")
+    return CapacitySeen(
+        meta["namespace"],
+        meta["name"],
+        raw.get("storageClassName") or "",
+        () if where is None else (_selector(where),),
+        _bytes(raw.get("maximumVolumeSize") or raw.get("capacity")),
+    )
+
+
+def _selector(selector: Json) -> tuple[Requirement, ...]:
+    named = (
+        Requirement(key, "In", (value,))
+        for key, value in sorted((selector.get("matchLabels") or {}).items())
+    )
+    told = (
+        Requirement(each["key"], each["operator"], tuple(each.get("values") or ()))
+        for each in selector.get("matchExpressions") or ()
+    )
+    return (*named, *told)
+
+
+def driver(raw: Json) -> DriverSeen:
+    return DriverSeen(
+        raw["metadata"]["name"], (raw.get("spec") or {}).get("storageCapacity") is True
+    )
+
+
+def _bytes(quantity: Any) -> int:
+    return whole("storage", quantity) if quantity is not None else 0
 
 
 def attach_limits(raw: Json) -> AttachLimits:

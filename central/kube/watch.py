@@ -36,7 +36,14 @@ from central.core.facts import (
     QueueGone,
     TemplateGone,
 )
-from central.core.volumes import AttachLimits, ClaimGone, StorageClassGone, VolumeGone
+from central.core.volumes import (
+    AttachLimits,
+    CapacityGone,
+    ClaimGone,
+    DriverGone,
+    StorageClassGone,
+    VolumeGone,
+)
 from central.kube import batch, budgets, flows, queues, storage
 from central.kube.client import Client, Refused, Stream, Unreachable
 from central.kube.objects import Reader
@@ -231,7 +238,24 @@ def _storage() -> tuple[Kind, ...]:
             lambda raw: AttachLimits(raw["metadata"]["name"]),
             optional=True,
         ),
+        Kind(
+            "csidrivers",
+            "/apis/storage.k8s.io/v1/csidrivers",
+            storage.driver,
+            lambda raw: DriverGone(raw["metadata"]["name"]),
+            optional=True,
+        ),
+        _capacities(),
     )
+
+
+def _capacities() -> Kind:
+    def gone(raw: Json) -> Fact:
+        return CapacityGone(raw["metadata"]["namespace"], raw["metadata"]["name"])
+
+    name, group = "csistoragecapacities", "/apis/storage.k8s.io"
+    older = Kind(name, f"{group}/v1beta1/{name}", storage.capacity, gone, optional=True)
+    return Kind(name, f"{group}/v1/{name}", storage.capacity, gone, older=older)
 
 
 def start(

@@ -28,6 +28,8 @@ PLURALS = {
     ("", "PersistentVolume"): "persistentvolumes",
     ("storage.k8s.io", "StorageClass"): "storageclasses",
     ("storage.k8s.io", "CSINode"): "csinodes",
+    ("storage.k8s.io", "CSIDriver"): "csidrivers",
+    ("storage.k8s.io", "CSIStorageCapacity"): "csistoragecapacities",
     ("", "Service"): "services",
     ("", "ServiceAccount"): "serviceaccounts",
     ("", "ConfigMap"): "configmaps",
@@ -63,6 +65,7 @@ UNSCOPED = {
     "persistentvolumes",
     "storageclasses",
     "csinodes",
+    "csidrivers",
 }
 # What the world itself makes use of.
 OF_THE_WORLD = {"priorityclasses", "poddisruptionbudgets"}

@@ -89,6 +89,8 @@ BUILT_IN = (
     Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",), ()),
     Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",), ()),
     Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False, (), ()),
+    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, (), ()),
+    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True, (), ()),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), ()),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", True, (), ()),

@@ -208,9 +208,12 @@ def test_the_centre_is_granted_what_it_calls() -> None:
         ),
         *((volcano, kind, verb) for kind in ("podgroups", "queues") for verb in ("list", "watch")),
         *(("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")),
+        *(("policy", "poddisruptionbudgets", verb) for verb in ("list", "watch")),
+        ("scheduling.volcano.sh", "queues/status", "patch"),
+        ("topology.volcano.sh", "hypernodes/status", "patch"),
         *(
             ("storage.k8s.io", kind, verb)
-            for kind in ("storageclasses", "csinodes")
+            for kind in ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities")
             for verb in ("list", "watch")
         ),
         *(("", "persistentvolumeclaims", verb) for verb in ("get", "list", "watch", "patch")),

@@ -31,8 +31,11 @@ from central.core.gangs import Gang
 from central.core.rules import Expression, Nearer, Port, Requirement, Rules, Spread
 from central.core.volumes import (
     AttachLimits,
+    CapacityGone,
+    CapacitySeen,
     ClaimGone,
     ClaimSeen,
+    DriverSeen,
     StorageClassGone,
     StorageClassSeen,
     VolumeGone,
@@ -228,6 +231,11 @@ FACTS = st.one_of(
     st.just(VolumeGone("v")),
     st.builds(StorageClassSeen, st.just("s"), st.just("disk"), st.booleans()),
     st.just(StorageClassGone("s")),
+    st.builds(DriverSeen, st.just("disk"), st.booleans()),
+    st.builds(
+        CapacitySeen, st.just("ns"), st.just("room"), st.just("s"), PLACES, st.integers(0, 1)
+    ),
+    st.just(CapacityGone("ns", "room")),
     st.builds(AttachLimits, NODES, st.sampled_from([(), (("disk", 1),)])),
     st.builds(NodeGone, NODES),
     st.builds(

@@ -78,3 +78,10 @@ def test_minimums_that_are_all_of_its_pods_change_nothing() -> None:
     pods = [build.pod(f"g-{i}", 0, "g", cpu=1_000) for i in range(2)]
     assert world.step(1.0, group, *pods) == ["g-0", "g-1"]
     assert not world.cluster.pledges.by_gang
+
+
+def test_a_gang_that_is_gone_at_once_is_owed_nothing() -> None:
+    world = World(NODE)
+    world.step(1.0, *spark("one"), build.pod("p", cpu=6_000, created=5.0))
+    world.step(2.0, GangGone("ns", "one"), PodGone("uid-one-driver-0"))
+    assert "p" in world.began

@@ -7,8 +7,12 @@ from central.core.facts import Fact
 from central.core.rules import Requirement
 from central.core.volumes import (
     AttachLimits,
+    CapacityGone,
+    CapacitySeen,
     ClaimGone,
     ClaimSeen,
+    DriverGone,
+    DriverSeen,
     StorageClassSeen,
     VolumeSeen,
 )
@@ -92,3 +96,29 @@ def test_a_claim_that_goes_takes_nobody_with_it() -> None:
     turn(cluster, [ClaimGone("ns", "data")], 0.0)
     cluster.check()
     assert cluster.pods["uid-p"].node
+
+
+def test_where_there_is_room_for_a_volume_so_large() -> None:
+    cluster = racks()
+    claim = ClaimSeen("ns", "data", storage_class="fast", size=5 * 2**30)
+    small = CapacitySeen("kube", "in-r2", "fast", IN_R2, 2**30)
+    pod = build.pod("p", 1, claims=("data",))
+    facts: list[Fact] = [WAITING, DriverSeen("disk", tells_capacity=True), small, claim, pod]
+    why = "claim data asks for 5Gi, and driver disk has no node with so much room"
+    assert told(turn(cluster, facts, 0.0)) == why
+    cluster.check()
+    assert bound(turn(cluster, [CapacitySeen("kube", "in-r2", "fast", IN_R2, 5 * 2**30)], 1.0)) == [
+        ("p", "b", ("data",))
+    ]
+    cluster.check()
+
+
+def test_a_driver_that_tells_nothing_has_room_everywhere() -> None:
+    cluster = racks()
+    claim = ClaimSeen("ns", "data", storage_class="fast", size=5 * 2**30)
+    pod = build.pod("p", 1, claims=("data",))
+    facts: list[Fact] = [WAITING, DriverSeen("disk", tells_capacity=True), claim, pod]
+    assert not bound(turn(cluster, facts, 0.0))
+    assert not bound(turn(cluster, [CapacityGone("kube", "in-r2")], 1.0))
+    assert bound(turn(cluster, [DriverGone("disk")], 2.0))
+    cluster.check()

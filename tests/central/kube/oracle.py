@@ -18,6 +18,8 @@ class World:
     volumes: dict[str, Json] = field(default_factory=dict)
     classes: dict[str, Json] = field(default_factory=dict)
     csinodes: dict[str, Json] = field(default_factory=dict)
+    csidrivers: dict[str, Json] = field(default_factory=dict)
+    capacities: list[Json] = field(default_factory=list)
     # As Kubernetes 1.20 had it: spread counts the pods of a domain that has a node for the pod, those
     # on its other nodes too.
     old_spread: bool = False
@@ -272,7 +274,28 @@ def claims(world: World, pod: Json, node: Json) -> bool:
             for term in allowed
         ):
             return False
+        if not has_room(world, claim, made, node):
+            return False
     return True
+
+
+def has_room(world: World, claim: Json, made: Json, node: Json) -> bool:
+    driver = world.csidrivers.get(made["provisioner"])
+    if driver is None or not driver["spec"].get("storageCapacity"):
+        return True
+    asked = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi"))
+    labels = node["metadata"]["labels"]
+    for room in world.capacities:
+        most = room.get("maximumVolumeSize", room.get("capacity"))
+        if room["storageClassName"] != claim["spec"]["storageClassName"] or most is None:
+            continue
+        where = room.get("nodeTopology")
+        if where is None or int(most.removesuffix("Gi")) < asked:
+            continue
+        named = all(labels.get(k) == v for k, v in where.get("matchLabels", {}).items())
+        if named and expressions(where.get("matchExpressions", []), labels):
+            return True
+    return False
 
 
 def zones(world: World, pod: Json, node: Json) -> bool:

@@ -45,6 +45,10 @@ def _tell_storage(cluster: Cluster, world: World) -> None:
         cluster.apply(storage.storage_class(made))
     for csinode in world.csinodes.values():
         cluster.apply(storage.attach_limits(csinode))
+    for driver in world.csidrivers.values():
+        cluster.apply(storage.driver(driver))
+    for room in world.capacities:
+        cluster.apply(storage.capacity(room))
 
 
 def feasible(cluster: Cluster, uid: str) -> set[str]:

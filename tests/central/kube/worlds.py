@@ -57,6 +57,8 @@ class Maker:
                 if self.chance(0.8):
                     limit["allocatable"] = {"count": self.dice.choice((1, 2))}
                 world.csinodes[name] = {"metadata": {"name": name}, "spec": {"drivers": [limit]}}
+        if not self.old and self.chance(0.4):
+            self.capacities(world)
         for _ in range(pods):
             pod = self.pod(rules=0.3)
             if self.chance(0.3):
@@ -67,6 +69,32 @@ class Maker:
                 pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             world.pods[pod["metadata"]["uid"]] = pod
         return world
+
+    def capacities(self, world: World) -> None:
+        """A driver that tells how much room there is, and where."""
+        world.csidrivers[DISK] = {"metadata": {"name": DISK}, "spec": {"storageCapacity": True}}
+        for number, name in enumerate([*world.nodes, *world.nodes]):
+            room: Json = {
+                "metadata": {"name": f"room-{number}", "namespace": "default"},
+                "storageClassName": self.dice.choice(("fast", "zoned")),
+                "nodeTopology": self.dice.choice(
+                    (
+                        {"matchLabels": {HOST: name}},
+                        {
+                            "matchExpressions": [
+                                {"key": HOST, "operator": "NotIn", "values": [name]}
+                            ]
+                        },
+                        {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
+                    )
+                ),
+                "capacity": self.dice.choice(("0Gi", "1Gi", "9Gi")),
+            }
+            if self.chance(0.2):
+                room["maximumVolumeSize"] = self.dice.choice(("1Gi", "5Gi"))
+            if self.chance(0.1):
+                del room["nodeTopology"]
+            world.capacities.append(room)
 
     def chance(self, share: float) -> bool:
         return self.dice.random() < share
@@ -137,7 +165,7 @@ class Maker:
             "metadata": {"name": name, "namespace": space, "annotations": {}},
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
+                "resources": {"requests": {"storage": self.dice.choice(("1Gi", "1Gi", "5Gi"))}},
                 "storageClassName": self.dice.choice(("fast", "fast", "zoned", "now", "local")),
             },
         }
