@@ -16,6 +16,10 @@ Json = dict[str, Any]
 
 _STATES = ("", "Open", "Closed", "Closing", "Unknown")
 _MOST_WEIGHT = 65535
+_NOT_HERE = {
+    "affinity": "groups of nodes are not supported; give the pods a node selector",
+    "extendClusters": "there is one cluster",
+}
 
 
 def queue(raw: Json) -> QueueSeen:
@@ -39,6 +43,11 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     for part, state in zip(("spec", "status"), states, strict=True):
         if state not in _STATES:
             raise Unreadable(f'{part}.state: "{state}" is neither Open nor Closed')
+    for field, why in _NOT_HERE.items():
+        if spec.get(field):
+            raise Unreadable(f"spec.{field}: {why}")
+    if text(spec, "dequeueStrategy") == "fifo":
+        raise Unreadable("spec.dequeueStrategy: fifo is not supported, only traverse")
     guarantee = (spec.get("guarantee") or {}).get("resource")
     reclaimable = spec.get("reclaimable")
     if reclaimable not in (None, True, False):

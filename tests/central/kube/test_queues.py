@@ -79,6 +79,9 @@ def test_what_is_wished_goes_before_what_was_brought_about(
         ({"guarantee": 3}, "a field is not of the kind"),
         ({"reclaimable": "no"}, "spec.reclaimable: 'no' is neither true nor false"),
         ({"state": "Shut"}, 'spec.state: "Shut" is neither Open nor Closed'),
+        ({"dequeueStrategy": "fifo"}, "spec.dequeueStrategy: fifo is not supported"),
+        ({"affinity": {"nodeGroupAffinity": {}}}, "spec.affinity: groups of nodes are not"),
+        ({"extendClusters": [{"name": "b"}]}, "spec.extendClusters: there is one cluster"),
         (
             {"capability": {GPU: 4}, "deserved": {GPU: 5}},
             f"spec.deserved.{GPU}: it is more than spec.capability allows",
