@@ -37,11 +37,9 @@ class Pledges:
 
     def refusal(self, cluster: "Cluster", gang: Gang, groups: Groups) -> str:
         """Why so many pods of such kinds may not be placed for the gang now; empty: they may."""
-        least = least_of(gang)
-        if not least and not self.by_gang:
+        if not self.by_gang and not least_of(gang):
             return ""
-        wanted = requested(groups)
-        need = wanted if gang.started else _with(wanted, least, gang)
+        wanted, need = requested(groups), needs(gang, groups)
         if not self.by_gang and need == wanted:
             return ""
         for resource, amount in sorted(need.items()):
@@ -76,7 +74,11 @@ def owed(gang: Gang) -> Sums:
     }
 
 
-def _with(wanted: Sums, least: Sums, gang: Gang) -> Sums:
+def needs(gang: Gang, groups: Groups) -> Sums:
+    """What so many of its pods ask for, and before it has started what it will need at least."""
+    wanted, least = requested(groups), least_of(gang)
+    if not least or gang.started:
+        return wanted
     given = sums_of(gang.placed()) if gang.placed() else {}
     need = dict(wanted)
     for resource, amount in least.items():

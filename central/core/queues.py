@@ -7,12 +7,12 @@ anybody working these out. They are worked out where one queue wants something b
 
 from collections.abc import Iterable, Sequence
 
-from central.core import words
+from central.core import pledges, words
 from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.gangs import Gang, Sums
 from central.core.shares import Amount, Claim, divide
-from central.core.tree import ROOT, Queue, add, requested, sums_of
+from central.core.tree import ROOT, Queue, add, sums_of
 
 Level = tuple[bool, int, float, str]
 
@@ -49,13 +49,26 @@ def refusal(cluster: Cluster, gang: Gang, groups: Sequence[tuple[PodSpec, int]])
         return queue.error
     if not gang.started and (why := _is_shut(queue)):
         return why
-    wanted = requested(groups)
+    wanted = pledges.needs(gang, groups)  # with what its later pods will ask for
     for above in queue.path:
         for resource, most in above.seen.capability:
-            amount = wanted.get(resource, 0)
-            if amount and above.used.get(resource, 0) + amount > most:
-                return _over(queue, above, resource, amount, most)
+            if amount := wanted.get(resource, 0):
+                owed = _owed(cluster, gang, above, resource)
+                if above.used.get(resource, 0) + owed + amount > most:
+                    return _over(queue, above, resource, amount, owed)
     return _promised(cluster, queue, wanted)
+
+
+def _owed(cluster: Cluster, gang: Gang, queue: Queue, resource: str) -> int:
+    """What other gangs of it, and below it, have been promised and not taken yet."""
+    by_name = cluster.queues.by_name
+    return sum(
+        sums.get(resource, 0)
+        for other, sums in cluster.pledges.by_gang.values()
+        if other is not gang
+        and other.account is not None
+        and queue in by_name[other.account.queue].path
+    )
 
 
 def _is_shut(queue: Queue) -> str:
@@ -69,11 +82,12 @@ def _is_shut(queue: Queue) -> str:
     return ""
 
 
-def _over(queue: Queue, above: Queue, resource: str, amount: int, most: int) -> str:
+def _over(queue: Queue, above: Queue, resource: str, amount: int, most: int, owed: int) -> str:
     name = words.resource(resource)
+    promised = f", and {words.amount(resource, owed)} are promised (minResources)" if owed else ""
     return (
         f"{_who(queue, above)} may use {words.amount(resource, most)} {name} and uses "
-        f"{words.amount(resource, above.used.get(resource, 0))}; "
+        f"{words.amount(resource, above.used.get(resource, 0))}{promised}; "
         f"{words.amount(resource, amount)} more {'is' if amount == 1 else 'are'} wanted"
     )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from central.core.facts import Fact, GangGone, PodGone
+from central.core.facts import Fact, GangGone, PodGone, QueueSeen
 from tests.central.core import build
 from tests.central.core.world import World, job
 
@@ -85,3 +85,25 @@ def test_a_gang_that_is_gone_at_once_is_owed_nothing() -> None:
     world.step(1.0, *spark("one"), build.pod("p", cpu=6_000, created=5.0))
     world.step(2.0, GangGone("ns", "one"), PodGone("uid-one-driver-0"))
     assert "p" in world.began
+
+
+def test_a_queue_promises_no_more_than_it_may_use() -> None:
+    """Else its drivers alone would use it up."""
+    org = QueueSeen("org", capability=(("cpu", 7_000),))
+    world = World(build.node("a", gpus=0, cpu=64_000), org, QueueSeen("q", parent="org"))
+    facts = [*spark("one", created=1.0, queue="q"), *spark("two", created=2.0, queue="q")]
+    assert world.step(1.0, *facts) == ["one-driver-0"]
+    assert world.told["two"] == (
+        "queue org (above q) may use 7 cpu and uses 1, and 4 are promised (minResources); "
+        "5 more are wanted"
+    )
+    assert world.step(2.0, executor("one", 1), executor("one", 2)) == [
+        "one-executor-1",
+        "one-executor-2",
+    ]
+    ended = [
+        replace(world.running[uid], phase="Succeeded")
+        for uid in list(world.running)
+        if "one" in uid
+    ]
+    assert world.step(9.0, *ended) == ["two-driver-0"]
