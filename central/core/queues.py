@@ -82,8 +82,8 @@ def _is_shut(queue: Queue) -> str:
     return ""
 
 
-def _over(queue: Queue, above: Queue, resource: str, amount: int, most: int, owed: int) -> str:
-    name = words.resource(resource)
+def _over(queue: Queue, above: Queue, resource: str, amount: int, owed: int) -> str:
+    name, most = words.resource(resource), dict(above.seen.capability)[resource]
     promised = f", and {words.amount(resource, owed)} are promised (minResources)" if owed else ""
     return (
         f"{_who(queue, above)} may use {words.amount(resource, most)} {name} and uses "
