@@ -70,7 +70,7 @@ def crds(plane: Plane) -> None:
         import yaml
 
         for document in yaml.safe_load_all(crd.read_text()):
-            _post(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+            post(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
             names = document["spec"]["names"]["plural"]
             version = document["spec"]["versions"][0]["name"]
             path = f"/apis/{document['spec']['group']}/{version}/{names}"
@@ -91,7 +91,7 @@ def furnish(plane: Plane) -> None:
             "lockstep.dev/rack": f"r{number // 16}",
             "lockstep.dev/block": f"b{number // 256}",
         }
-        _post(
+        post(
             client,
             "/api/v1/nodes",
             {
@@ -117,13 +117,13 @@ def pods(plane: Plane, scheduler: str, gangs: bool) -> None:
     def gang(number: int) -> None:
         group = {"metadata": {"name": f"g{number}"}, "spec": {"minMember": GANG}}
         kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
-        _post(client, GROUPS_PATH, kind | group)
+        post(client, GROUPS_PATH, kind | group)
 
     def pod(number: int) -> None:
         resources = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "2"}
         container = {"name": "main", "image": "x", "resources": {"limits": resources}}
         name = {"scheduling.k8s.io/group-name": f"g{number // GANG}"} if gangs else {}
-        _post(
+        post(
             client,
             PODS_PATH,
             {
@@ -232,7 +232,7 @@ def _server_cpu() -> float:
     return total
 
 
-def _post(client: Client, path: str, body: object) -> None:
+def post(client: Client, path: str, body: object) -> None:
     reply = client.request("POST", path, orjson.dumps(body), timeout_s=30)
     if not reply.ok and reply.status != 409:
         raise SystemExit(f"{path}: {reply.body[:300]!r}")
