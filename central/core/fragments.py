@@ -67,11 +67,11 @@ class Mix:
     def harm(self, load: Load) -> Ints | None:
         """By row, what the load would do there. None: there is nothing to choose between, all pods
         that come being of one kind."""
-        grown = len(self._version) != len(self._snapshot.names)
-        if self._came > self._counted * FRESH or (grown and self._came):
-            self._count()
-        if len(self._kinds) < 2:
+        if len(self._seen) < 2:
             return None
+        grown = len(self._version) != len(self._snapshot.names)
+        if self._came > self._counted * FRESH or grown:
+            self._count()
         if len(self._version) != len(self._snapshot.names):
             self._judged_at = -1
             self._version = np.full(len(self._snapshot.names), -1, dtype=np.int64)
@@ -213,6 +213,7 @@ class _Harm:
         return known
 
 
+@lru_cache(maxsize=1 << 12)
 def _kind(spec: PodSpec) -> PodSpec:
     """What of a pod counts for its kind: what it asks for, and which nodes it may use."""
     return PodSpec(spec.requests, spec.node_selector, spec.node_terms, spec.tolerations)

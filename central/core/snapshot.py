@@ -52,6 +52,7 @@ class Snapshot:
         self._log_from = 0
         self._unused: list[int] = []
         self._name_rank: Ints | None = None
+        self._biggest: int | None = None
         self._views: dict[PodSpec, ClassView] = {}
         self._judgements: dict[Constraint, Judgement] = {}
 
@@ -69,6 +70,7 @@ class Snapshot:
             fresh[self.column[resource]] = amount
         self.free[row] += fresh - self.allocatable[row]
         self.allocatable[row] = fresh
+        self._biggest = None
         self.nodes[row] = node
         self.version[row] += 1
         if self.domains.put(row, self._labels(node)):
@@ -97,6 +99,7 @@ class Snapshot:
         self.nodes[row] = None
         self.version[row] += 1
         self.allocatable[row] = 0
+        self._biggest = None
         self.free[row] = 0
         self.shape[row] = None
         self.free_mask[row] = self.offered[row] = 0
@@ -210,6 +213,12 @@ class Snapshot:
             self._name_rank = np.empty(len(order), dtype=np.int64)
             self._name_rank[order] = np.arange(len(order))
         return self._name_rank
+
+    def biggest(self) -> int:
+        """The most GPUs that a node has."""
+        if self._biggest is None:
+            self._biggest = int(self.allocatable[:, 0].max(initial=0))
+        return self._biggest
 
     def vector(self, requests: Iterable[tuple[str, int]]) -> tuple[Ints, Ints]:
         asked = [(self._column(name), amount) for name, amount in requests if amount > 0]

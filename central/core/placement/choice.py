@@ -87,6 +87,8 @@ class Choice:
         snapshot, rooms, gpus = self._snapshot, self._rooms, self._gpus
         if len(set(self._anchors)) > 1 or (inside_island and not gpus):
             return
+        if gpus > snapshot.biggest():
+            return
         fits = rooms[0].cap >= self._counts[0]
         for room, count in zip(rooms[1:], self._counts[1:], strict=True):
             fits &= room.cap >= count
