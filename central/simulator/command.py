@@ -22,6 +22,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         until_s = None if args.until is None else _span("--until", args.until)
         read = scenario.read(documents.read(args.paths), args.scheduler_names, args.topology_levels)
+        if read.endless and until_s is None:
+            raise documents.BadInput(f"{read.endless} goes on for ever: say --until when")
     except documents.BadInput as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return 2

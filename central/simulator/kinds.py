@@ -41,13 +41,6 @@ PLURALS = {
     ("apps", "StatefulSet"): "statefulsets",
     ("apps", "DaemonSet"): "daemonsets",
 }
-# What the centre knows and the simulated world does not.
-NOT_YET = {
-    ("batch.volcano.sh", "CronJob"),
-    ("bus.volcano.sh", "Command"),
-    ("flow.volcano.sh", "JobFlow"),
-    ("flow.volcano.sh", "JobTemplate"),
-}
 MAKES_PODS = {
     ("batch", "Job"),
     ("batch", "CronJob"),
@@ -81,7 +74,7 @@ def watched(kinds: Iterable[Kind]) -> dict[Name, Kind]:
     return {
         name: by_path[name[0], plural]
         for name, plural in PLURALS.items()
-        if (name[0], plural) in by_path and name not in NOT_YET
+        if (name[0], plural) in by_path
     }
 
 

@@ -6,8 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 from central.core.decisions import Create, Delete, Patch, SetStatus
-from central.core.facts import Answered, Fact, GangGone, GangSeen, JobGone, JobSeen, PodSeen
-from central.kube import storage
+from central.core.facts import (
+    Answered,
+    CommandGone,
+    CronGone,
+    Fact,
+    FlowGone,
+    GangGone,
+    GangSeen,
+    JobGone,
+    JobSeen,
+    PodSeen,
+    TemplateGone,
+)
+from central.kube import batch, flows, storage
 from central.kube.errors import Malformed
 from central.kube.objects import Reader
 from central.simulator.documents import BadInput, Json
@@ -15,6 +27,15 @@ from central.simulator.priorities import Priorities
 from central.simulator.story import Ended, Story
 
 Place = tuple[str, str, str]  # kind, namespace, name
+GONE: dict[str, Callable[[str, str], Fact]] = {
+    "Job": JobGone,
+    "CronJob": CronGone,
+    "JobFlow": FlowGone,
+    "JobTemplate": TemplateGone,
+    "Command": CommandGone,
+}
+KINDS = {gone: kind for kind, gone in GONE.items()}
+ENDINGS = ("Completed", "Failed", "Terminated", "Aborted", "Succeed")
 STEP_S = 1e-6  # between two objects of one moment
 
 
@@ -49,14 +70,23 @@ class Making:
         self._created.setdefault(place, fact.created)
         yield from self._told(place, raw)
 
-    def gone(self, namespace: str, name: str, now: float) -> Iterator[Fact]:
-        """A Job is deleted, with all that it owns."""
-        place = ("Job", namespace, name)
+    def put(self, raw: Json) -> Iterator[Fact]:
+        """A CronJob, a JobFlow, a JobTemplate, a Command; or the same again, changed."""
+        place = (raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"])
+        if known := self._there.get(place):
+            raw = {**raw, "status": known.get("status") or {}}
+        self._there[place] = raw
+        self._created.setdefault(place, 0.0)
+        yield from self._told(place, raw)
+
+    def gone(self, kind: str, namespace: str, name: str, now: float) -> Iterator[Fact]:
+        """A Job, or what makes Jobs, is deleted, with all that it owns."""
+        place = (kind, namespace, name)
         raw = self._there.pop(place, None)
         if raw is None:
             return
         uid = raw["metadata"]["uid"]
-        yield JobGone(namespace, name)
+        yield GONE[kind](namespace, name)
         for owned, body in list(self._there.items()):
             owners = body["metadata"].get("ownerReferences") or ()
             if any(owner["uid"] == uid for owner in owners):
@@ -72,8 +102,8 @@ class Making:
                 yield from self._create(place, asked, now)
             case Delete():
                 yield Answered(verb, *place)
-                if asked.kind == "Job":
-                    yield from self.gone(asked.namespace, asked.name, now)
+                if asked.kind in GONE:
+                    yield from self.gone(*place, now)
                 else:
                     yield from self._take(place, now)
             case SetStatus() | Patch():
@@ -112,8 +142,8 @@ class Making:
             before = ((raw.get("status") or {}).get("state") or {}).get("phase")
             raw = {**raw, "status": asked.status}
             phase = (asked.status.get("state") or {}).get("phase")
-            if phase != before and phase in ("Completed", "Failed", "Terminated", "Aborted"):
-                self._story.ended.append(Ended(now, place[1], place[2], "Job", phase))
+            if phase != before and phase in ENDINGS:
+                self._story.ended.append(Ended(now, place[1], place[2], place[0], phase))
         else:
             raw = {**raw, "spec": {**raw["spec"], **asked.body["spec"]}}
         self._there[place] = raw
@@ -130,6 +160,14 @@ class Making:
                     yield replace(seen, created=created)
                 case "PersistentVolumeClaim":
                     yield storage.claim(raw)
+                case "CronJob":
+                    yield batch.cron(raw)
+                case "JobFlow":
+                    yield flows.flow(raw)
+                case "JobTemplate":
+                    yield flows.template(raw)
+                case "Command":
+                    yield batch.command(raw)
                 case _:
                     return  # nobody looks at it
         except Malformed as error:  # the scheduler wrote it itself
@@ -139,7 +177,10 @@ class Making:
         raw = self._there.pop(place, None)
         if raw is None:
             return
-        if place[0] == "Pod":
+        if place[0] in GONE:
+            self._there[place] = raw
+            yield from self.gone(*place, now)
+        elif place[0] == "Pod":
             yield from self._delete(raw["metadata"]["uid"], now)
         elif place[0] == "PodGroup":
             yield GangGone(place[1], place[2])

@@ -6,7 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from central.core.facts import Fact, GangSeen, JobSeen, NodeSeen, PodSeen
+from central.core.facts import (
+    BatchFact,
+    CronSeen,
+    Fact,
+    FlowSeen,
+    GangSeen,
+    JobSeen,
+    NodeSeen,
+    PodSeen,
+)
+from central.core.jobs.stamps import stamp
 from central.kube import podrules, podspec, watch
 from central.kube.errors import Malformed, Unreadable
 from central.kube.objects import Reader
@@ -48,6 +58,10 @@ class Scenario:
     machines: dict[str, NodeTopology] = field(default_factory=dict)  # by node
     budgets: list[Budget] = field(default_factory=list)
     jobs: dict[float, Json] = field(default_factory=dict)  # as they are written, by creation
+    batch: dict[int, Json] = field(
+        default_factory=dict
+    )  # likewise what makes them, by the fact's id
+    endless: str = ""  # who never comes to an end by itself
     warnings: list[str] = field(default_factory=list)
     priorities: Priorities = field(default_factory=Priorities)
     reader: Reader = field(default_factory=lambda: Reader((), ()))
@@ -190,12 +204,31 @@ class _Reading:
             )
         kind = self._watched.get(found.kind)
         of_no_use = kind is None and plural not in kinds.OF_THE_WORLD | kinds.OF_NO_MATTER
-        if (
-            of_no_use or found.kind in kinds.MAKES_PODS
-        ):  # of these only what they say of pods counts
-            self._unread[found.kind] += 1
+        if of_no_use or found.kind in kinds.MAKES_PODS:
+            self._unread[found.kind] += 1  # of these only counts what they say of pods
         if kind is None:
             return
+        self._furnish(order, found, plural, arrives)
+        try:
+            fact = kind.seen(found.raw)
+        except Malformed as error:
+            raise found.place.wrong(str(error)) from error
+        if isinstance(fact, PodSeen | GangSeen | JobSeen):
+            fact = replace(fact, created=arrives + order * STEP_S)
+        if isinstance(fact, JobSeen):
+            self._found.jobs[fact.created] = found.raw
+        self._check(found, fact)
+        self._found.arrivals.append((arrives, fact))
+        leaves = found.seconds(LEAVES)
+        if leaves is not None:
+            self._found.departures.append((leaves, kind.gone(found.raw)))
+        if isinstance(fact, BatchFact):
+            self._found.batch[id(fact)] = found.raw
+            if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
+                self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
+
+    def _furnish(self, order: int, found: _Object, plural: str, arrives: float) -> None:
+        """With what the API server and the world give it."""
         meta = found.meta
         own = meta.get("uid")
         meta["uid"] = f"{found.kind[1]}/{found.namespace}/{found.name}"
@@ -212,19 +245,8 @@ class _Reading:
         elif found.kind == JOB:
             meta["uid"] = own or f"job{order}"  # part of its PodGroup's name
             self._jobs.add((found.namespace, found.name))
-        try:
-            fact = kind.seen(found.raw)
-        except Malformed as error:
-            raise found.place.wrong(str(error)) from error
-        if isinstance(fact, PodSeen | GangSeen | JobSeen):
-            fact = replace(fact, created=arrives + order * STEP_S)
-        if isinstance(fact, JobSeen):
-            self._found.jobs[fact.created] = found.raw
-        self._check(found, fact)
-        self._found.arrivals.append((arrives, fact))
-        leaves = found.seconds(LEAVES)
-        if leaves is not None:
-            self._found.departures.append((leaves, kind.gone(found.raw)))
+        elif found.kind[1] == "CronJob":
+            meta["creationTimestamp"] = stamp(arrives)  # its times count from then
 
     def _once(self, found: _Object, plural: str, arrives: float) -> None:
         """An object may come again later, changed; a pod may not."""
@@ -313,7 +335,7 @@ class _Reading:
                     raise found.wrong(str(error)) from error
                 except (AttributeError, TypeError, KeyError, ValueError) as error:
                     raise found.wrong(fact.spec.unsupported) from error
-        elif isinstance(fact, GangSeen | JobSeen):
+        elif isinstance(fact, GangSeen | JobSeen | CronSeen | FlowSeen):
             if fact.error.startswith("spec.") and "not supported" not in fact.error:
                 raise found.wrong(fact.error)
         elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from central.core.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
 from central.core.facts import (
+    BatchFact,
     BindDone,
     BindFailed,
     BudgetGone,
@@ -24,7 +25,7 @@ from central.core.facts import (
 from central.kube.quantities import seconds
 from central.simulator.budgets import Budget, Statuses
 from central.simulator.documents import Json
-from central.simulator.making import Making
+from central.simulator.making import KINDS, Making
 from central.simulator.scenario import STEP_S, Life, Scenario
 from central.simulator.story import Ended, Evicted, Placed, Story
 from protos.closest import closest
@@ -90,6 +91,8 @@ class World:
                 yield fact
             case JobSeen():
                 yield from self._making.come(fact, self._scenario.jobs[fact.created])
+            case _ if (raw := self._scenario.batch.get(id(fact))) is not None:
+                yield from self._making.put(raw)
             case _:
                 yield fact
 
@@ -100,7 +103,11 @@ class World:
                 yield from self._lose(live, now, again=False)
             return
         if isinstance(gone, JobGone):
-            yield from self._making.gone(gone.namespace, gone.name, now)
+            yield from self._making.gone("Job", gone.namespace, gone.name, now)
+            return
+        if isinstance(gone, BatchFact):
+            kind = KINDS[type(gone)]
+            yield from self._making.gone(kind, gone.namespace, gone.name, now)
             return
         yield gone
         if isinstance(gone, BudgetGone):
