@@ -12,6 +12,8 @@ from central.core.snapshot import Snapshot
 from central.core.view import ClassView
 from protos.names import GPU, GPU_SHARE, ISLAND, NODE
 
+TOGETHER = "each kind fits alone, all together do not"
+NOT_FOUND = "no way was found in the tries that there are, though there may be one"
 Groups = Sequence[tuple[PodSpec, int]]
 
 
@@ -34,7 +36,7 @@ def sentence(
         text += "anti-affinity, spread and ports have it"
         return text + (f" ({'; '.join(details)})" if details else "")
     if room >= count and len(groups) > 1:
-        return f"{wanted(groups)}{_where(required)}; each kind fits alone, all together do not"
+        return f"{wanted(groups)}{_where(required)}; {TOGETHER}"
     text = f"{wanted(groups)}{_where(required)}; "
     text += f"{place} has room for {room} of {count}" if place else "no node qualifies"
     details = [*_short_of(snapshot, view, rows, room, count), *_refused(snapshot, view)]

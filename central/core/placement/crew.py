@@ -175,7 +175,7 @@ def seat(draft: Draft, crew: Crew, rows: Ints, mark: int) -> int:
     seated = [(seat.row, seat.spec, seat.pods) for seat in draft.seats[mark:]]
     draft.undo(mark)
     chosen = _shortlist(snapshot, crew, rows, [row for row, _, _ in seated])
-    problem = _problem(snapshot, crew, chosen)
+    problem = problem_of(snapshot, crew, chosen)
     plan = _as_plan(crew, chosen, seated)
     plan = exchanged(problem, plan)
     if sum(problem.counts) <= SMALL:
@@ -215,7 +215,7 @@ def _shortlist(snapshot: Snapshot, crew: Crew, rows: Ints, used: Sequence[int]) 
     return chosen[np.lexsort((snapshot.name_rank()[chosen], *snapshot.domains.of[::-1, chosen]))]
 
 
-def _problem(snapshot: Snapshot, crew: Crew, rows: Ints) -> Problem:
+def problem_of(snapshot: Snapshot, crew: Crew, rows: Ints) -> Problem:
     views = [snapshot.view(spec).refresh() for spec, _ in crew.roles]
     columns = sorted({int(column) for view in views for column in view.columns})
     free = snapshot.free[rows][:, columns]

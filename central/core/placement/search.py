@@ -9,8 +9,9 @@ from central.core import onebyone, why
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.placement import crew, parts
-from central.core.placement.choice import Choice, parts_needed
+from central.core.placement.choice import TRIED_DOMAINS, Choice, parts_needed
 from central.core.placement.levels import ladder
+from central.core.placement.packing import Packer
 from central.core.placement.seating import seat
 from central.core.placement.want import Crew, Want
 from central.core.snapshot import Snapshot
@@ -42,18 +43,24 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     counts = [count for _, count in want.groups]
     if by := _preferred(snapshot, want.preferred):
         levels = _fewest_first(snapshot, want, levels, by)
+    packer = Packer()
     for level in levels:
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
         choice = Choice(snapshot, rooms, counts, want.anchors, load=want.groups, by=by)
-        for found in choice.of(level):
+        for tried, found in enumerate(choice.of(level), start=1):
             rows = _beside(snapshot, want, found) if want.anchors else found
             try:
                 with draft.all_or_nothing():
                     seat(draft, want.groups, level, rows, want.anchor_gpus, by=by)
             except DoesNotFit:
-                continue
+                packer.certain &= tried < TRIED_DOMAINS
+                if not packer.seat(draft, want.groups, found):
+                    continue
             return draft.seats[mark:]
-    raise DoesNotFit(why.sentence(snapshot, want.groups, want.required, want.anchors))
+    text = why.sentence(snapshot, want.groups, want.required, want.anchors)
+    if not packer.certain:
+        text = text.replace(why.TOGETHER, why.NOT_FOUND)
+    raise DoesNotFit(text)
 
 
 def _preferred(snapshot: Snapshot, level: str) -> int:
