@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.core.jobs import promises as jobs
 from central.core.phases import phase
 from central.core.pledges import owed
 from protos.names import GPU
@@ -30,6 +31,7 @@ def check(cluster: "Cluster") -> None:
     _queues(cluster)
     _pledged(cluster)
     _views(cluster)
+    jobs.check(cluster)
 
 
 def _pledged(cluster: "Cluster") -> None:

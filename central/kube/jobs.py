@@ -148,6 +148,7 @@ def _status(raw: Json) -> JobStatus:
             (task, tuple(sorted((counts.get("phase") or {}).items())))
             for task, counts in sorted((raw.get("taskStatusCount") or {}).items())
         ),
+        terminating=int(raw.get("terminating") or 0),
         resources=_pairs(raw.get("controlledResources")),
         conditions=tuple(
             (text(one, "status"), _moment(one.get("lastTransitionTime")))

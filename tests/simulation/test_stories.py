@@ -1,6 +1,8 @@
 """Hypothesis tells stories of facts in any order, twice, late and contradictory; no promise breaks.
 Then the world goes quiet and consistent, and everything that can be placed is."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,8 @@ from central.core.facts import (
     GangGone,
     HyperNodeGone,
     HyperNodeSeen,
+    JobGone,
+    JobSeen,
     Member,
     NamespaceSeen,
     NodeGone,
@@ -28,6 +32,7 @@ from central.core.facts import (
     SubGroups,
 )
 from central.core.gangs import Gang
+from central.core.jobs.spec import PHASES, JobSpec, JobStatus, Part, Policy, TaskSpec
 from central.core.rules import Expression, Nearer, Port, Requirement, Rules, Spread
 from central.core.volumes import (
     AttachLimits,
@@ -99,6 +104,15 @@ WISHES = st.sampled_from(
     ]
 )
 QUEUES = st.sampled_from(["p", "q", "r", "default", "root"])
+JOBS = st.sampled_from(["k", "l"])
+SPEC = JobSpec(
+    "ns",
+    "k",
+    "u",
+    (TaskSpec("t", 2, 1, {"spec": {"containers": [{"name": "c"}]}}, requests=(("cpu", 100),)),),
+    min_available=1,
+    policies=(Policy("RestartPod", ("PodFailed",)), Policy("AbortJob", ("*",))),
+)
 AMOUNTS = st.sampled_from([(), (), ((GPU, 2),), ((GPU, 4),), (("cpu", 300),)])
 FACTS = st.one_of(
     st.builds(
@@ -251,6 +265,49 @@ FACTS = st.one_of(
     ),
     st.builds(HyperNodeGone, st.sampled_from(["s0", "s1"])),
     st.builds(NodeSilent, NODES),
+    st.builds(
+        lambda name, phase, version, replicas, deleting, error: JobSeen(
+            replace(
+                SPEC, name=name, uid=f"{name}u", tasks=(replace(SPEC.tasks[0], replicas=replicas),)
+            ),
+            JobStatus(phase, version=version),
+            deleting=deleting,
+            error=error,
+        ),
+        JOBS,
+        st.sampled_from(["", *PHASES]),
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.sampled_from([False, False, False, True]),
+        st.sampled_from(["", "", "", "spec.tasks: none"]),
+    ),
+    st.builds(JobGone, st.just("ns"), JOBS),
+    st.builds(
+        lambda job, index, version, phase, node, deleting: build.pod(
+            f"{job}-t-{index}",
+            gang=f"{job}-{job}u",
+            phase=phase,
+            node=node,
+            deleting=deleting,
+            part=Part(job, f"{job}u", "t", index, version),
+        ),
+        JOBS,
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+        st.one_of(st.just(""), NODES),
+        st.booleans(),
+    ),
+    st.builds(PodGone, st.builds("uid-{}-t-{}".format, JOBS, st.integers(0, 2))),
+    st.builds(
+        Answered,
+        st.sampled_from(["Create", "Delete", "SetStatus", "Patch"]),
+        st.sampled_from(["Pod", "PodGroup", "Job"]),
+        st.just("ns"),
+        st.sampled_from(["k", "k-ku", "k-t-0", "k-t-1"]),
+        why=st.sampled_from(["", "", "no"]),
+    ),
+    st.builds(lambda job: build.gang(f"{job}-{job}u", 2), JOBS),
     st.builds(PodGone, PODS.map("uid-{}".format)),
     st.builds(GangGone, st.just("ns"), st.sampled_from(["g", "h"])),
     st.builds(BindDone, PODS.map("uid-{}".format), NODES),

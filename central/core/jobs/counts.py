@@ -51,12 +51,10 @@ class Counts:
         assert part is not None
         ended = pod.phase in ENDED
         self.alive += not ended
-        if part.version < version:
-            self.old += 1
-            self.terminating += 1
-            return
-        self.unended += not ended
-        if pod.deleting:
+        old = part.version < version
+        self.old += old
+        self.unended += not ended and not old
+        if pod.deleting or (old and not ended):
             self.terminating += 1
             return
         match pod.phase:

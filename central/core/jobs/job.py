@@ -128,6 +128,7 @@ class Job:
     def see(self, pod: PodSeen, now: float) -> None:
         self.pods[pod.uid] = pod
         self.answered.pop(("Pod", pod.name), None)
+        self.refused.pop(("Pod", pod.name), None)
         if pod.deleting and pod.phase not in ("Succeeded", "Failed"):
             self._lose(pod, now)
         elif pod.phase == "Running" and not pod.deleting:
@@ -180,6 +181,8 @@ class Job:
             delay_s = min(longest, first * 2 ** min(times - 1, 10))
             self.refused[place] = Refusal(fact.why, times, now + delay_s)
             self.objects.pop(place, None)
+            if fact.verb == "Patch":
+                self.group_told = ""  # nobody knows what stands there
             if fact.verb == "Delete":
                 self.taken = {u: at for u, at in self.taken.items() if not self._is(u, fact.name)}
         else:

@@ -79,13 +79,16 @@ def worth(job: Job, found: Json, counts: Counts, now: float) -> tuple[bool, floa
     if found == job.written:
         return False, None
     if not isinstance(job.written, dict):
-        known = {task: dict(phases) for task, phases in job.seen.status.counts}
-        over = job.status.phase in OVER
-        return not (
-            over and known == {t: c.phases for t, c in counts.tasks.items() if c.phases}
-        ), None
+        return not (job.status.phase in OVER and _is_told(job.seen.status, counts)), None
     at = job.wrote_at + (WORDS_S if _only_words(job.written, found) else COUNTS_S)
     return now >= at, at
+
+
+def _is_told(status: JobStatus, counts: Counts) -> bool:
+    """A Job that was over before we came is not written again."""
+    told = {task: dict(phases) for task, phases in status.counts}
+    found = {name: task.phases for name, task in counts.tasks.items() if task.phases}
+    return (told, status.terminating) == (found, counts.terminating)
 
 
 def _only_words(before: Json, after: Json) -> bool:

@@ -164,6 +164,7 @@ class JobStatus:
     # how often a pod was made anew by itself: a pod that carries less is to be replaced
     restarts: tuple[tuple[str, int], ...] = ()
     counts: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # by task, by pod phase
+    terminating: int = 0  # pods
     resources: tuple[tuple[str, str], ...] = ()  # controlledResources
     conditions: tuple[tuple[str, float], ...] = ()  # when each phase began last
 

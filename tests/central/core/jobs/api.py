@@ -21,6 +21,7 @@ from central.core.facts import (
     FlowGone,
     GangGone,
     JobGone,
+    NodeGone,
     PodGone,
     TemplateGone,
 )
@@ -55,7 +56,11 @@ class Api:
         self.calls = 0  # that were carried out
         self.made: Counter[tuple[str, ...]] = Counter()
         self.refuses: Callable[[Decision], str] = lambda _: ""
+        self.loses: Callable[[Decision], bool] = lambda _: False  # the answer: it came to pass
         self.grace_steps = 0  # how long pods take to go
+        self.lag: Callable[[], int] = lambda: 0  # steps by which a watch is behind
+        self._news: dict[str, list[tuple[int, Fact]]] = {}  # by kind: not told yet
+        self._steps = 0
         self._calls_left = calls_left
         self._nodes = [build.node(f"n{i}", cpu=cpu, gpus=8) for i in range(nodes)]
         self._reader = Reader(("lockstep", "volcano"), build.LEVELS)
@@ -70,6 +75,7 @@ class Api:
     def fall(self) -> None:
         """The centre is gone, with all that it had in mind; another lists what is there."""
         self.cluster = Cluster(build.LEVELS)
+        self._news.clear()
         self._facts = [*self._nodes, VolumeSeen("v")]
         for kind in WATCHED:
             for (of, _), raw in self.there.items():
@@ -79,7 +85,11 @@ class Api:
     def step(self, seconds: float = 1.0) -> list[Decision]:
         """One turn, and what it asks for, until it falls."""
         self.now += seconds
+        self._steps += 1
         self._reap()
+        for kind, news in self._news.items():
+            self._facts += [fact for at, fact in news if at <= self._steps]
+            self._news[kind] = [(at, fact) for at, fact in news if at > self._steps]
         facts, self._facts = self._facts, []
         decisions = cycle.turn(self.cluster, facts, self.now)
         self.cluster.check()
@@ -100,7 +110,8 @@ class Api:
         quiet = 0
         for _ in range(most):
             decisions = self.step(seconds)
-            quiet = 0 if decisions or self._facts or self._going else quiet + 1
+            busy = decisions or self._facts or self._going or any(self._news.values())
+            quiet = 0 if busy else quiet + 1
             if quiet > 2:
                 return
 
@@ -142,6 +153,14 @@ class Api:
             owners = raw["metadata"].get("ownerReferences") or ()
             if any(owner["uid"] == uid for owner in owners):
                 self._take(place)
+
+    def lose_node(self, name: str) -> None:
+        """With all that is on it; it comes back at once, empty."""
+        [node] = [seen for seen in self._nodes if seen.name == name]
+        self._facts += [NodeGone(name), node]
+        for (kind, pod), raw in list(self.there.items()):
+            if kind == "Pod" and raw["spec"].get("nodeName") == name:
+                self._take(("Pod", pod))
 
     def end(self, name: str, code: int = 0, restarts: int = 0) -> None:
         raw = copy.deepcopy(self.there["Pod", name])
@@ -194,6 +213,17 @@ class Api:
             where = (decision.kind, decision.namespace, decision.name)
             self._facts.append(Answered(type(decision).__name__, *where, why=why, code=403))
             return
+        if self.loses(decision):
+            assert isinstance(decision, Create | Delete | SetStatus | Patch)
+            told = len(self._facts)
+            self._obey(decision)
+            where = (decision.kind, decision.namespace, decision.name)
+            verb = type(decision).__name__
+            self._facts[told:] = [Answered(verb, *where, why="no answer in time")]
+            return
+        self._obey(decision)
+
+    def _obey(self, decision: Decision) -> None:
         match decision:
             case Create():
                 self._create(decision)
@@ -233,6 +263,9 @@ class Api:
             raw["status"] = {"phase": "Pending"}
         uid = self._add(raw)
         self._facts.append(Answered("Create", *where, uid))
+        there = {known["metadata"]["uid"] for known in self.there.values()}
+        if any(owner["uid"] not in there for owner in raw["metadata"].get("ownerReferences", ())):
+            self._take(place)  # the garbage collector: its owner is gone
 
     def _delete(self, asked: Delete) -> None:
         where = (asked.kind, asked.namespace, asked.name)
@@ -299,7 +332,13 @@ class Api:
     def _put(self, raw: Json) -> None:
         self.there[raw["kind"], raw["metadata"]["name"]] = raw
         if raw["kind"] in WATCHED:
-            self._facts.append(self._read(raw))
+            self._watch(raw["kind"], self._read(raw))
+
+    def _watch(self, kind: str, fact: Fact) -> None:
+        """Each kind's news come in order, if late."""
+        news = self._news.setdefault(kind, [])
+        at = max([self._steps + 1 + self.lag(), *(due for due, _ in news[-1:])])
+        news.append((at, fact))
 
     def _take(self, place: Place) -> None:
         raw = self.there.pop(place, None)
@@ -308,19 +347,19 @@ class Api:
         kind, name = place
         self._going.pop(name, None)
         if kind == "Pod":
-            self._facts.append(PodGone(raw["metadata"]["uid"]))
+            self._watch(kind, PodGone(raw["metadata"]["uid"]))
         elif kind == "PodGroup":
-            self._facts.append(GangGone(NAMESPACE, name))
+            self._watch(kind, GangGone(NAMESPACE, name))
         elif kind == "Job":
-            self._facts.append(JobGone(NAMESPACE, name))
+            self._watch(kind, JobGone(NAMESPACE, name))
         elif kind == "JobFlow":
-            self._facts.append(FlowGone(NAMESPACE, name))
+            self._watch(kind, FlowGone(NAMESPACE, name))
         elif kind == "JobTemplate":
-            self._facts.append(TemplateGone(NAMESPACE, name))
+            self._watch(kind, TemplateGone(NAMESPACE, name))
         elif kind == "CronJob":
-            self._facts.append(CronGone(NAMESPACE, name))
+            self._watch(kind, CronGone(NAMESPACE, name))
         elif kind == "Command":
-            self._facts.append(CommandGone(NAMESPACE, name))
+            self._watch(kind, CommandGone(NAMESPACE, name))
 
     def _read(self, raw: Json) -> Fact:
         match raw["kind"]:

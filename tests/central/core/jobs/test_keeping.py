@@ -3,7 +3,7 @@ it can't have them."""
 
 from itertools import pairwise
 
-from central.core.decisions import Create, Decision, SetStatus
+from central.core.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.core.facts import QueueSeen
 from tests.central.core.jobs.api import Api, job
 
@@ -100,6 +100,24 @@ def test_scaled_while_it_runs() -> None:
     assert list(api.pods()) == ["j-w-0"]
     [group] = api.names("PodGroup")
     assert api.there["PodGroup", group]["spec"]["minMember"] == 1
+
+
+def test_a_pod_that_is_let_go_is_not_lost() -> None:
+    """Even if it is wanted again before it has gone."""
+    api = Api()
+    api.grace_steps = 20
+    api.apply(job({"w": 2}, "PodEvicted AbortJob"))
+    api.settle()
+    raw = api.job()
+    [task] = raw["spec"]["tasks"]
+    fewer = {**raw["spec"], "minAvailable": 1, "tasks": [{**task, "replicas": 1}]}
+    api.apply({**raw, "spec": fewer})
+    for _ in range(4):
+        api.step()
+    assert list(api.pods()) == ["j-w-0"]
+    api.apply({**raw, "spec": {**fewer, "tasks": [task]}})
+    api.settle()
+    assert (api.phase(), list(api.pods())) == ("Running", ["j-w-0", "j-w-1"])
 
 
 def test_min_success_is_enough() -> None:
@@ -206,6 +224,35 @@ def test_what_the_api_server_refuses_is_said_and_asked_again() -> None:
     api.refuses = lambda _: ""
     for _ in range(70):
         api.step()
+    assert api.phase() == "Running"
+
+
+def test_a_gang_that_could_not_be_resized_is_resized_later() -> None:
+    api = Api()
+    api.apply(job({"ps": 1, "w": 2}, of={"w": {"dependsOn": {"name": ["ps"]}}}))
+    api.refuses = lambda one: "no" if isinstance(one, Patch) else ""
+    for _ in range(10):
+        api.step()
+    [group] = api.names("PodGroup")
+    assert api.there["PodGroup", group]["spec"]["minMember"] == 1
+    api.refuses = lambda _: ""
+    for _ in range(20):
+        api.step()
+    assert api.there["PodGroup", group]["spec"]["minMember"] == 3
+
+
+def test_a_watch_that_is_late_makes_nobody_do_things_twice() -> None:
+    api = Api()
+    api.lag = lambda: 5
+    api.apply(job({"w": 3}, "PodFailed RestartJob"))
+    api.settle()
+    api.end("j-w-0", 1)
+    asked = [one for _ in range(40) for one in api.step()]
+    created = [one.name for one in asked if isinstance(one, Create) and one.kind == "Pod"]
+    assert sorted(created) == ["j-w-0", "j-w-1", "j-w-2"]
+    deleted = [one.uid for one in asked if isinstance(one, Delete)]
+    assert len(deleted) == len(set(deleted)) == 3
+    assert max(api.made.values()) == 1
     assert api.phase() == "Running"
 
 
