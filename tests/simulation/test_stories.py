@@ -84,6 +84,7 @@ RULES = st.sampled_from(
     ]
 )
 CLAIMS = st.sampled_from([(), (), (), ("c",), ("c", "d")])
+ROOM = st.sampled_from([(), ((Requirement(RACK, "In", ("r1",)),),)])
 PLACES = st.sampled_from([(), (((Requirement(RACK, "In", ("r1",)),),),)])
 LABELS = st.sampled_from([(), (), (("app", "x"),), (("app", "y"),)])
 WISHES = st.sampled_from(
@@ -246,9 +247,7 @@ FACTS = st.one_of(
     st.builds(StorageClassSeen, st.just("s"), st.just("disk"), st.booleans()),
     st.just(StorageClassGone("s")),
     st.builds(DriverSeen, st.just("disk"), st.booleans()),
-    st.builds(
-        CapacitySeen, st.just("ns"), st.just("room"), st.just("s"), PLACES, st.integers(0, 1)
-    ),
+    st.builds(CapacitySeen, st.just("ns"), st.just("room"), st.just("s"), ROOM, st.integers(0, 1)),
     st.just(CapacityGone("ns", "room")),
     st.builds(AttachLimits, NODES, st.sampled_from([(), (("disk", 1),)])),
     st.builds(NodeGone, NODES),
