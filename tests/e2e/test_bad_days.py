@@ -1,5 +1,8 @@
 """Kubelets, agents and the centre restart, and nothing that runs or is known is lost."""
 
+import random
+import time
+
 import pytest
 
 from tests.e2e.cluster import verbs
@@ -79,3 +82,51 @@ def test_a_centre_restart_loses_nothing(cluster: World, namespace: str) -> None:
     assert cluster.agreed(60) == before
     assert containers(cluster, namespace) == running
     fill(cluster, namespace, node)
+
+
+RESTARTS = 8
+
+
+def test_kubelet_restarts_in_random_moments_while_pods_start(
+    cluster: World, namespace: str
+) -> None:
+    """What was bound while no plugin was registered may fail admission, and is made again, as its
+    controller would; what ran keeps running with what it had, and nothing is given twice. A hundred such
+    restarts on a hollow kubelet are in tests/agent/test_restarts.py."""
+    dice, node = random.Random(7), "node-1"
+    ran: dict[str, str] = {}  # container by pod
+    for turn in range(RESTARTS):
+        cluster.apply(namespace, pod(f"r-{turn}", 1, node=node))
+        time.sleep(dice.random() * 2)
+        verbs.power("restart", node, "kubelet")
+        time.sleep(dice.random())
+        found = cluster.pods(namespace)
+        for one in found:
+            name, status = one["metadata"]["name"], one["status"]
+            if status["phase"] == "Failed":
+                assert "dmission" in status["reason"], status
+                assert name not in ran, f"{name} ran, and was disturbed"
+                cluster.kubectl("-n", namespace, "delete", "pod", name)
+                cluster.apply(namespace, pod(name, 1, node=node))
+            for container in status.get("containerStatuses", []):
+                if "running" in container["state"]:
+                    assert (
+                        ran.setdefault(name, container["containerID"]) == container["containerID"]
+                    )
+
+    def settled() -> bool:
+        for one in cluster.pods(namespace):
+            if one["status"]["phase"] == "Failed":
+                cluster.kubectl("-n", namespace, "delete", "pod", one["metadata"]["name"])
+                cluster.apply(namespace, pod(one["metadata"]["name"], 1, node=node))
+        phases = [one["status"]["phase"] for one in cluster.pods(namespace)]
+        return phases == ["Running"] * RESTARTS
+
+    until("all pods to run", settled, 120)
+    until("8 GPUs again", lambda: cluster.allocatable()[node] == 8)
+    held = cluster.agreed(60)
+    assert disjoint(held.values())
+    for one in cluster.pods(namespace):
+        name = one["metadata"]["name"]
+        now = one["status"]["containerStatuses"][0]["containerID"]
+        assert ran.get(name, now) == now, f"{name} was started anew"
