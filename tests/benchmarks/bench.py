@@ -1,7 +1,8 @@
 """`make bench`: speed as ratios within one run. Prints a table; -o json for programs.
 
 (a) our binding rate against bare Binding calls, (b) against kube-scheduler, on one real API server;
-(c) the core's turns; (d) an idle agent; (e) a start in a large cluster."""
+(c) the core's turns; (d) an idle agent; (e) a start in a large cluster;
+(f) 1,000 Jobs of 10 pods."""
 
 import argparse
 import json
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from protos.names import RACK
-from tests.benchmarks import agent, binding, plane, restart, turns
+from tests.benchmarks import agent, binding, jobs, plane, restart, turns
 from tests.e2e.cluster.settings import program
 
 Row = tuple[str, float, str, str]  # what, measured, unit, aim
@@ -101,6 +102,7 @@ def main() -> int:
             rows += agent.rows(30.0, say)
             with plane.running() as made:
                 rows += restart.rows(made, say)
+            rows += jobs.rows(say)
     if args.output == "json":
         print(json.dumps({what.strip(): value for what, value, _, _ in rows}, indent=1))
         return 0

@@ -1,10 +1,11 @@
 """1,000 Jobs of 10 pods created at once on 100 hollow nodes of a real API server: all Completed, and
 how fast their pods come to be, against the same pods created barely by as many workers."""
 
-import os
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from central.kube.effects import MAKERS
 from central.standalone.hollow import HollowNodes
 from central.standalone.hollownode import HollowNode
 from tests.benchmarks import binding
+from tests.benchmarks import plane as planes
 from tests.benchmarks.plane import Plane
 
 JOBS, PODS, NODES = 1000, 10, 100
@@ -30,7 +32,6 @@ SECONDS = 600
 class Run:
     created_per_s: float  # pods, from the first request to the last pod
     done_s: float = 0.0  # from the first Job to the last that is Completed
-    requests: float = 0.0  # of the centre, per pod
     phases: tuple[tuple[str, int], ...] = ()
 
 
@@ -119,12 +120,6 @@ def ours(plane: Plane, folder: Path, jobs: int = JOBS) -> Run:
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             phases = [_phase(one) for one in list(watched.last.values())]
-            if os.environ.get("V"):
-                print(
-                    round(time.perf_counter() - began, 1),
-                    len(pods.first),
-                    {p: phases.count(p) for p in set(phases)},
-                )
             if phases.count("Completed") == jobs:
                 break
             time.sleep(0.2)
@@ -152,15 +147,23 @@ def _phase(found: Any) -> str:
     return str(((found.get("status") or {}).get("state") or {}).get("phase") or "")
 
 
-if __name__ == "__main__":
-    import tempfile
-
-    from tests.benchmarks import plane as planes
-
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else JOBS
+def rows(say: Callable[[str], None], jobs: int = JOBS) -> list[tuple[str, float, str, str]]:
     with planes.running() as made, tempfile.TemporaryDirectory() as folder:
         binding.crds(made)
-        first = bare(made, number)
-        print(first)
-        run = ours(made, Path(folder), number)
-        print(run, f"ratio {run.created_per_s / first.created_per_s:.2f}")
+        say(f"{jobs * PODS:,} pods created barely")
+        first = bare(made, jobs)
+        say(f"{jobs:,} Jobs of {PODS} pods, until all are Completed")
+        run = ours(made, Path(folder), jobs)
+    completed = dict(run.phases).get("Completed", 0)
+    return [
+        (f"(f) of {jobs:,} Jobs of {PODS} pods, Completed", completed, "", f"{jobs}"),
+        ("    their pods / bare pod creation", run.created_per_s / first.created_per_s, "x", ""),
+        ("    pods created for Jobs", run.created_per_s, "pods/s", ""),
+        ("    bare pod creation, as many workers", first.created_per_s, "pods/s", ""),
+        ("    from the first Job to the last end", run.done_s, "s", ""),
+    ]
+
+
+if __name__ == "__main__":
+    for row in rows(print, int(sys.argv[1]) if len(sys.argv) > 1 else JOBS):
+        print(*row)
