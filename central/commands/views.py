@@ -1,9 +1,10 @@
 """One job, queue or group whole: what it is, why it is so, its pods, and what happened to it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from central.commands import lists
-from central.commands.api import EVENTS, GROUPS, JOBS, PODS, QUEUES, Api, Json
+from central.commands.api import EVENTS, GROUPS, JOBS, PODS, QUEUES, Api, CannotDo, Json
 from central.commands.tables import Cell, Column, age, clock, table, wrapped
 from protos.names import GROUP_NAMES, TASK
 
@@ -50,9 +51,9 @@ def job(api: Api, name: str, most: int | None) -> str:
     found = api.get(JOBS, name)
     meta, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
     state = status.get("state") or {}
-    group = group_of(api, found)
-    pods = job_pods(api, found)
     page = Page(most)
+    group = group_of(api, found)
+    pods, unseen = _if_allowed(lambda: job_pods(api, found))
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
     since = state.get("lastTransitionTime")
     page.line("Phase", (state.get("phase") or "Pending") + (f" for {age(since)}" if since else ""))
@@ -72,6 +73,8 @@ def job(api: Api, name: str, most: int | None) -> str:
     page.table(_TASKS, [_task_row(task, status) for task in spec.get("tasks") or ()])
     if pods:
         page.table(_PODS, [pod_row(pod) for pod in pods])
+    elif unseen:
+        page.line("Pods", unseen)
     _events(api, page, [found, *([group] if group else []), *pods])
     return page.text
 
@@ -250,7 +253,13 @@ def _events(api: Api, page: Page, objects: Iterable[Json]) -> None:
     asked += ["type=Warning,involvedObject.kind=Pod"] if len(uids) > len(asked) else []
     everywhere = "namespace" not in first["metadata"]
     for selector in asked:
-        for event in api.all(EVENTS, everywhere=everywhere, fieldSelector=selector):
+        told, unseen = _if_allowed(
+            partial(api.all, EVENTS, everywhere=everywhere, fieldSelector=selector)
+        )
+        if unseen:
+            page.line("Events", unseen)
+            return
+        for event in told:
             if (event.get("involvedObject") or {}).get("uid") in uids:
                 found[event["metadata"]["name"]] = event
     events = sorted(found.values(), key=_when)[-EVENTS_SHOWN:]
@@ -261,6 +270,14 @@ def _events(api: Api, page: Page, objects: Iterable[Json]) -> None:
         about = event["involvedObject"]
         text = f"{about['kind'].lower()}/{about['name']}: {event.get('reason')}: {event.get('message')}"
         page.text += wrapped(f"{age(_when(event)):>5}", text, 7, page.most) + "\n"
+
+
+def _if_allowed(ask: Callable[[], list[Json]]) -> tuple[list[Json], str]:
+    """Who may see the job need not be allowed to see all that belongs to it."""
+    try:
+        return ask(), ""
+    except CannotDo as error:
+        return [], f"not shown: {error}"
 
 
 def _is_pod(obj: Json) -> bool:

@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,9 @@ import orjson
 import pytest
 import yaml
 
-from central.commands import watching
-from central.commands.api import Api
+from central.commands import api as apis
+from central.commands import views, watching
+from central.commands.api import Api, CannotDo, Kind
 from central.kube.client import Client
 from tests.central.commands.typed import (
     COMMANDS,
@@ -133,6 +137,45 @@ def test_a_view_says_why_and_shows_pods_and_events(lockstep: Lockstep, put: Put)
         ("lm-mpi-job-mpiworker-10", "mpiworker", "Pending", "0"),
     ]
     assert "job/lm-mpi-job: CommandIssued: AbortJob" in said
+
+
+class Blind(Api):
+    """Of a user who may see jobs, and neither pods nor events."""
+
+    def all(self, kind: Kind, *, everywhere: bool = False, **query: str) -> list[Json]:
+        if kind in (apis.PODS, apis.EVENTS):
+            raise CannotDo(f"you may not list this {kind.word}")
+        return super().all(kind, everywhere=everywhere, **query)
+
+
+def test_a_view_shows_what_one_may_see(client: Client, put: Put) -> None:
+    put(JOBS, mpi())
+    said = views.job(Blind(client, "default"), "lm-mpi-job", 80)
+    assert "Phase:        Pending" in said
+    assert "Pods:         not shown: you may not list this pod" in said
+    assert "Events:       not shown: you may not list this event" in said
+
+
+def test_a_list_goes_on(client: Client, put: Put) -> None:
+    put(JOBS, mpi("first"))
+    watch = subprocess.Popen(
+        [sys.executable, "-u", "-m", "central", "job", "list", "-w"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watch.stdout is not None
+    try:
+        assert watch.stdout.readline().startswith("Name ")
+        assert watch.stdout.readline().startswith("first ")
+        put(JOBS, {**mpi("second"), "status": {"state": {"phase": "Running"}}})
+        rows = [watch.stdout.readline().split() for _ in range(2)]
+        assert [row[0] for row in rows] == ["second", "second"]
+        assert [row[3] for row in rows] == ["Pending", "Running"]
+    finally:
+        watch.send_signal(signal.SIGINT)
+        said, wrong = watch.communicate(timeout=10)
+    assert (watch.returncode, said, wrong) == (130, "", "")
 
 
 def test_commands_for_jobs(lockstep: Lockstep, client: Client, put: Put) -> None:

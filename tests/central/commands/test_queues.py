@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from central.kube.client import Client
-from tests.central.commands.typed import GROUPS, PODS, Lockstep, group, member
+from tests.central.commands.typed import COMMANDS, GROUPS, PODS, Lockstep, group, member
 
 Json = dict[str, Any]
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -43,6 +43,28 @@ def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], 
         == "Name Weight State Parent Inqueue Pending Running Unknown Completed"
     )
     assert " ".join(row.split()) == "default 1 Open - 0 1 1 0 0"
+
+
+def test_where_queues_know_no_wish_a_command_is_given(
+    lockstep: Lockstep, client: Client, put: Callable[[str, Json], Json]
+) -> None:
+    """Volcano's own definition has no spec.state."""
+    name, weight = "queues.scheduling.volcano.sh", {"weight": {"type": "integer"}}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": weight}}}
+    version = {"name": "v1beta1", "served": True, "storage": True}
+    spec = {
+        "group": "scheduling.volcano.sh",
+        "scope": "Cluster",
+        "names": {"plural": "queues", "kind": "Queue"},
+        "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+    }
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    client.request("DELETE", f"{definitions}/{name}")
+    put(definitions, {"metadata": {"name": name}, "spec": spec})
+    lockstep("queue", "create", "q")
+    lockstep("queue", "operate", "q", "-a", "close")
+    [command] = client.get(COMMANDS)["items"]
+    assert (command["action"], command["target"]["kind"]) == ("CloseQueue", "Queue")
 
 
 def test_a_queue_that_nobody_made(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
