@@ -97,9 +97,9 @@ class World:
             f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups/{name}"
         )
 
-    def allocatable(self) -> dict[str, int]:
+    def allocatable(self, resource: str = names.GPU) -> dict[str, int]:
         return {
-            node["metadata"]["name"]: int(node["status"]["allocatable"].get(names.GPU, "0"))
+            node["metadata"]["name"]: int(node["status"]["allocatable"].get(resource, "0"))
             for node in self.api.get("/api/v1/nodes")["items"]
         }
 
@@ -138,12 +138,12 @@ class World:
         """Who holds which GPUs, as each kubelet's pod-resources tells."""
         held: dict[Pod, Held] = {}
         for node in nodes or self.nodes:
-            for pod, gpus in self._listed(node).items():
+            for pod, gpus in self.listed(node).items():
                 assert pod not in held, f"{pod} is on two nodes"
                 held[pod] = Held(node, tuple(sorted(gpus)))
         return held
 
-    def _listed(self, node: str) -> dict[Pod, list[str]]:
+    def listed(self, node: str, resource: str = names.GPU) -> dict[Pod, list[str]]:
         if node not in self._kubelets:
             socket = STATE / node / "lib/kubelet/pod-resources/kubelet.sock"
             channel = grpc.insecure_channel(f"unix://{socket}")
@@ -154,7 +154,7 @@ class World:
         for pod in answer.pod_resources:
             for container in pod.containers:
                 for device in container.devices:
-                    if device.resource_name == names.GPU:
+                    if device.resource_name == resource:
                         held.setdefault((pod.namespace, pod.name), []).extend(device.device_ids)
         return held
 
