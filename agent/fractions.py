@@ -50,7 +50,11 @@ class ShareOffer:
         given = response(gpus, state.topology, files)
         part = str(len(set(ids)))
         given = Response(
-            {**given.envs, "LOCKSTEP_GPU_SHARE": part, "LOCKSTEP_GPU_ENFORCEMENT": "none"},
+            {
+                **given.envs,
+                "LOCKSTEP_GPU_SHARE": part,
+                "LOCKSTEP_GPU_ENFORCEMENT": state.topology.memory_enforcement,
+            },
             given.device_nodes,
             annotations={**given.annotations, f"{DOMAIN}/gpu-share": part},
         )

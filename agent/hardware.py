@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -26,6 +27,8 @@ from agent.capture import CaptureError
 from agent.health import Case, Event, Health
 from agent.machine import GpuFacts, Machine, NvmlFacts, Unusable
 from agent.node import Node
+from agent.nvml.processes import Used
+from agent.nvml.processes import read as read_processes
 from agent.nvml.usage import Usage
 from agent.nvml.usage import read as read_usage
 from agent.patience import Hanging, Patience
@@ -52,6 +55,7 @@ class Hardware:
         self._minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
         self._meter = Patience("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
+        self._watched = False  # the driver has told of processes
         self.facts: tuple[GpuFacts, ...] = ()
         self.health = Health()
         self.cards: dict[str, Case] = {}  # by name
@@ -130,7 +134,26 @@ class Hardware:
         s = self._settings
         policy = shares.Policy(s.rdma_shares, s.rdma_hca_handles, s.cgroup_root is not None)
         topology = shares.offered(topology, s.rdma_devices, policy)
-        return fractions.offered(topology, s.share_gpus)
+        topology = fractions.offered(topology, s.share_gpus)
+        return replace(topology, memory_enforcement=self._enforcement(topology))
+
+    def _enforcement(self, topology: NodeTopology) -> str:
+        """How caps of memory hold here: a driver that tells nothing of processes can't be watched."""
+        s = self._settings
+        if s.gpu_memory == "none" or s.capture or not topology.gpus:
+            return "none"
+        if self._watched:
+            return "watch"
+        try:
+            told = self.processes([gpu.uuid for gpu in topology.gpus if gpu.healthy])
+        except (Unusable, Hanging):
+            return "none"
+        self._watched = bool(told) and all(used is not None for used in told.values())
+        return "watch" if self._watched else "none"
+
+    def processes(self, uuids: Sequence[str]) -> Mapping[str, Used | None]:
+        """Raises NvmlError or Hanging."""
+        return self._meter.ask(lambda: read_processes(self._settings.driver_root, uuids), METER_S)
 
     def _tell(self, events: Sequence[Event], known: NodeTopology) -> None:
         """One line for each error of each GPU, however often it came."""

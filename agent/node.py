@@ -9,7 +9,7 @@ from math import inf
 
 from agent.sales import Sale, Sold, sold, still_open
 from protos.names import GPU, GPU_SHARE
-from protos.topology import Grant, NodeTopology, RdmaUse
+from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class State:
     intents: tuple[Grant, ...] = ()
     intents_version: int = 0
     rdma_use: tuple[RdmaUse, ...] = ()  # no change of it is news
+    memory_over: tuple[MemoryOver, ...] = ()
 
     def sold(self) -> Sold:
         return sold(self.grants, (*self.sales, *self.unnamed))
@@ -80,6 +81,10 @@ class Node:
     def set_rdma_use(self, used: tuple[RdmaUse, ...]) -> None:
         with self._changed:
             self._state = replace(self._state, rdma_use=used)
+
+    def set_memory_over(self, found: tuple[MemoryOver, ...]) -> None:
+        with self._changed:
+            self._state = replace(self._state, memory_over=found)
 
     def _next(self) -> State:
         return replace(self._state, generation=self._state.generation + 1)

@@ -203,6 +203,7 @@ class Reporter:
             generation=state.generation,
             heartbeat=not news,
             rdma_use=wire.to_rdma_use(state.rdma_use),
+            memory_over=wire.to_memory_over(state.memory_over),
         )
         if news:
             if topology_of:

@@ -18,6 +18,7 @@ from agent.hcas import HcaOffer
 from agent.kubelet import Kubelet
 from agent.limits import Limits
 from agent.machine import Unusable
+from agent.memory import Memory, capped
 from agent.node import Node, State
 from agent.offer import Offer
 from agent.plugin import Plugin
@@ -32,6 +33,7 @@ from protos.topology import RdmaLimit
 log = logging.getLogger(__name__)
 
 STOP_S = 0.8
+MEMORY_S = 2.0  # between looks at processes' memory; without a cap there is nothing to look at
 
 
 class Agent:
@@ -111,6 +113,8 @@ class Agent:
             self._spawn("cdi", self._keep_specs)
         if self._settings.cgroup_root:
             self._spawn("limits", self._keep_limits)
+        if self._settings.gpu_memory == "watch" and not self._settings.capture:
+            self._spawn("memory", self._watch_memory)
         if reporter := self._reporter:
             self._spawn("report", lambda: reporter.run(self._stop))
             self._spawn("intents", lambda: reporter.run_intents(self._stop))
@@ -191,6 +195,17 @@ class Agent:
 
     def _moved(self, old: State) -> Callable[[State], bool]:
         return lambda state: state.topology is not old.topology or self._stop.is_set()
+
+    def _watch_memory(self) -> None:
+        s = self._settings
+        plugins = s.kubelet_dir / "device-plugins"
+        memory = Memory(
+            self.node, self._hardware.processes, s.proc_root, plugins, s.gpu_memory_grace_s
+        )
+        while not self._stop.is_set():
+            self.node.wait(lambda state: capped(state) or self._stop.is_set(), timeout_s=60)
+            self.node.set_memory_over(memory.look(time.monotonic()))
+            self._stop.wait(MEMORY_S)
 
     def _keep_limits(self) -> None:
         while not self._stop.wait(self._settings.report_every_s):

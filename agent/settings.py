@@ -33,6 +33,8 @@ class Settings:
     damping: Damping = field(default_factory=Damping)
     pass_device_nodes: str = "auto"
     share_gpus: tuple[str, ...] = ("all",)
+    gpu_memory: str = "watch"
+    gpu_memory_grace_s: float = 10.0
     rdma_devices: tuple[str, ...] = ("auto",)
     rdma_shares: int = 0  # from the cards' limits
     device_mode: str = "auto"
@@ -120,6 +122,20 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="GPUS",
         help="GPUs that may be used in shares (lockstep.dev/gpu-share): indices, comma separated; all; "
         "none (default: all)",
+    )
+    run.add_argument(
+        "--gpu-memory",
+        choices=("watch", "none"),
+        default="watch",
+        help="caps of memory (lockstep.dev/gpu-memory): watch: whoever exceeds its own is evicted, where "
+        "the driver tells of processes (default); none: they are not enforced",
+    )
+    run.add_argument(
+        "--gpu-memory-grace",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long a pod may exceed its cap (default: %(default)g)",
     )
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from central.core.facts import Fact, NodeReported, NodeSilent
+from central.core.facts import Fact, MemoryExceeded, NodeReported, NodeSilent
 from central.door import Context, Door
 from central.identity import Review
 from central.intents import Intents
 from protos import wire
+from protos.sharing import ENFORCEMENTS
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
 from protos.topology import LEVELS, NodeTopology
@@ -109,10 +110,12 @@ class Intake(fleet_pb2_grpc.FleetServicer):
                     fact.topology,
                     request.topology_of or request.generation,
                 )
-        if fact is None:
-            return pb.ReportAck(want_full=not known)
-        self._inbox(fact)
-        return pb.ReportAck()
+        if fact is not None:
+            self._inbox(fact)
+        if request.memory_over:
+            over = wire.from_memory_over(request.memory_over)
+            self._inbox(MemoryExceeded(request.node, over))
+        return pb.ReportAck(want_full=fact is None and not known)
 
     def _earlier(self, request: pb.NodeReport) -> NodeTopology | None:
         """The topology that the report leaves out because we have it."""
@@ -138,6 +141,8 @@ def _check(request: pb.NodeReport) -> None:
         raise Malformed("boot_id: it is empty")
     if not request.generation:
         raise Malformed("generation: it begins at 1")
+    if request.topology.memory_enforcement not in ("", *ENFORCEMENTS):
+        raise Malformed("topology.memory_enforcement: it is not one of " + ", ".join(ENFORCEMENTS))
     if not (request.heartbeat or request.topology_of or request.HasField("topology")):
         raise Malformed("topology: a full report has one")
 

@@ -4,6 +4,8 @@ GPU = "nvidia.com/gpu"
 
 DOMAIN = "lockstep.dev"
 GPU_SHARE = f"{DOMAIN}/gpu-share"  # a hundredth of one GPU
+GPU_MEMORY = f"{DOMAIN}/gpu-memory"  # annotations: what a pod may have of its GPU's memory
+GPU_MEMORY_LEVEL = f"{DOMAIN}/gpu-memory-enforcement"  # and how surely at least
 RDMA = f"{DOMAIN}/rdma"  # a share of one HCA
 RDMA_HANDLES = f"{DOMAIN}/rdma-hca-handles"  # annotations: limits of a pod, of each of its HCAs
 RDMA_OBJECTS = f"{DOMAIN}/rdma-hca-objects"

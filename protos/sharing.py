@@ -10,6 +10,10 @@ from protos.topology import Grant, Shape, indices_of, mask_of
 
 WHOLE = 100  # hundredths
 SHARE = "share"  # in a grant's limits: how many of them
+MEMORY = "memory"  # in an intent's limits: bytes that the pod may have of its GPU
+# How surely a cap of memory holds, the least first: not at all; who exceeds it is evicted; by MPS, MIG
+# or the kernel it can't be exceeded.
+ENFORCEMENTS = ("none", "watch", "mps", "mig", "kernel")
 
 
 def pick(shape: Shape, left: Mapping[int, int], wanted: int) -> int:

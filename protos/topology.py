@@ -76,6 +76,7 @@ class NodeTopology:
     rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
     rdma_settable: bool = False  # the agent may set pods' limits
     driver_version: str = ""
+    memory_enforcement: str = "none"  # of caps on shares
     bandwidth: tuple[tuple[float, ...], ...] = ()  # of each pair of GPUs, GB/s each way
     weak: tuple[Weak, ...] = ()
 
@@ -118,6 +119,19 @@ class RdmaUse:
     current: RdmaLimit
     limit: RdmaLimit
     failures: int = -1  # how often its limit was in the way; -1: the kernel does not tell
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MemoryOver:
+    """A pod has more of its GPU's memory than it may."""
+
+    namespace: str
+    pod: str
+    uid: str
+    gpu: int
+    used: int  # bytes
+    cap: int
+    final: bool = False  # its grace is over
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,17 @@
 from collections.abc import Iterable
 
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import Gpu, Grant, Hca, NodeTopology, NumaNode, RdmaLimit, RdmaUse, Weak
+from protos.topology import (
+    Gpu,
+    Grant,
+    Hca,
+    MemoryOver,
+    NodeTopology,
+    NumaNode,
+    RdmaLimit,
+    RdmaUse,
+    Weak,
+)
 
 
 def to_topology(topology: NodeTopology) -> pb.Topology:
@@ -47,6 +57,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
         islands=[pb.Island(gpus=island) for island in topology.islands],
         numa_nodes=[pb.NumaNode(id=numa.id, cpus=numa.cpus) for numa in topology.numa_nodes],
         driver_version=topology.driver_version,
+        memory_enforcement=topology.memory_enforcement,
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
         weak=[pb.Weak(a=pair.a, b=pair.b, why=pair.why) for pair in topology.weak],
     )
@@ -110,6 +121,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         ),
         rdma_settable=message.rdma_cgroup.settable,
         driver_version=message.driver_version,
+        memory_enforcement=message.memory_enforcement or "none",
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
         weak=tuple(Weak(pair.a, pair.b, pair.why) for pair in message.weak),
     )
@@ -157,6 +169,27 @@ def from_grants(messages: Iterable[pb.Grant]) -> tuple[Grant, ...]:
             tuple(sorted(m.limits.items())),
         )
         for m in messages
+    )
+
+
+def to_memory_over(found: Iterable[MemoryOver]) -> list[pb.MemoryOver]:
+    return [
+        pb.MemoryOver(
+            namespace=over.namespace,
+            pod=over.pod,
+            uid=over.uid,
+            gpu=over.gpu,
+            used=over.used,
+            cap=over.cap,
+            final=over.final,
+        )
+        for over in found
+    ]
+
+
+def from_memory_over(messages: Iterable[pb.MemoryOver]) -> tuple[MemoryOver, ...]:
+    return tuple(
+        MemoryOver(m.namespace, m.pod, m.uid, m.gpu, m.used, m.cap, m.final) for m in messages
     )
 
 

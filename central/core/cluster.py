@@ -10,7 +10,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
-from central.core import hypernodes, promises
+from central.core import hypernodes, overuse, promises
 from central.core.batch.controllers import Controllers
 from central.core.budgets import Budgets
 from central.core.decisions import Bind
@@ -34,6 +34,7 @@ from central.core.facts import (
     HyperNodeSeen,
     JobGone,
     JobSeen,
+    MemoryExceeded,
     NamespaceGone,
     NamespaceSeen,
     NodeGone,
@@ -72,7 +73,7 @@ from central.core.volumes import (
     VolumeGone,
     VolumeSeen,
 )
-from protos.topology import Grant
+from protos.topology import Grant, MemoryOver
 
 if TYPE_CHECKING:
     from central.core.reservation import Reservation
@@ -122,6 +123,8 @@ class Cluster:
         self.movable = False  # somebody said once that it may be moved
         self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
         self.ailing: set[str] = set()  # nodes with GPUs that are not fit
+        self.overuse: dict[str, MemoryOver] = {}  # of GPU memory, by uid: news since the last turn
+        self.overuse_told: dict[str, float] = {}  # when owners were last warned of it
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
 
     def apply(self, fact: Fact) -> None:  # noqa: PLR0912  a case for each kind of fact
@@ -138,6 +141,8 @@ class Cluster:
                 nodes.seen(self, fact)
             case NodeGone():
                 nodes.gone(self, fact.name)
+            case MemoryExceeded():
+                overuse.learn(self, fact)
             case NodeReported():
                 nodes.reported(self, fact)
             case NodeSilent():

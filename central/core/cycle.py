@@ -6,7 +6,17 @@ and replay are three callers of it.
 
 from collections.abc import Collection, Iterable, Sequence
 
-from central.core import healing, order, phases, placement, queues, readiness, seating, wishes
+from central.core import (
+    healing,
+    order,
+    overuse,
+    phases,
+    placement,
+    queues,
+    readiness,
+    seating,
+    wishes,
+)
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision
 from central.core.draft import DoesNotFit, Draft
@@ -56,6 +66,7 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         again = {key for key, gang in cluster.waiting.items() if 0 <= gang.no_at != gains}
         holds = Holds(cluster, now)
         decisions += [*holds.evictions, *_walk(cluster, holds, again)]
+    decisions += overuse.decide(cluster, now)
     for gang in list(cluster.partial.values()):
         decisions += healing.heal(gang, now)
     decisions += cluster.batch.decide(cluster, now)

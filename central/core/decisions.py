@@ -56,6 +56,7 @@ class Warn:
     pod: str  # uid
     name: str
     why: str
+    reason: str = "GpuNotFit"  # of the Event, in one word
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from central.core.batch.schedule import Plan
 from central.core.jobs.spec import NO_STATUS, JobSpec, JobStatus, Json, Part
 from central.core.rules import Expression, Labels, NodeTerms, Rules
 from central.core.volumes import StorageFact, Volumes
-from protos.topology import Grant, NodeTopology
+from protos.topology import Grant, MemoryOver, NodeTopology
 
 Resources = Mapping[str, int]
 Amounts = tuple[tuple[str, int], ...]
@@ -50,6 +50,8 @@ class PodSpec:
     rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
     share_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/gpu-share
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
+    memory_cap: int = 0  # bytes of its GPU that it may have; 0: no cap
+    memory_level: str = "none"  # how surely at least, of sharing.ENFORCEMENTS
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
     rules: Rules | None = None  # what it asks of the pods beside it
     volumes: Volumes | None = None  # filled in by kinds.Kinds, as claims are bound
@@ -82,6 +84,7 @@ class NodeSeen:
     ready: bool = True
     # What a pod's RDMA limits may be at most, as its agent says; None: nobody sets any there.
     rdma_most: tuple[tuple[str, int], ...] | None = None
+    memory_level: str = "none"  # how caps of GPU memory hold there, as its agent says
     told: tuple[tuple[str, str], ...] = ()  # levels that its agent tells; its own labels go before
 
     def levels(self) -> Mapping[str, str]:
@@ -309,6 +312,14 @@ class NodeReported:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryExceeded:
+    """An agent says that pods have more of their GPUs' memory than they may."""
+
+    node: str
+    pods: tuple[MemoryOver, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSilent:
     """The agent has not been heard for too long."""
 
@@ -499,6 +510,7 @@ Fact = (
     | BudgetSeen
     | BudgetGone
     | NodeReported
+    | MemoryExceeded
     | NodeSilent
     | BindDone
     | BindFailed

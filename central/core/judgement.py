@@ -14,7 +14,13 @@ Constraint = tuple[object, ...]
 
 def constraint(spec: PodSpec) -> Constraint:
     """What of a pod the predicates look at."""
-    return spec.node_selector, spec.node_terms, spec.tolerations, spec.rdma_limits
+    return (
+        spec.node_selector,
+        spec.node_terms,
+        spec.tolerations,
+        spec.rdma_limits,
+        spec.memory_level,
+    )
 
 
 class Judgement:

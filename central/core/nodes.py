@@ -11,7 +11,7 @@ from central.core.fractions import Parts
 from central.core.gangs import Pod
 from protos.closest import closest
 from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE
-from protos.sharing import SHARE, WHOLE, hundredths, pick
+from protos.sharing import MEMORY, SHARE, WHOLE, hundredths, pick
 from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
 
 Name = tuple[str, str]  # namespace and pod
@@ -24,6 +24,7 @@ class Node:
         self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
         self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
         self.levels: tuple[tuple[str, str], ...] = ()  # that its agent tells
+        self.memory_level = "none"  # see NodeSeen
         self.report: NodeReported | None = None
         self.silent = False
         self.shape: Shape | None = None
@@ -46,11 +47,13 @@ class Node:
         self.rdma_most = cards.most(report.topology)
         self.rdma_total = cards.allocatable(report.topology)
         self.levels = _levels(report.topology)
+        self.memory_level = report.topology.memory_enforcement
         return True
 
     def forget(self) -> None:
         self.report = self.rdma_most = None
         self.rdma_total = self.levels = ()
+        self.memory_level = "none"
         self.shape, self.truth, self.foreign = None, {}, 0
         self.parts, self.foreign_parts = {}, {}
 
@@ -64,14 +67,20 @@ class Node:
 
     def added(self) -> tuple[object, ...]:
         """What its agent adds to its row."""
-        return self.rdma_most, self.rdma_total, self.levels
+        return self.rdma_most, self.rdma_total, self.levels, self.memory_level
 
     def row(self) -> NodeSeen | None:
         """What the API server and the agent say of it."""
         if self.seen is None:
             return None
         has = self.allocatable()
-        return replace(self.seen, allocatable=has, rdma_most=self.rdma_most, told=self.levels)
+        return replace(
+            self.seen,
+            allocatable=has,
+            rdma_most=self.rdma_most,
+            told=self.levels,
+            memory_level=self.memory_level,
+        )
 
     def allocatable(self) -> dict[str, int]:
         """What the API server says, and what the agent adds."""
@@ -211,13 +220,15 @@ class Node:
             name = (pod.seen.namespace, pod.seen.name)
             told = sum(self.parts.get(name, {}).values())
             missing = told < sum(part for _, part in pod.spec.share_containers)
+            missing |= bool(pod.spec.memory_cap)  # its agent watches over it as long as it lives
             if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.confirmed):
                 continue
             for container, part in pod.spec.share_containers:
                 key = (pod.seen.namespace, pod.seen.name, container)
                 planned[key] = pod.gpus
                 uuid = uuids[pod.gpus.bit_length() - 1]
-                grants.append(Grant(*key, GPU_SHARE, (uuid,), ((SHARE, part),)))
+                cap = ((MEMORY, pod.spec.memory_cap),) if pod.spec.memory_cap else ()
+                grants.append(Grant(*key, GPU_SHARE, (uuid,), (*cap, (SHARE, part))))
             left = pod.gpus
             for container, count in pod.spec.gpu_containers:
                 share = closest(self.shape, left, count)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from central.core.facts import NodeSeen, PodSpec, Taint, Toleration
 from central.core.rules import NodeTerms, Requirement
+from protos.sharing import ENFORCEMENTS
 
 SOFT = "PreferNoSchedule"
 BLOCKING = ("NoSchedule", "NoExecute")
@@ -16,7 +17,12 @@ def refusal(spec: PodSpec, node: NodeSeen) -> str:
         return "not ready"
     if node.unschedulable and not any(tolerates(t, CORDON) for t in spec.tolerations):
         return "cordoned"
-    return untolerated(spec, node) or unsuited(spec, node) or unlimited(spec, node)
+    return (
+        untolerated(spec, node)
+        or unsuited(spec, node)
+        or unlimited(spec, node)
+        or unenforced(spec, node)
+    )
 
 
 def untolerated(spec: PodSpec, node: NodeSeen) -> str:
@@ -37,6 +43,12 @@ def unlimited(spec: PodSpec, node: NodeSeen) -> str:
         if at_most >= 0 and not 0 <= wished <= at_most:
             return f"{key} of at most {at_most}"
     return ""
+
+
+def unenforced(spec: PodSpec, node: NodeSeen) -> str:
+    """Whether its cap of GPU memory holds there as surely as it wishes."""
+    has, wished = ENFORCEMENTS.index(node.memory_level), ENFORCEMENTS.index(spec.memory_level)
+    return f"enforces GPU memory by {node.memory_level} at most" if has < wished else ""
 
 
 def unsuited(spec: PodSpec, node: NodeSeen) -> str:

@@ -32,7 +32,7 @@ from central.core.facts import (
     Taint,
 )
 from central.core.rules import Labels
-from central.kube import jobs, owners, podrules, podspec, storage
+from central.kube import gpumemory, jobs, owners, podrules, podspec, storage
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.quantities import NotAQuantity, seconds
 from protos import names
@@ -121,6 +121,9 @@ class Reader:
             unread = f"annotation {names.RDMA_HANDLES}: no container asks for {names.RDMA}"
             limits = ()
         wrong = wrong or (unread if ours else "")
+        capped, unread = gpumemory.wishes(annotations, read)
+        wrong = wrong or (unread if ours else "")
+        read = self._alike_of(capped) if capped != read else read
         if wrong or limits:
             unsupported = wrong or read.unsupported
             read = _limited(replace(read, unsupported=unsupported), limits)

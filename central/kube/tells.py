@@ -104,7 +104,7 @@ class Tells:
             whom.append({**gang, "name": warn.gang, "uid": warn.gang_uid})
         lane, pace = self._waiting
         for each in whom:
-            lane.put(partial(self._event, each, "GpuNotFit", warn.why, "Warning", pace))
+            lane.put(partial(self._event, each, warn.reason, warn.why, "Warning", pace))
 
     def stop(self) -> None:
         self._stopped.set()

@@ -31,6 +31,7 @@ class NodeReport(_message.Message):
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     RDMA_USE_FIELD_NUMBER: _builtins.int
     TOPOLOGY_OF_FIELD_NUMBER: _builtins.int
+    MEMORY_OVER_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of this run of the agent: a restarted agent counts from 1 again"""
@@ -51,6 +52,10 @@ class NodeReport(_message.Message):
     def rdma_use(self) -> _containers.RepeatedCompositeFieldContainer[Global___RdmaUse]:
         """as of now, in heartbeats too"""
 
+    @_builtins.property
+    def memory_over(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryOver]:
+        """as of now, in heartbeats too"""
+
     def __init__(
         self,
         *,
@@ -63,10 +68,11 @@ class NodeReport(_message.Message):
         agent_version: _builtins.str = ...,
         rdma_use: _abc.Iterable[Global___RdmaUse] | None = ...,
         topology_of: _builtins.int = ...,
+        memory_over: _abc.Iterable[Global___MemoryOver] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "node", b"node", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "memory_over", b"memory_over", "node", b"node", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -105,7 +111,10 @@ class Topology(_message.Message):
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     BANDWIDTH_FIELD_NUMBER: _builtins.int
     WEAK_FIELD_NUMBER: _builtins.int
+    MEMORY_ENFORCEMENT_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
+    memory_enforcement: _builtins.str
+    """of caps on shares: none, watch, mps, mig or kernel; empty: none"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
@@ -138,10 +147,11 @@ class Topology(_message.Message):
         driver_version: _builtins.str = ...,
         bandwidth: _abc.Iterable[Global___PairRow] | None = ...,
         weak: _abc.Iterable[Global___Weak] | None = ...,
+        memory_enforcement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "weak", b"weak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memory_enforcement", b"memory_enforcement", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -553,6 +563,47 @@ class RdmaUse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RdmaUse: _TypeAlias = RdmaUse  # noqa: Y015
+
+@_typing.final
+class MemoryOver(_message.Message):
+    """A pod has more of its GPU's memory than it may."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    CAP_FIELD_NUMBER: _builtins.int
+    FINAL_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    pod: _builtins.str
+    uid: _builtins.str
+    gpu: _builtins.int
+    used: _builtins.int
+    """bytes"""
+    cap: _builtins.int
+    final: _builtins.bool
+    """its grace is over"""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        pod: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        gpu: _builtins.int = ...,
+        used: _builtins.int = ...,
+        cap: _builtins.int = ...,
+        final: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cap", b"cap", "final", b"final", "gpu", b"gpu", "namespace", b"namespace", "pod", b"pod", "uid", b"uid", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryOver: _TypeAlias = MemoryOver  # noqa: Y015
 
 @_typing.final
 class IntentsRequest(_message.Message):

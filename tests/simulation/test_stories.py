@@ -22,6 +22,7 @@ from central.core.facts import (
     JobGone,
     JobSeen,
     Member,
+    MemoryExceeded,
     NamespaceSeen,
     NodeGone,
     NodeSilent,
@@ -47,6 +48,7 @@ from central.core.volumes import (
     VolumeSeen,
 )
 from protos.names import GPU, RACK
+from protos.topology import MemoryOver
 from tests.central.core import build
 from tests.simulation.judge import judge, within_budgets
 
@@ -307,6 +309,14 @@ FACTS = st.one_of(
         why=st.sampled_from(["", "", "no"]),
     ),
     st.builds(lambda job: build.gang(f"{job}-{job}u", 2), JOBS),
+    st.builds(
+        lambda node, pod, final: MemoryExceeded(
+            node, (MemoryOver("ns", pod, f"uid-{pod}", 0, 2, 1, final),)
+        ),
+        NODES,
+        PODS,
+        st.booleans(),
+    ),
     st.builds(PodGone, PODS.map("uid-{}".format)),
     st.builds(GangGone, st.just("ns"), st.sampled_from(["g", "h"])),
     st.builds(BindDone, PODS.map("uid-{}".format), NODES),

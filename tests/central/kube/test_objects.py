@@ -77,6 +77,31 @@ def test_wishes_for_rdma_limits() -> None:
     )
 
 
+def test_shares_of_gpus_and_caps_of_their_memory() -> None:
+    asking = container("main")
+    asking["resources"]["requests"][names.GPU_SHARE] = "30"
+
+    def read(*containers: Json, **told: object) -> PodSpec:
+        keys = {"cap": names.GPU_MEMORY, "level": names.GPU_MEMORY_LEVEL}
+        annotations = {keys[key]: value for key, value in told.items()}
+        return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
+
+    plain = read(asking)
+    assert (plain.share_containers, plain.memory_cap) == ((("main", 30),), 0)
+    capped = read(asking, cap="24Gi", level="watch")
+    assert (capped.memory_cap, capped.memory_level) == (24 * 2**30, "watch")
+    assert read(asking, cap="24Gi").memory_level == "none"
+    for cap in ("0", "-1Gi", "much", ""):
+        assert read(asking, cap=cap).unsupported.startswith(f"annotation {names.GPU_MEMORY}: ")
+    assert "is not one of none, watch, mps" in read(asking, cap="1Gi", level="sure").unsupported
+    assert "there is no lockstep.dev/gpu-memory" in read(asking, level="watch").unsupported
+    assert "no container asks for lockstep.dev/gpu-share" in read(cap="1Gi").unsupported
+    asking["resources"]["requests"][names.GPU_SHARE] = "101"
+    assert "is more than the 100 hundredths of one GPU" in read(asking).unsupported
+    asking["resources"]["requests"] |= {names.GPU_SHARE: "10", names.GPU: "1"}
+    assert "whole GPUs or a share, not both" in read(asking).unsupported
+
+
 def test_how_long_a_pod_says_that_it_runs() -> None:
     raw = pod(metadata={"annotations": {names.RUNS_FOR: "1h30m"}}, preemptionPolicy="Never")
     raw["status"]["startTime"] = "1970-01-01T00:01:00Z"

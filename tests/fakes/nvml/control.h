@@ -4,6 +4,7 @@
  *                        lost (an NVML error, 0: none), ecc, ecc_aggregate, rows_pending, rows_failed, pages,
  *                        recovery, used (bytes), utilization, temperature, power, events (0: tells none)
  *   KEY GPU LINK VALUE   link (0: down, 1: up), link_errors
+ *   process GPU PID MIB  a process that computes there, and its memory
  *   xid GPU CODE         an event, told once: lines are appended
  *   hang CALL MS         the call takes so long
  *   fail CALL ERROR      the call answers with this NVML error
@@ -70,6 +71,23 @@ static int xids(int wanted, int *index, int *code) {
     if (count == wanted) {
       *index = order[place].index;
       *code = order[place].first;
+    }
+    count++;
+  }
+  pthread_mutex_unlock(&control_lock);
+  return count;
+}
+
+/* The number of processes of the GPU; the n-th of them where asked for. */
+static int processes(Gpu *gpu, int wanted, int *pid, int *mib) {
+  int count = 0;
+  pthread_mutex_lock(&control_lock);
+  read_orders();
+  for (int place = 0; place < order_count; place++) {
+    if (strcmp(order[place].key, "process") || order[place].index != (int)gpu->index) continue;
+    if (count == wanted) {
+      *pid = order[place].first;
+      *mib = order[place].second;
     }
     count++;
   }

@@ -393,6 +393,21 @@ int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *memory) {
   memory->reserved = 0;
   return SUCCESS;
 }
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
+int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *found) {
+  int pid = 0, mib = 0, there = processes(gpu, -1, &pid, &mib);
+  USE(gpu);
+  if (*count < (unsigned)there) {
+    *count = (unsigned)there;
+    return INSUFFICIENT_SIZE;
+  }
+  *count = (unsigned)there;
+  for (int place = 0; place < there; place++) {
+    processes(gpu, place, &pid, &mib);
+    found[place] = (Process){(unsigned)pid, (unsigned long long)mib << 20, ~0u, ~0u};
+  }
+  return SUCCESS;
+}
 int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
   USE(gpu);
   TOLD(gpu->has_mig);

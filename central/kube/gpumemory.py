@@ -1,0 +1,34 @@
+"""What a pod's annotations say of its GPU's memory."""
+
+from dataclasses import replace
+from typing import Any
+
+from central.core.facts import PodSpec
+from central.kube.quantities import NotAQuantity, whole
+from protos.names import GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_SHARE
+from protos.sharing import ENFORCEMENTS
+
+Json = dict[str, Any]
+
+
+def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
+    """The spec with its cap and the least enforcement of it; and what is wrong with them."""
+    cap, level = annotations.get(GPU_MEMORY), annotations.get(GPU_MEMORY_LEVEL)
+    if cap is None and level is None:
+        return spec, ""
+    if cap is None:
+        return spec, f"annotation {GPU_MEMORY_LEVEL}: there is no {GPU_MEMORY} to enforce"
+    if not spec.share_containers:
+        return spec, f"annotation {GPU_MEMORY}: no container asks for {GPU_SHARE}"
+    try:
+        size = whole("memory", cap)
+    except NotAQuantity as error:
+        return spec, f"annotation {GPU_MEMORY}: {error}"
+    if size <= 0:
+        return spec, f'annotation {GPU_MEMORY}: "{cap}" is no memory at all'
+    if level is not None and level not in ENFORCEMENTS:
+        return (
+            spec,
+            f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(ENFORCEMENTS)}',
+        )
+    return replace(spec, memory_cap=size, memory_level=level or ENFORCEMENTS[0]), ""

@@ -1,0 +1,87 @@
+"""Caps of GPU memory at the centre: who must be sure of them waits, and who exceeds them goes."""
+
+from dataclasses import replace
+
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.decisions import Bind, Decision, Evict, Warn
+from central.core.facts import EvictDone, Fact, MemoryExceeded, PodGone, PodSeen
+from protos.sharing import MEMORY, SHARE
+from protos.topology import MemoryOver
+from tests.central.core import build
+
+GIB = 2**30
+
+
+def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
+    decisions = turn(made, list(facts), now)
+    made.check()
+    return decisions
+
+
+def node(made: Cluster, name: str, level: str) -> None:
+    what = replace(build.topology(2, shares=True), memory_enforcement=level)
+    say(made, build.node(name, gpus=2, shares=True), build.report(name, what))
+
+
+def capped(name: str, level: str = "none", **other: object) -> PodSeen:
+    plain = build.part(name, 30, **other)
+    return replace(plain, spec=replace(plain.spec, memory_cap=4 * GIB, memory_level=level))
+
+
+def over(pod: str, *, final: bool) -> MemoryExceeded:
+    return MemoryExceeded("a", (MemoryOver("ns", pod, f"uid-{pod}", 1, 5 * GIB, 4 * GIB, final),))
+
+
+def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
+    made = Cluster(build.LEVELS)
+    node(made, "a", "none")
+    assert not [each for each in say(made, capped("p", "watch")) if isinstance(each, Bind)]
+    reason = made.gangs["ns", "p", False].reason
+    assert "1 node: enforces GPU memory by none at most" in reason
+    node(made, "b", "watch")
+    bound = made.pods["uid-p"].node
+    assert bound == "b"
+    assert not [each for each in say(made, capped("q", "kernel")) if isinstance(each, Bind)]
+    assert [each.node for each in say(made, capped("r")) if isinstance(each, Bind)] == ["b"]
+
+
+def test_the_agent_knows_the_cap_as_long_as_the_pod_lives() -> None:
+    made = Cluster(build.LEVELS)
+    node(made, "a", "watch")
+    say(made, capped("p"))
+    assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
+    gpu = made.pods["uid-p"].gpus.bit_length() - 1
+    what = replace(build.topology(2, shares=True), memory_enforcement="watch")
+    say(made, build.report("a", what, 2, (build.grant_part("p", gpu, 30),)))
+    assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
+    say(made, replace(capped("p", node="a"), phase="Succeeded"))
+    assert made.intents("a") == ()
+
+
+def test_who_exceeds_it_is_warned_then_evicted() -> None:
+    made = Cluster(build.LEVELS)
+    node(made, "a", "watch")
+    say(made, capped("p"))
+    say(made, replace(capped("p", node="a"), phase="Running"))
+    warned = [each for each in say(made, over("p", final=False), now=1.0) if isinstance(each, Warn)]
+    assert [each.name for each in warned] == ["p"]
+    assert "has 5Gi of the memory of GPU 1 on node a and may have 4Gi" in warned[0].why
+    assert not [e for e in say(made, over("p", final=False), now=3.0) if isinstance(e, Warn)]
+    evicted = [e for e in say(made, over("p", final=True), now=12.0) if isinstance(e, Evict)]
+    assert [(each.name, each.node) for each in evicted] == [("p", "a")]
+    assert not say(made, over("p", final=True), now=13.0)  # it is leaving
+    say(made, EvictDone("uid-p", "a budget"), now=14.0)
+    assert not [e for e in say(made, over("p", final=True), now=15.0) if isinstance(e, Evict)]
+    assert [e for e in say(made, over("p", final=True), now=80.0) if isinstance(e, Evict)]
+
+
+def test_news_of_a_pod_that_is_gone_or_elsewhere_is_none() -> None:
+    made = Cluster(build.LEVELS)
+    node(made, "a", "watch")
+    assert not say(made, over("p", final=True))
+    say(made, replace(capped("p", node="b"), phase="Running"))
+    assert not [e for e in say(made, over("p", final=True)) if isinstance(e, Evict)]
+    assert not [
+        e for e in say(made, over("p", final=True), PodGone("uid-p")) if isinstance(e, Evict)
+    ]
