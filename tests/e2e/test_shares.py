@@ -1,14 +1,19 @@
 """Shares of GPUs on real kubelets: unequal ones side by side, and one GPU never both ways."""
 
+import contextlib
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protos import names
 from protos.nearest import card_of
-from tests.e2e.cluster.settings import Trouble
+from tests.e2e.cluster.settings import STATE, Trouble
 from tests.e2e.world import World, pod, until
+from tests.fakes.nvml.build import CONTROL
+from tests.fakes.nvml.control import Control
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -91,3 +96,63 @@ def test_no_gpu_is_sold_both_ways_when_all_come_at_once(cluster: World, namespac
     free = 8 - len(set(whole)) - len(used)
     until("what is free, again", lambda: cluster.allocatable()[NODE] == free + len(set(whole)), 90)
     assert shares(cluster) == used
+
+
+def test_who_exceeds_its_memory_is_told_and_evicted(cluster: World, namespace: str) -> None:
+    """A process in the pod's cgroup, as the driver tells of it."""
+    made = part("greedy", 30, node=NODE)
+    made["metadata"]["annotations"] |= {
+        names.GPU_MEMORY: "4Gi",
+        names.GPU_MEMORY_LEVEL: "watch",
+    }
+    modest = part("modest", 30, node=NODE)
+    modest["metadata"]["annotations"] |= {names.GPU_MEMORY: "4Gi"}
+    sure = part("sure", 30, node=NODE)
+    sure["metadata"]["annotations"] |= {names.GPU_MEMORY: "4Gi", names.GPU_MEMORY_LEVEL: "kernel"}
+    cluster.apply(namespace, made, modest, sure)
+
+    def running() -> set[str]:
+        found = {
+            each["metadata"]["name"]: each["status"]["phase"] for each in cluster.pods(namespace)
+        }
+        names_ = {name for name, phase in found.items() if phase == "Running"}
+        return names_ if names_ == {"greedy", "modest"} else set()
+
+    until("two of three to run", running)
+    assert "enforces GPU memory by watch at most" in cluster.lockstep(
+        "explain", f"{namespace}/sure"
+    )
+    told = cluster.environment(namespace, "greedy")
+    assert told["LOCKSTEP_GPU_ENFORCEMENT"] == "watch"
+    control = Control(STATE / "hardware" / NODE / "driver" / CONTROL)
+    for pod_, mib in (("greedy", 5000), ("modest", 3000)):
+        control.set("process", int(told["LOCKSTEP_GPUS"]), process(cluster, namespace, pod_), mib)
+
+    def evicted() -> set[str]:
+        events = cluster.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+        reasons = {
+            each["reason"]
+            for each in events
+            if each["involvedObject"]["name"] == "greedy"
+            and "may have 4Gi" in each.get("message", "")
+        }
+        left = {each["metadata"]["name"] for each in cluster.pods(namespace)}
+        return (
+            reasons
+            if reasons >= {"GpuMemoryExceeded", "Evicted"} and "greedy" not in left
+            else set()
+        )
+
+    until("the greedy one to be told and evicted", evicted, 60)
+    assert running() or {each["metadata"]["name"] for each in cluster.pods(namespace)} >= {"modest"}
+
+
+def process(cluster: World, namespace: str, name: str) -> int:
+    """The number, on the host, of a process in the pod's cgroup."""
+    found = [each for each in cluster.pods(namespace) if each["metadata"]["name"] == name]
+    uid = found[0]["metadata"]["uid"]
+    for file in Path("/proc").glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):
+            if re.search(f"pod{uid}|pod{uid.replace('-', '_')}", file.read_text()):
+                return int(file.parent.name)
+    raise Trouble(f"no process of {namespace}/{name}")

@@ -273,7 +273,7 @@ def test_the_queues_schema() -> None:
 
 @pytest.mark.parametrize("path", sorted((FOLDER / "examples").glob("*.yaml")), ids=lambda p: p.name)
 def test_examples_are_gangs_of_ours(path: Path) -> None:
-    """Every pod of an example is for us and in a gang; pods that are no Job's ask for GPUs."""
+    """Every pod of an example is for us, and in a gang or with a share of a GPU; those of no Job ask for GPUs."""
     groups = {d["metadata"]["name"] for d in documents(path) if d["kind"] == "PodGroup"}
     jobs = [d for d in documents(path) if d["apiVersion"].startswith("batch.volcano.sh")]
     assert {job["spec"]["schedulerName"] for job in jobs} <= {names.SCHEDULER, "volcano"}
@@ -285,6 +285,7 @@ def test_examples_are_gangs_of_ours(path: Path) -> None:
         assert pod["spec"]["schedulerName"] == names.SCHEDULER
         meta = pod["metadata"]
         group = meta.get("annotations", {}).get(names.GROUP_NAMES[0])
-        assert group in groups or names.GANG_LABEL in meta.get("labels", {})
+        alone = names.GPU_SHARE in pod["spec"]["containers"][0]["resources"]["limits"]
+        assert alone or group in groups or names.GANG_LABEL in meta.get("labels", {})
     wanted = [p["spec"]["containers"][0]["resources"]["limits"] for p in pods]
-    assert not pods or any(names.GPU in limits for limits in wanted)
+    assert not pods or any({names.GPU, names.GPU_SHARE} & limits.keys() for limits in wanted)
