@@ -45,6 +45,8 @@ class Commands:
     def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
         """First what is taken is obeyed, then the next ones are taken."""
         decisions: list[Decision] = []
+        if not self.there and not self._taken:
+            return decisions
         for command in self._taken:
             decisions += self._obey(cluster, command, now)
         self._taken.clear()

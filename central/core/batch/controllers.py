@@ -70,8 +70,10 @@ class Controllers:
 
     def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
         """Before the Jobs: what they are told counts in the same turn."""
-        parts = (self.commands, self.crons, self.flows)
-        return [decision for part in parts for decision in part.decide(cluster, now)]
+        decisions = self.commands.decide(cluster, now)
+        decisions += self.crons.decide(cluster, now)
+        decisions += self.flows.decide(cluster, now)
+        return decisions
 
     def due(self, now: float) -> list[float]:
         return [*self.commands.due(now), *self.crons.due(now), *self.flows.due()]

@@ -84,6 +84,8 @@ class Flows:
         return True
 
     def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
+        if not self._changed and not self._alarms:
+            return []
         due = [key for key, at in self._alarms.items() if at <= now]
         decisions: list[Decision] = []
         for key in dict.fromkeys((*self._changed, *due)):

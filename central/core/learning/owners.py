@@ -21,5 +21,5 @@ def seen(cluster: "Cluster", fact: OwnerSeen) -> None:
 
 
 def release(cluster: "Cluster", now: float) -> None:
-    for made in cluster.owners.due(now):
+    for made in cluster.owners.due(now) if cluster.owners.held else ():
         pods.seen(cluster, made)
