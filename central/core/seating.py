@@ -51,6 +51,8 @@ def binds(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Sea
 
 def _by_seats(pods: Sequence[Pod], seats: Sequence[Seat]) -> Sequence[Pod]:
     """The pods in the order of the seats."""
+    if len(pods) == 1:
+        return pods
     kinds: dict[PodSpec, list[Pod]] = {}
     for spec, together in groupby(pods, key=_spec):
         kinds.setdefault(spec, []).extend(together)
