@@ -22,8 +22,10 @@ class Leavers:
     def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
         snapshot = cluster.snapshot
         specs = [pod.spec for pod in pods]
-        kinds = {spec: number for number, spec in enumerate(dict.fromkeys(specs))}
-        kind = np.array([kinds[spec] for spec in specs], dtype=np.int64)
+        alike = {id(spec): spec for spec in specs}  # a kind is one object: quicker than to hash it
+        number = {key: place for place, key in enumerate(alike)}
+        kind = np.array([number[id(spec)] for spec in specs], dtype=np.int64)
+        kinds = list(alike.values())
         views = [snapshot.view(spec) for spec in kinds]
         vectors = np.zeros((max(len(kinds), 1), len(snapshot.column)), dtype=np.int64)
         for vector, view in zip(vectors, views, strict=False):

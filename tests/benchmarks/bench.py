@@ -70,7 +70,14 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     for queues in (1, 20):
         say(f"10,000 gangs wait in {queues} queues")
         spent = turns.line(queues, 10_000).p50_ms
-        rows.append((f"(c) a GPU freed, 10,000 gangs wait in {queues} queues", spent, "ms", ""))
+        rows.append(
+            (
+                f"(c) a GPU freed, 10,000 gangs wait in {queues} queue{'s' * (queues > 1)}",
+                spent,
+                "ms",
+                "",
+            )
+        )
     say("reclaim")
     spent, evicted = turns.claim(turns.full(500), 250)
     rows.append(
