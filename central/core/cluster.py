@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from central.core import hypernodes, overuse, promises
+from central.core.anteroom import Anteroom
 from central.core.batch.controllers import Controllers
 from central.core.budgets import Budgets
 from central.core.decisions import Bind
@@ -111,6 +112,7 @@ class Cluster:
         self.hypernode_statuses = HyperNodeStatuses()
         self.budgets = Budgets()
         self.pledges = Pledges()
+        self.anteroom = Anteroom()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
         self.hypernodes: dict[str, HyperNodeSeen] = {}

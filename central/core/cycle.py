@@ -71,6 +71,7 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         decisions += healing.heal(gang, now)
     decisions += cluster.batch.decide(cluster, now)
     decisions += jobs.decide(cluster, now)
+    cluster.anteroom.decide(cluster, now)
     if cluster.queues.on:
         for gang in cluster.changed.values():
             cluster.statuses.count(gang, phases.phase(gang))
@@ -130,6 +131,7 @@ def due(cluster: Cluster, now: float) -> float | None:
         times.append(at)
     times += cluster.owners.held.values()
     times += cluster.hypernode_statuses.due(now)
+    times += cluster.anteroom.due(cluster)
     times += cluster.batch.due(now)
     return min(times, default=None)
 

@@ -46,9 +46,9 @@ class Pledges:
             kept = list(self._kept(gang, resource))
             if not kept and amount <= wanted.get(resource, 0):
                 continue  # placement knows better
-            free = _free(cluster, resource)
-            if amount > free - sum(sum_ for _, sum_ in kept):
-                return _sentence(resource, amount, wanted.get(resource, 0), free, kept)
+            there = free(cluster, resource)
+            if amount > there - sum(sum_ for _, sum_ in kept):
+                return _sentence(resource, amount, wanted.get(resource, 0), there, kept)
         return ""
 
     def _kept(self, gang: Gang, resource: str) -> Iterator[tuple[str, int]]:
@@ -86,15 +86,15 @@ def needs(gang: Gang, groups: Groups) -> Sums:
     return need
 
 
-def _free(cluster: "Cluster", resource: str) -> int:
+def free(cluster: "Cluster", resource: str) -> int:
     """On nodes that take pods now; GPUs that agents call sick are none."""
     snapshot = cluster.snapshot
     column = snapshot.column.get(resource)
     if column is None:
         return 0
     shut = [snapshot.row[name] for name in cluster.shut if name in snapshot.row]
-    free = snapshot.gpus if resource == GPU else snapshot.free[:, column]
-    return int(free.sum()) - int(free[shut].sum())
+    there = snapshot.gpus if resource == GPU else snapshot.free[:, column]
+    return int(there.sum()) - int(there[shut].sum())
 
 
 def _sentence(
@@ -103,7 +103,8 @@ def _sentence(
     name = words.resource(resource)
     text = f"{words.amount(resource, amount)} {name} are wanted"
     if amount > wanted:
-        text += f" (spec.minResources; its first pods ask for {words.amount(resource, wanted)})"
+        first = f"; its first pods ask for {words.amount(resource, wanted)}" if wanted else ""
+        text += f" (spec.minResources{first})"
     text += f" and {words.amount(resource, free)} are free"
     if not kept:
         return text

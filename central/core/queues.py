@@ -6,13 +6,16 @@ anybody working these out. They are worked out where one queue wants something b
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from central.core import pledges, words
-from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.gangs import Gang, Sums
 from central.core.shares import Amount, Claim, divide
 from central.core.tree import ROOT, Queue, add, sums_of
+
+if TYPE_CHECKING:
+    from central.core.cluster import Cluster
 
 Level = tuple[bool, int, float, str]
 
@@ -39,7 +42,7 @@ def level(queue: Queue, total: Sums) -> Level:
     return (True, -seen.priority, share, queue.name)
 
 
-def refusal(cluster: Cluster, gang: Gang, groups: Sequence[tuple[PodSpec, int]]) -> str:
+def refusal(cluster: "Cluster", gang: Gang, groups: Sequence[tuple[PodSpec, int]]) -> str:
     """Why the gang's queue may not start so many pods of such kinds now; empty: it may."""
     queues = cluster.queues
     if gang.account is None:
@@ -59,7 +62,7 @@ def refusal(cluster: Cluster, gang: Gang, groups: Sequence[tuple[PodSpec, int]])
     return _promised(cluster, queue, wanted)
 
 
-def _owed(cluster: Cluster, gang: Gang, queue: Queue, resource: str) -> int:
+def _owed(cluster: "Cluster", gang: Gang, queue: Queue, resource: str) -> int:
     """What other gangs of it, and below it, have been promised and not taken yet."""
     by_name = cluster.queues.by_name
     return sum(
@@ -99,7 +102,7 @@ def _who(queue: Queue, above: Queue) -> str:
 # --- guarantees ------------------------------------------------------------------
 
 
-def _promised(cluster: Cluster, queue: Queue, wanted: Sums) -> str:
+def _promised(cluster: "Cluster", queue: Queue, wanted: Sums) -> str:
     """What is free may be promised to others."""
     queues = cluster.queues
     if not queues.guarantees:
@@ -123,7 +126,7 @@ def _promised(cluster: Cluster, queue: Queue, wanted: Sums) -> str:
     return ""
 
 
-def _missing(cluster: Cluster, queue: Queue, resource: str) -> int:
+def _missing(cluster: "Cluster", queue: Queue, resource: str) -> int:
     """What must stay free so that the queue and those below it can have what is guaranteed."""
     known = cluster.queues.worked_out
     if (found := known.get((queue.name, resource))) is None:
@@ -136,7 +139,7 @@ def _missing(cluster: Cluster, queue: Queue, resource: str) -> int:
 # --- fair shares -----------------------------------------------------------------
 
 
-def fair(cluster: Cluster, resource: str) -> dict[str, Amount]:
+def fair(cluster: "Cluster", resource: str) -> dict[str, Amount]:
     """Of each queue in the tree: what it is due of the resource now, bounded by what it asks for."""
     queues = cluster.queues
     known: dict[str, Amount] | None = queues.worked_out.get(("", resource))
@@ -173,7 +176,7 @@ def _claim(queue: Queue, resource: str, claims: dict[str, Claim]) -> Claim:
     return claims[queue.name]
 
 
-def standing(cluster: Cluster, gang: Gang) -> list[tuple[str, int, Amount]]:
+def standing(cluster: "Cluster", gang: Gang) -> list[tuple[str, int, Amount]]:
     """Of each resource that the gang waits for and its queue is due less of than it asks for: the
     resource, what the queue uses, what it is due."""
     if gang.account is None:
@@ -188,7 +191,7 @@ def standing(cluster: Cluster, gang: Gang) -> list[tuple[str, int, Amount]]:
     return found
 
 
-def may_claim(cluster: Cluster, claimant: Gang) -> bool:
+def may_claim(cluster: "Cluster", claimant: Gang) -> bool:
     """Whether its queue would stay within its fair share; else there is nobody to reclaim from."""
     if claimant.account is None or (queue := cluster.queues.by_name[claimant.account.queue]).error:
         return False
@@ -199,7 +202,7 @@ def _wanted(claimant: Gang) -> Sums:
     return sums_of(claimant.waiting()[: max(1, claimant.minimum - len(claimant.placed()))])
 
 
-def _within(cluster: Cluster, queues: Iterable[Queue], wanted: Sums) -> bool:
+def _within(cluster: "Cluster", queues: Iterable[Queue], wanted: Sums) -> bool:
     shares = {resource: fair(cluster, resource) for resource in wanted}
     return all(
         queue.used.get(resource, 0) + amount <= shares[resource][queue.name]
@@ -208,7 +211,9 @@ def _within(cluster: Cluster, queues: Iterable[Queue], wanted: Sums) -> bool:
     )
 
 
-def may_reclaim(cluster: Cluster, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()) -> bool:
+def may_reclaim(
+    cluster: "Cluster", claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()
+) -> bool:
     """Whether the claimant's queue may take the victim's room, after that of those taken already:
     it must stay within its fair share, and the other must be above its own by then, never to fall
     below what is guaranteed to it; at each level below the queue that both are in."""

@@ -58,4 +58,5 @@ def _drop_if_empty(cluster: "Cluster", gang: Gang) -> None:
         cluster.file(gang, waiting=False, partial=False)
         cluster.queues.forget(gang)
         cluster.statuses.forget(gang.key)
+        cluster.anteroom.forget(gang.key)
         cluster.snapshot.gains += cluster.pledges.forget(gang.key)
