@@ -42,7 +42,9 @@ def run(settings: Settings) -> int:
     with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
-    cluster = Cluster(settings.topology_levels, settings.patience_s, settings.half_life_s)
+    cluster = Cluster(
+        settings.topology_levels, settings.patience_s, settings.half_life_s, settings.placement
+    )
     with ExitStack() as stack:
         stack.callback(client.close)
         ready = _Ready(cluster, settings.agents_wait_s)

@@ -101,6 +101,7 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "levels": list(cluster.snapshot.domains.levels),
         "patience_s": cluster.patience_s,
         "half_life_s": cluster.queues.half_life_s,
+        "placement": cluster.placement,
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from central.core.cluster import PATIENCE_S
 from protos import logs
-from protos.names import BLOCK, NAMESPACE, RACK, SCHEDULER, ZONE
+from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
 
 LEASE_S = 15
 LEVELS = (ZONE, BLOCK, RACK)
@@ -27,6 +27,7 @@ class Settings:
     scheduler_names: tuple[str, ...] = (SCHEDULER, "volcano")
     patience_s: float = PATIENCE_S
     half_life_s: float = 0.0
+    placement: str = PACK
     workers: int = 32
     silent_after_s: float = 30.0
     agents_wait_s: float = 5.0
@@ -67,6 +68,13 @@ def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="what queues used in the past counts for whose turn it is, half as much for each so "
         "many seconds that it is back (default 0: only what they use now counts)",
+    )
+    parser.add_argument(
+        "--placement",
+        choices=(PACK, SPREAD),
+        default=PACK,
+        help="the fewest nodes of the closest domain, or many of them, for gangs and pods without "
+        "the annotation lockstep.dev/placement (default pack)",
     )
 
 
@@ -164,6 +172,7 @@ def settings(args: argparse.Namespace) -> Settings:
         scheduler_names=args.scheduler_names,
         patience_s=args.patience,
         half_life_s=args.usage_half_life,
+        placement=args.placement,
         workers=args.workers,
         silent_after_s=args.silent_after,
         agents_wait_s=args.agents_wait,

@@ -22,6 +22,8 @@ CHECKPOINT = (
 MOVABLE = f"{DOMAIN}/movable"  # "true": it may be moved so that others fit
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"
 TOPOLOGY_PREFERRED = f"{DOMAIN}/topology-preferred"
+PLACEMENT = f"{DOMAIN}/placement"  # pack or spread: the fewest nodes of a domain, or many
+PACK, SPREAD = "pack", "spread"
 # Pods join a PodGroup by either annotation: the second is what Volcano's operators write.
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 TASK = "volcano.sh/task-spec"  # a pod's role in its job

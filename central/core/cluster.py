@@ -74,6 +74,7 @@ from central.core.volumes import (
     VolumeGone,
     VolumeSeen,
 )
+from protos.names import PACK
 from protos.topology import Grant, MemoryOver
 
 if TYPE_CHECKING:
@@ -88,8 +89,11 @@ class Cluster:
         levels: tuple[str, ...] = (),
         patience_s: float = PATIENCE_S,
         half_life_s: float = 0.0,
+        placement: str = PACK,
     ) -> None:
-        """half_life_s: of what queues used in the past; 0: only what they use now counts."""
+        """half_life_s: of what queues used in the past; 0: only what they use now counts. placement:
+        pack or spread, of gangs that say neither."""
+        self.placement = placement
         self.patience_s = patience_s
         self.snapshot = Snapshot(levels)
         self.kinds = Kinds(self.snapshot.neighbours)

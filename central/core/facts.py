@@ -116,6 +116,7 @@ class PodSeen:
     task: str = ""  # its role in the job
     topology_required: str = ""  # annotation: a label key, "node" or "island"
     topology_preferred: str = ""
+    placement: str = ""  # annotation: pack or spread
     runs_for_s: float | None = None  # how long it says that it runs; None: nobody knows
     started: float | None = None  # seconds since the epoch, as its kubelet says
     checkpoint: float | None = None  # seconds since the epoch: work until then is safe
@@ -201,6 +202,7 @@ class GangSeen:
     priority_class: str = ""  # whose value goes before the pods' priorities
     subgroups: tuple[SubGroups, ...] = ()
     roles: Roles | None = None
+    placement: str = ""
     min_resources: Amounts = ()  # of all its pods together, those that are still to come as well
 
 

@@ -146,7 +146,8 @@ class Mix:
         free, the most of them in one island, and the size of the largest."""
         places = np.arange(len(self._kinds))
         fits = (self._may[rows, None] >> places & 1).astype(np.bool_)
-        fits &= (free[:, None, :] >= self._asks).all(axis=2)
+        for column, asked in enumerate(self._asks.T):
+            fits &= free[:, column, None] >= asked
         there, island, largest = (column[:, None] for column in gpus)
         fits &= there >= self._gpus
         fits &= (self._gpus > largest) | (self._gpus <= island)

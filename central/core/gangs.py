@@ -243,6 +243,13 @@ class Gang:
         return self.tally.required
 
     @property
+    def placement(self) -> str:
+        """Empty: as the cluster has it."""
+        if self.object is not None and self.object.placement:
+            return self.object.placement
+        return self.tally.placement
+
+    @property
     def preferred(self) -> str:
         if self.object is not None and self.object.topology_preferred:
             return self.object.topology_preferred

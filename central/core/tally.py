@@ -26,6 +26,7 @@ class Tally:
     created: float = 0.0
     required: str = ""
     preferred: str = ""
+    placement: str = ""
     tier: int | None = None  # the same by number, the closest that one of them asks for
     queue: str = ""
     running: int = 0
@@ -49,6 +50,7 @@ class Tally:
                 tally.label_min = seen.gang_min
             tally.required = max(tally.required, seen.topology_required)
             tally.preferred = max(tally.preferred, seen.topology_preferred)
+            tally.placement = max(tally.placement, seen.placement)
             if (tier := seen.required_tier) is not None:
                 tally.tier = tier if tally.tier is None else min(tier, tally.tier)
             tally.queue = max(tally.queue, seen.queue)

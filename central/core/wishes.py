@@ -11,8 +11,9 @@ from central.core.cluster import Cluster
 from central.core.facts import Pairs, PodSpec, Roles
 from central.core.gangs import Gang, Pod
 from central.core.placement import Crew, Part, Want
+from central.core.placement.want import Groups
 from central.core.subgroups import Group, Unit
-from protos.names import NODE
+from protos.names import NODE, SPREAD
 
 LIKES_KEPT = 10_000
 UNITS_TRIED = 8  # groups beyond the minimum, one by one
@@ -34,9 +35,32 @@ def attempts(
             Want(_groups(pods), required, anchors, anchor_gpus, preferred, crew=crew)
             for pods, crew in crews
         )
+    spread = (gang.placement or cluster.placement) == SPREAD
     return tried, tuple(
-        Want(_groups(attempt), required, anchors, anchor_gpus, preferred) for attempt in tried
+        Want(
+            groups := _groups(attempt),
+            required,
+            anchors,
+            anchor_gpus,
+            preferred,
+            crew=_apart(cluster, gang, groups) if spread else None,
+            spread=spread,
+        )
+        for attempt in tried
     )
+
+
+def _apart(cluster: Cluster, gang: Gang, groups: Groups) -> Crew | None:
+    """Everybody would rather be on a node of their own."""
+    rows, specs = cluster.snapshot.row, [spec for spec, _ in groups]
+    there = Counter(
+        rows[pod.node] for pod in gang.placed() if pod.alive and pod.node in rows and specs
+    )
+    if sum(count for _, count in groups) + there.total() < 2:
+        return None
+    pairs = tuple(combinations_with_replacement(range(len(specs)), 2))
+    have = tuple((row, 0, count) for row, count in sorted(there.items()))
+    return Crew(groups, apart=pairs, there=have)
 
 
 def anew(cluster: Cluster, gang: Gang, pods: Sequence[Pod]) -> Want:

@@ -106,12 +106,14 @@ class Reader:
         gang, least, owner, owner_name, wrong = (
             owners.gang_of(labels, annotations, meta) if ours else ("", None, "", "", "")
         )
-        required = preferred = ""
+        required = preferred = placement = ""
         tier: int | None = None
         if ours and annotations:
             required, preferred, unknown = self._wishes(annotations)
             tier, unread = owners.tier_of(annotations)
             wrong = wrong or unknown or unread
+            placement, unread = _placement(annotations)
+            wrong = wrong or unread
         runs_for_s, unread = _runs_for(annotations)
         wrong = wrong or (unread if ours else "")
         namespace: str = meta["namespace"]
@@ -146,6 +148,7 @@ class Reader:
             task=text(annotations, names.TASK) or text(labels, names.TASK),
             topology_required=required,
             topology_preferred=preferred,
+            placement=placement,
             runs_for_s=runs_for_s,
             started=_seconds(status.get("startTime")) or None,
             checkpoint=_moment(annotations.get(names.CHECKPOINT)),
@@ -232,6 +235,10 @@ class Reader:
         if roles is not None and subgroups:
             unread = f"annotation {names.TASK_NEAR}: not together with spec.subGroupPolicy yet"
         wrong = wrong or unread
+        placement, unread = _placement(meta.get("annotations") or {})
+        if placement == names.SPREAD and subgroups:
+            unread = f"annotation {names.PLACEMENT}: not together with spec.subGroupPolicy yet"
+        wrong = wrong or unread
         conditions = status.get("conditions") or ()
         return replace(
             seen,
@@ -250,6 +257,7 @@ class Reader:
             reason=text(conditions[-1], "message") if conditions else "",
             subgroups=subgroups,
             roles=roles,
+            placement=placement,
         )
 
     def _subgroups(self, policies: Sequence[Json]) -> tuple[tuple[SubGroups, ...], str]:
@@ -309,6 +317,14 @@ def _task_minimums(wish: Json) -> tuple[tuple[tuple[str, int], ...], str]:
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:
             return (), f"spec.minTaskMember.{task}: {least!r} is not a whole number"
     return tuple(sorted((task, least) for task, least in wish.items() if least)), ""
+
+
+def _placement(annotations: Json) -> tuple[str, str]:
+    """pack or spread, and what is wrong with it."""
+    told = text(annotations, names.PLACEMENT)
+    if told in {"", names.PACK, names.SPREAD}:
+        return told, ""
+    return "", f'annotation {names.PLACEMENT}: "{told}" is neither {names.PACK} nor {names.SPREAD}'
 
 
 def _roles(annotations: Json) -> tuple[Roles | None, str]:

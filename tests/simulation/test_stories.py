@@ -102,6 +102,7 @@ WISHES = st.sampled_from(
         },
         {"subgroups": (SubGroups("s", 2, labels=(Expression("app", "In", ("x",)),), tier=1),)},
         {"topology_preferred": RACK},
+        {"placement": "spread"},
         {"preferred_tier": 2},
         {"roles": Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))},
     ]

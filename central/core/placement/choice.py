@@ -61,9 +61,11 @@ class Choice:
         most: int = 0,
         load: Load = (),
         by: int = 0,
+        spread: bool = False,
     ) -> None:
         self._snapshot, self._rooms, self._counts = snapshot, rooms, counts
         self._anchors, self._load, self._by = anchors, load, by
+        self._spread = spread
         # For equal pods the best is certain: it takes them.
         self._most = most or (1 if len(rooms) == 1 else TRIED_DOMAINS)
         self._gpus = sum(room.gpus * count for room, count in zip(rooms, counts, strict=True))
@@ -110,6 +112,8 @@ class Choice:
         keys = [left, rooms[0].cap, snapshot.name_rank()]
         if load and len(rows) > 1 and (harm := snapshot.mix.harm(load)) is not None:
             keys.insert(0, harm)
+        if self._spread:
+            keys = [-snapshot.gpus if gpus else left * 0, -rooms[0].cap, snapshot.name_rank()]
         if lean is not None:
             keys.insert(0, -lean)
         if self._most == 1:

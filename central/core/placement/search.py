@@ -46,7 +46,9 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     packer = Packer()
     for level in levels:
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-        choice = Choice(snapshot, rooms, counts, want.anchors, load=want.groups, by=by)
+        choice = Choice(
+            snapshot, rooms, counts, want.anchors, load=want.groups, by=by, spread=want.spread
+        )
         for tried, found in enumerate(choice.of(level), start=1):
             rows = _beside(snapshot, want, found) if want.anchors else found
             try:

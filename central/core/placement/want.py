@@ -49,6 +49,7 @@ class Want:
     anchor_gpus: the GPUs that they hold, where it is one row.
     preferred: a level; where one domain of it is too small, the fewest of them.
     parts: empty, or all that is in groups, divided. crew: None, or all that is in groups, by role.
+    spread: where one node takes all, the emptiest rather than the fullest.
     """
 
     groups: Groups
@@ -58,6 +59,7 @@ class Want:
     preferred: str = ""
     parts: tuple[Part, ...] = ()
     crew: Crew | None = None
+    spread: bool = False
 
     @property
     def by_islands(self) -> bool:

@@ -656,3 +656,15 @@ def test_preferences() -> None:
         }
     }
     assert reader().pod(pod(affinity=broken)).spec.rules is None
+
+
+def test_placement() -> None:
+    spread = {names.PLACEMENT: "spread"}
+    assert reader().gang(gang({}, spread)).placement == "spread"
+    assert reader().pod(pod(metadata={"annotations": spread})).placement == "spread"
+    error = f'annotation {names.PLACEMENT}: "wide" is neither pack nor spread'
+    assert reader().gang(gang({}, {names.PLACEMENT: "wide"})).error == error
+    wrong = pod(metadata={"annotations": {names.PLACEMENT: "wide"}})
+    assert reader().pod(wrong).spec.unsupported == error
+    both = reader().gang(gang({"subGroupPolicy": [{"name": "a"}]}, spread)).error
+    assert both.endswith("not together with spec.subGroupPolicy yet")
