@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from central.core import budgets, exhaustive, leastharm, placement
+from central.core import budgets, exhaustive, leastharm, placement, spare
 from central.core.claim import Claim, Plan
 from central.core.cluster import Cluster
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft
 from central.core.facts import PodSpec
-from central.core.gangs import Gang, Key, Pod
+from central.core.gangs import Pod
 from central.core.leastharm import Problem, Unit
 from central.core.leaving import Leavers, seats
 from protos.names import ISLAND
@@ -26,28 +26,6 @@ TRIALS = 200  # for gangs of unlike pods
 
 Found = tuple[Problem, list[Unit] | None]
 Bools = npt.NDArray[np.bool_]
-
-
-def _surplus(gang: Gang, there: Sequence[Pod]) -> int:
-    """How many members may go without breaking it. Of one with groups inside none is tried alone."""
-    if gang.object is not None and gang.object.subgroups:
-        return 0
-    tasks = gang.object.task_min if gang.object is not None else ()
-    return max(0, len(there) - max(gang.minimum, sum(least for _, least in tasks)))
-
-
-def _roles(gang: Gang, there: Sequence[Pod]) -> dict[leastharm.Budget, int]:
-    """The same for each role that has a minimum of its own, as if it were a budget."""
-    if gang.object is None or not gang.object.task_min:
-        return {}
-    have = Counter(pod.seen.task for pod in there)
-    return {
-        _role(gang.key, task): max(0, have[task] - least) for task, least in gang.object.task_min
-    }
-
-
-def _role(key: Key, task: str) -> leastharm.Budget:
-    return "/".join(key[:2]), task  # no namespace has a slash
 
 
 @dataclass(slots=True)
@@ -88,8 +66,8 @@ class Field:
             if near:
                 pods += near
                 self._of += [len(self.gangs)] * len(near)
-                self.gangs.append((there, _surplus(other, there)))
-                roles |= _roles(other, there)
+                self.gangs.append((there, spare.surplus(other, there)))
+                roles |= spare.roles(other, there)
         leaving = [
             pod
             for row in np.flatnonzero(self._usable).tolist()
@@ -223,7 +201,7 @@ class Field:
         spent = self._cluster.budgets.spends(pods) if self._covered else Counter()
         for pod in pods if alone else ():
             gang = self._cluster.gang_of(pod)
-            if gang is not None and (role := _role(gang.key, pod.seen.task)) in self._allowed:
+            if gang is not None and (role := spare.role(gang.key, pod.seen.task)) in self._allowed:
                 spent[role] += 1
         return spent
 
