@@ -26,7 +26,7 @@ class ShareOffer:
     def devices(self, state: State) -> tuple[Device, ...]:
         sold = state.sold()
         return tuple(
-            Device(each, gpu.healthy and gpu.uuid not in sold.whole, gpu.numa)
+            Device(each, bool(gpu.shares) and gpu.healthy and gpu.uuid not in sold.whole, gpu.numa)
             for gpu in state.topology.gpus
             if gpu.shares or gpu.uuid in sold.shared
             for each in _names(gpu.uuid)

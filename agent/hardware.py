@@ -33,6 +33,7 @@ from agent.nvml.usage import Usage
 from agent.nvml.usage import read as read_usage
 from agent.patience import Hanging, Patience
 from agent.settings import Settings
+from agent.sharepolicy import SharePolicy
 from agent.survey import survey
 from protos.topology import Hca, NodeTopology
 
@@ -55,6 +56,7 @@ class Hardware:
         self._minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
         self._meter = Patience("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
+        self._sharing = SharePolicy(settings.share_config, node.name, settings.share_gpus)
         self._watched = False  # the driver has told of processes
         self.facts: tuple[GpuFacts, ...] = ()
         self.health = Health()
@@ -134,7 +136,7 @@ class Hardware:
         s = self._settings
         policy = shares.Policy(s.rdma_shares, s.rdma_hca_handles, s.cgroup_root is not None)
         topology = shares.offered(topology, s.rdma_devices, policy)
-        topology = fractions.offered(topology, s.share_gpus)
+        topology = fractions.offered(topology, self._sharing.now())
         return replace(topology, memory_enforcement=self._enforcement(topology))
 
     def _enforcement(self, topology: NodeTopology) -> str:

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from agent import commands
+from agent import commands, sharepolicy
 from agent.health import Damping
 from agent.machine import Unusable
 from protos import logs
@@ -33,6 +33,7 @@ class Settings:
     damping: Damping = field(default_factory=Damping)
     pass_device_nodes: str = "auto"
     share_gpus: tuple[str, ...] = ("all",)
+    share_config: Path | None = None
     gpu_memory: str = "watch"
     gpu_memory_grace_s: float = 10.0
     rdma_devices: tuple[str, ...] = ("auto",)
@@ -122,6 +123,13 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="GPUS",
         help="GPUs that may be used in shares (lockstep.dev/gpu-share): indices, comma separated; all; "
         "none (default: all)",
+    )
+    run.add_argument(
+        "--share-config",
+        type=Path,
+        metavar="DIR",
+        help="read at every look instead: a file by this node's name, or default, with what --share-gpus "
+        "takes; a change disturbs nobody who runs",
     )
     run.add_argument(
         "--gpu-memory",
@@ -264,12 +272,10 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _gpus(text: str) -> tuple[str, ...]:
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    if parts in (("all",), ("none",)) or (
-        parts and all(part.isascii() and part.isdigit() for part in parts)
-    ):
-        return parts
-    raise argparse.ArgumentTypeError(f"{text!r} is neither indices of GPUs nor all nor none")
+    try:
+        return sharepolicy.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:

@@ -175,6 +175,32 @@ def test_gpus_may_be_kept_whole() -> None:
     assert isinstance(Settings("n").share_gpus, tuple)
 
 
+def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:
+    """A file, as a ConfigMap's key is mounted; the node's own goes before the default."""
+    with node_box() as box:
+        box.configure(share_config=tmp_path, share_gpus=("none",))
+        (tmp_path / "default").write_text("all\n")
+        box.start()
+        eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 800)
+        box.plan(plan("a", 6, 30))
+        assert told(box.kubelet.add_pod(part("a", 30)))[0] == "6"
+        (tmp_path / "node-1").write_text("0, 1\n")
+        counts(box, 7, 200)
+        assert len(box.kubelet.held()["team", "a", "c0"][GPU_SHARE]) == 30
+        assert told(box.kubelet.add_pod(part("b", 30)))[0] in "01"
+        (tmp_path / "node-1").write_text("0, first")  # nobody's wish: as before
+        assert told(box.kubelet.add_pod(part("c", 30)))[0] in "01"
+        box.kubelet.end_pod("uid-a")
+        counts(box, 7, 200)
+        (tmp_path / "node-1").unlink()
+        (tmp_path / "default").write_text("none")
+        eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 0)
+        assert box.kubelet.held()["team", "b", "c0"]
+        box.kubelet.end_pod("uid-b")
+        box.kubelet.end_pod("uid-c")
+        eventually(lambda: box.kubelet.allocatable.get(GPU) == 8)
+
+
 def test_a_single_share_opens_the_gpu_that_pairs_miss_least() -> None:
     """NVLink pairs are whole as long as they can be."""
     topology = offered(survey(machines.machine(bridged=True)), ("all",))

@@ -143,6 +143,19 @@ def test_who_offers_no_shares_gets_none() -> None:
     assert "no agent there offers shares of GPUs" in reason(made, "p")
 
 
+def test_a_gpu_that_is_offered_no_more_keeps_its_pods_and_takes_no_others() -> None:
+    made = cluster("a", gpus=2)
+    say(made, build.part("p", 30))
+    at = made.pods["uid-p"].gpus.bit_length() - 1
+    what = build.topology(2, PAIRS[:1], shares=True)
+    gpus = tuple(replace(gpu, shares=100 * (gpu.index != at)) for gpu in what.gpus)
+    say(made, build.report("a", replace(what, gpus=gpus), 2, (build.grant_part("p", at, 30),)))
+    assert made.pods["uid-p"].gpus == 1 << at
+    assert say(made, build.part("q", 30))["q"] == ("a", [1 - at])
+    say(made, PodGone("uid-p"))
+    assert say(made, build.pod("w", 1))["w"] == ("a", [at])
+
+
 def test_sick_gpus_take_no_more_shares() -> None:
     made = cluster("a", gpus=2)
     say(made, build.part("p", 30))
