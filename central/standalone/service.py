@@ -10,7 +10,16 @@ from typing import Any
 
 import orjson
 
-from central.standalone import defaults, definitions, errors, pods, selectors, tables, tokens
+from central.standalone import (
+    collector,
+    defaults,
+    definitions,
+    errors,
+    pods,
+    selectors,
+    tables,
+    tokens,
+)
 from central.standalone.budgets import Budgets
 from central.standalone.calls import Call
 from central.standalone.changes import Pages, changed
@@ -151,6 +160,8 @@ class Service:
         if resource.key == ("", "namespaces"):
             account = {"name": "default", "namespace": item.obj["metadata"]["name"]}
             self._create(self._core("serviceaccounts"), {"metadata": account})
+        if collector.is_left(self.store, self.registry, item.obj):
+            self._take(resource, item, {})
         return item
 
     def _priorities(self) -> list[Json]:
@@ -252,21 +263,25 @@ class Service:
         self, call: Call, name: str, options: Json, namespace: str | None = None
     ) -> tuple[Item, bool]:
         namespace = call.namespace if namespace is None else namespace
-        resource = call.resource
-        old = self.store.get(resource, namespace, name)
-        grace_s = 0
-        if resource.key == self._pod.key:
-            grace_s = pods.grace_s(old.obj, options.get("gracePeriodSeconds"))
+        return self._take(call.resource, self.store.get(call.resource, namespace, name), options)
+
+    def _take(self, resource: Resource, old: Item, options: Json) -> tuple[Item, bool]:
+        metadata = old.obj["metadata"]
+        is_pod = resource.key == self._pod.key
+        grace_s = pods.grace_s(old.obj, options.get("gracePeriodSeconds")) if is_pod else 0
         item, gone = self.store.delete(
             resource,
-            namespace,
-            name,
+            metadata.get("namespace", ""),
+            metadata["name"],
             grace_s=grace_s,
             ends_at=stamp(time.time() + grace_s),
             preconditions=options.get("preconditions"),
         )
         if gone:
             self._after_removal(resource, item)
+            if options.get("propagationPolicy") != "Orphan":
+                for other, owned in collector.left_by(self.store, self.registry, resource, item):
+                    self._take(other, owned, {})
         return item, gone
 
     def _after_removal(self, resource: Resource, item: Item) -> None:
@@ -274,20 +289,10 @@ class Service:
             name = item.obj["metadata"]["name"]
             for other in list(self.registry):
                 if other.namespaced:
-                    self._clear(other, name)
+                    collector.clear(self.store, other, name)
         elif resource.kind == "CustomResourceDefinition":
-            self._clear(self.registry.find(*_served(item.obj)), "")
+            collector.clear(self.store, self.registry.find(*_served(item.obj)), "")
             self.registry.forget(item.obj)
-
-    def _clear(self, resource: Resource | None, namespace: str) -> None:
-        """Everything of a kind goes, without asking its finalizers or its kubelet."""
-        if resource is None:
-            return
-        for item in self.store.list(resource, namespace):
-            metadata = {k: v for k, v in item.obj["metadata"].items() if k != "finalizers"}
-            ended = {"deletionTimestamp": stamp(time.time()), "deletionGracePeriodSeconds": 0}
-            new = {**item.obj, "metadata": {**metadata, **ended}}
-            self.store.put(resource, metadata.get("namespace", ""), metadata["name"], new)
 
 
 def _served(definition: Json) -> tuple[str, str, str]:

@@ -427,6 +427,25 @@ def test_a_taken_port_is_an_error_at_once(api: StandaloneApi) -> None:
         StandaloneApi(port=port).start()
 
 
+def test_what_an_object_owned_goes_with_it(call: Caller) -> None:
+    def owned(name: str, uid: str) -> Json:
+        owner = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
+        meta = {"name": name, "ownerReferences": [{**owner, "name": "g", "uid": uid}]}
+        return {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+    group = {"metadata": {"name": "g"}, "spec": {"minMember": 1}}
+    uid = call("POST", GROUPS, group)["metadata"]["uid"]
+    call("POST", PODS, owned("p", uid))
+    call("POST", PODS, owned("of-another-life", "gone"))
+    assert [pod["metadata"]["name"] for pod in call("GET", PODS)["items"]] == ["p"]
+    call("DELETE", f"{GROUPS}/g")
+    assert call("GET", PODS)["items"] == []
+    uid = call("POST", GROUPS, group)["metadata"]["uid"]
+    call("POST", PODS, owned("p", uid))
+    call("DELETE", f"{GROUPS}/g", {"propagationPolicy": "Orphan"})
+    assert [pod["metadata"]["name"] for pod in call("GET", PODS)["items"]] == ["p"]
+
+
 def test_a_job_is_scaled(call: Caller) -> None:
     jobs = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
     template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
