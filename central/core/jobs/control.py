@@ -106,7 +106,14 @@ def _view(job: Job, gang: "Gang | None", counts: Counts) -> View:
             gang.reason
         )
     return View(
-        job.spec, job.current(), job.lost, job.lost_of, counts, unknown, updated=job.updated
+        job.spec,
+        job.current(),
+        job.lost,
+        job.lost_of,
+        counts,
+        unknown,
+        job.updated,
+        frozenset(job.gave_way),
     )
 
 

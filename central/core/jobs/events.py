@@ -32,6 +32,7 @@ class Event:
     key: str  # what it is about, for how long it has been so
     exit_codes: tuple[int, ...] = ()
     since: float | None = None  # None: since it was noticed first
+    gave_way: bool = False  # the scheduler took the pod for another: no failure of the Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class View:
     counts: Counts
     gang_unknown: str = ""  # why a gang that ran can't be whole again
     updated: bool = False
+    gave_way: frozenset[str] = frozenset()  # of those lost, whom the scheduler took
 
 
 def happening(view: View) -> Iterator[Event]:
@@ -81,7 +83,9 @@ def _of_pods(view: View, task: TaskSpec) -> Iterator[Event]:
             yield Event(POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
         if (since := view.lost.get(name)) is not None:
             what = f"pod {name} was evicted or deleted"
-            yield Event(POD_EVICTED, task, (name,), what, name, since=since)
+            gave_way = name in view.gave_way
+            what = f"pod {name} gave way" if gave_way else what
+            yield Event(POD_EVICTED, task, (name,), what, name, since=since, gave_way=gave_way)
         if pod is not None and pod.phase == "Pending" and not pod.deleting:
             what = f"pod {name} is pending"
             yield Event(POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None)

@@ -34,6 +34,7 @@ class Job:
         "asked",
         "commands",
         "due_at",
+        "gave_way",
         "group_told",
         "is_fresh",
         "lost",
@@ -66,6 +67,7 @@ class Job:
         self.objects: dict[Place, object] = {}  # what its plugins made, as it was written last
         self.group_told: object = None  # of its PodGroup, what was written last
         self.lost: dict[str, float] = {}  # names of pods that were taken away from it
+        self.gave_way: set[str] = set()  # of those, whom the scheduler took
         self.lost_of: dict[str, float] = {}  # tasks that lost pods while nobody looked
         self.noticed: dict[str, float] = {}
         self.commands: list[tuple[str, str]] = []  # actions, and who wants them
@@ -125,22 +127,22 @@ class Job:
 
     # --- pods come and go ------------------------------------------------------
 
-    def see(self, pod: PodSeen, now: float) -> None:
+    def see(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
         self.pods[pod.uid] = pod
         self.answered.pop(("Pod", pod.name), None)
         self.refused.pop(("Pod", pod.name), None)
         if pod.deleting and pod.phase not in ("Succeeded", "Failed"):
-            self._lose(pod, now)
+            self._lose(pod, now, gives_way)
         elif pod.phase == "Running" and not pod.deleting:
             self.lost.pop(pod.name, None)  # another has taken its place
 
-    def lose(self, pod: PodSeen, now: float) -> None:
+    def lose(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
         self.pods.pop(pod.uid, None)
         if pod.phase != "Succeeded":
-            self._lose(pod, now)
+            self._lose(pod, now, gives_way)
         self.taken.pop(pod.uid, None)
 
-    def _lose(self, pod: PodSeen, now: float) -> None:
+    def _lose(self, pod: PodSeen, now: float, gives_way: bool) -> None:
         """It was taken away, unless we did that."""
         part = pod.part
         if (
@@ -151,6 +153,7 @@ class Job:
             and part.turn == self.turn(pod.name)
         ):
             self.lost.setdefault(pod.name, now)
+            (self.gave_way.add if gives_way else self.gave_way.discard)(pod.name)
 
     def look_first(self) -> None:
         """Its status may speak of more pods than there are."""

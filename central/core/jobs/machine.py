@@ -57,6 +57,7 @@ class Cause:
     reason: str  # one word: an event, or Command
     message: str
     pods: tuple[str, ...] = ()  # names of those that a targeted restart makes anew
+    excused: bool = False  # no failure: it does not count against maxRetry
 
 
 def moved(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: float) -> JobStatus:
@@ -68,18 +69,18 @@ def moved(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: floa
         return _anew(spec, status, cause, now)
     if to != RESTARTING:
         return entered(status, to, now, cause.reason, cause.message)
-    if action == RESUME:  # a person's wish is no failure
+    if action == RESUME or cause.excused:  # a person's wish is no failure
         retries, last = status.retries, False
     else:
         retries = status.retries + 1
         last = retries >= spec.max_retry
     # The last restart is none: what ended stays to be read, and the Job fails (settled).
     version = status.version + (not last)
-    message = f"{cause.message}; restart {retries} of at most {spec.max_retry}"
+    message = cause.message
+    if retries > status.retries:
+        message += f"; restart {retries} of at most {spec.max_retry}"
     return replace(
-        entered(
-            status, RESTARTING, now, cause.reason, cause.message if action == RESUME else message
-        ),
+        entered(status, RESTARTING, now, cause.reason, message),
         retries=retries,
         version=version,
         restarts=(),
@@ -92,7 +93,7 @@ def _anew(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStat
     for name in cause.pods:
         restarts[name] = restarts.get(name, 0) + 1
     most = max((restarts[name] for name in cause.pods), default=0)
-    if most >= spec.max_retry:
+    if most >= spec.max_retry and not cause.excused:
         name = next(name for name in cause.pods if restarts[name] == most)
         why = f"{cause.message}; {name} was made anew {most - 1} times (spec.maxRetry {spec.max_retry})"
         return entered(status, FAILED, now, cause.reason, why)

@@ -48,7 +48,7 @@ def judge(view: View, noticed: dict[str, float], now: float) -> Verdict:
 
 
 def cause(spec: JobSpec, action: str, event: Event) -> Cause:
-    found = Cause(event.name, f"{event.what}: {action}")
+    found = Cause(event.name, f"{event.what}: {action}", excused=event.gave_way)
     return replace(found, pods=targets(spec, action, event))
 
 

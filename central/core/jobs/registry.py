@@ -61,24 +61,25 @@ class Jobs:
             if not job.pods:
                 self._pods.pop(job.spec.uid, None)
 
-    def pod_seen(self, pod: PodSeen, now: float) -> None:
+    def pod_seen(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
+        """gives_way: the scheduler itself takes it away."""
         part = pod.part
         if part is None:
             return
         job = self._job_of(pod)
         if job is not None:
-            job.see(pod, now)
+            job.see(pod, now, gives_way=gives_way)
             self.changed[job.key] = None
         else:  # its Job is not seen yet, or is gone
             self._pods.setdefault(part.job_uid, {})[pod.uid] = pod
 
-    def pod_gone(self, pod: PodSeen, now: float) -> None:
+    def pod_gone(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
         part = pod.part
         if part is None:
             return
         job = self._job_of(pod)
         if job is not None:
-            job.lose(pod, now)
+            job.lose(pod, now, gives_way=gives_way)
             self.changed[job.key] = None
         elif (others := self._pods.get(part.job_uid)) is not None:
             others.pop(pod.uid, None)

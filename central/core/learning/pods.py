@@ -45,7 +45,7 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
     if fact.node:
         pod.assumed = False
         pod.blocked = ""
-    cluster.jobs.pod_seen(fact, cluster.now)
+    cluster.jobs.pod_seen(fact, cluster.now, gives_way=pod.evicting)
     # A pod is never unbound: what comes without a node was said before it was bound.
     places.settle(cluster, pod, fact.node or pod.node, pod.gpus)
     if stale is not None and stale != fact.spec:
@@ -57,7 +57,7 @@ def gone(cluster: "Cluster", uid: str) -> None:
     pod = cluster.pods.pop(uid, None)
     if pod is None:
         return
-    cluster.jobs.pod_gone(pod.seen, cluster.now)
+    cluster.jobs.pod_gone(pod.seen, cluster.now, gives_way=pod.evicting)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
         node = places.node_of(cluster, pod.node)

@@ -91,6 +91,22 @@ def test_a_job_restarts_as_a_whole_and_only_so_often() -> None:
     assert "restart 3 of at most 3" in api.status()["state"]["message"]
 
 
+def test_who_gives_way_has_not_failed() -> None:
+    """However often somebody more urgent comes."""
+    api = started(job({"w": 2}, "PodEvicted RestartJob", maxRetry=2))
+    for version in ("1", "2", "3"):
+        api.cluster.pods[uids(api)["j-w-0"]].evicting = True  # as preemption does
+        api.evict("j-w-0")
+        api.settle()
+        assert api.phase() == "Running"
+        assert api.annotation("j-w-1", "volcano.sh/job-version") == version
+    assert api.status()["retryCount"] == 0
+    for _ in range(2):  # somebody else's eviction counts
+        api.evict("j-w-0")
+        api.settle()
+    assert api.phase() == "Failed"
+
+
 def test_old_pods_leave_before_new_ones_come() -> None:
     api = started(job({"w": 2}, "PodFailed RestartJob"))
     api.grace_steps = 5
