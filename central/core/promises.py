@@ -9,7 +9,7 @@ import numpy as np
 from central.core.jobs import promises as jobs
 from central.core.phases import phase
 from central.core.pledges import owed
-from protos.names import GPU
+from protos.names import DOMAINS, GPU
 from protos.sharing import WHOLE
 from protos.topology import mask_of
 
@@ -22,6 +22,7 @@ def check(cluster: "Cluster") -> None:
     for node in cluster.nodes.values():
         _room(cluster, node)
         _gpus(cluster, node)
+    _told(cluster)
     _ailing(cluster)
     _filing(cluster)
     _owners(cluster)
@@ -45,6 +46,18 @@ def _pledged(cluster: "Cluster") -> None:
     for key in cluster.changed:
         kept.pop(key, None)
     assert kept == owes, f"promised: {kept}, should be {owes}"
+
+
+def _told(cluster: "Cluster") -> None:
+    """What pods are told of where their node is, is where it is."""
+    snapshot = cluster.snapshot
+    for name, row in snapshot.row.items():
+        node, told = snapshot.nodes[row], dict(snapshot.domains.told(row))
+        labels = snapshot._labels(node) if node is not None else {}
+        levels = [labels[level] for level in snapshot.domains.levels if labels.get(level)]
+        whole = told.pop(DOMAINS, "")
+        assert list(told.values()) == list(levels), f"{name}: told {told}, is in {levels}"
+        assert whole == "/".join(levels), f"{name}: told {whole}, is in {levels}"
 
 
 def _ailing(cluster: "Cluster") -> None:

@@ -28,6 +28,7 @@ ENDS = {
     "paddle-ctr": ("trainer", ["ctr-volcano-trainer-0", "ctr-volcano-trainer-1"]),
     "pytorch": ("worker", ["ddp-worker-0", "ddp-worker-1"]),
     "spark": ("driver", ["spark-pi-driver-0"]),
+    "ray": ("program", ["ray-cluster-program-0"]),
 }
 
 

@@ -44,6 +44,8 @@ def test_a_gang_of_four_runs_on_the_gpus_that_the_centre_chose(
         assert nvlinked(topology, one.gpus)
         env = cluster.environment(namespace, name)
         assert tuple(sorted(env["NVIDIA_VISIBLE_DEVICES"].split(","))) == one.gpus
+        assert env["LOCKSTEP_ISLAND"] == "0"
+        assert set(env["LOCKSTEP_NEAREST_HCAS"].split(",")) <= {hca.name for hca in topology.hcas}
         uuids = {gpu.index: gpu.uuid for gpu in topology.gpus}
         indices = [int(index) for index in env["LOCKSTEP_GPUS"].split(",")]
         assert tuple(sorted(uuids[index] for index in indices)) == one.gpus

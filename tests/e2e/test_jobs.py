@@ -136,6 +136,7 @@ def test_tensorflow_as_it_is_written_for_volcano(lab: Lab) -> None:
         ("horovod", ["lm-horovod-job-master-0"], "rank 2 of 3 on lm-horovod-job-worker-2"),
         ("paddle-ctr", ["ctr-volcano-trainer-0", "ctr-volcano-trainer-1"], "reached 2 servers"),
         ("spark", ["spark-pi-driver-0"], "Pi is roughly 3."),
+        ("ray", ["ray-cluster-program-0"], "a cluster of 3 nodes"),
     ],
 )
 def test_examples_come_to_their_end(lab: Lab, name: str, pods: list[str], told: str) -> None:
@@ -156,6 +157,53 @@ def test_a_pod_is_told_its_rank_and_where_it_is(lab: Lab) -> None:
         pod = f"ddp-worker-{rank}"
         node = lab.pods()[pod]["spec"]["nodeName"]
         assert lab.logs(pod).strip() == f"rank {rank} of 2 in {racks[node]}/{node}: 3"
+
+
+def test_a_job_that_grows(lab: Lab) -> None:
+    """The new worker is in everybody's hosts, and everybody's keys open it."""
+    cluster, space = lab.cluster, lab.namespace
+    cluster.apply(space, growing("grows", 2))
+    cluster.running(space, 2)
+    cluster.kubectl("-n", space, "scale", "vcjob/grows", "--replicas=3")
+    cluster.running(space, 3)
+    scale = cluster.api.get(f"{JOBS.format(space)}/grows/scale")
+    assert scale["spec"]["replicas"] == 3
+
+    def inside(*argv: str) -> str:
+        return cluster.kubectl("-n", space, "exec", "grows-worker-0", "--", *argv)
+
+    hosts = [f"grows-worker-{index}.grows" for index in range(3)]
+    until(
+        "the new host to be in the file of who runs already",
+        lambda: inside("cat", "/etc/volcano/worker.host").splitlines() == hosts,
+    )
+    for name in ("grows-worker-2", hosts[2]):
+        assert inside("ssh", "-q", name, "hostname").strip() == "grows-worker-2"
+    until("the status to count it", lambda: scaled(lab) == 3)
+
+
+def growing(name: str, workers: int) -> Any:
+    container = {
+        "name": "main",
+        "image": "volcanosh/example-mpi:0.0.1",
+        "command": ["/usr/sbin/sshd", "-D"],
+    }
+    task = {
+        "name": "worker",
+        "replicas": workers,
+        "template": {"spec": {"terminationGracePeriodSeconds": 0, "containers": [container]}},
+    }
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "lockstep", "plugins": {"ssh": [], "svc": []}, "tasks": [task]},
+    }
+
+
+def scaled(lab: Lab) -> int:
+    found = lab.cluster.api.get(f"{JOBS.format(lab.namespace)}/grows/scale")
+    return int(found["status"]["replicas"])
 
 
 def test_a_learning_task_by_labels(cluster: World, namespace: str) -> None:

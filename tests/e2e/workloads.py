@@ -22,6 +22,7 @@ NAMES = (
     "docker.io/volcanosh/edlctr:v1",
     "docker.io/pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime",
     "docker.io/library/python:3.12-slim",
+    "docker.io/rayproject/ray:2.40.0",
     "docker.m.daocloud.io/volcanosh/example-mpi:0.0.1",
     "docker.m.daocloud.io/volcanosh/example-tf:0.0.1",
 )
@@ -56,10 +57,9 @@ def _programs() -> bytes:
     scripts = "/opt/tf-benchmarks/scripts/tf_cnn_benchmarks"
     layer.add(HERE / "tf_cnn_benchmarks.py", f"{scripts}/tf_cnn_benchmarks.py")
     layer.add(HERE / "tensorflow_mnist_lm.py", "/examples/tensorflow_mnist_lm.py")
-    layer.files["/usr/local/bin/paddle_k8s"] = (
-        b"#!/bin/sh\nexec python /app/paddle_k8s.py\n",
-        0o755,
-    )
+    for name, script in (("paddle_k8s", "paddle_k8s.py"), ("ray", "ray/start.py")):
+        text = f'#!/bin/sh\nexec python /app/{script} "$@"\n'
+        layer.files[f"/usr/local/bin/{name}"] = (text.encode(), 0o755)
     return layer.tar()
 
 
