@@ -30,6 +30,7 @@ class Refusal:
 class Job:
     __slots__ = (
         "admitted",
+        "alarm_at",
         "answered",
         "asked",
         "commands",
@@ -74,7 +75,8 @@ class Job:
         self.updated = False
         self.admitted = False  # its pods may be made
         self.waits_for = ""  # why not
-        self.due_at: float | None = None
+        self.due_at: float | None = None  # when it is to be looked at again
+        self.alarm_at: float | None = None  # the same, as it was noted last
         self.is_fresh = True  # nobody has looked at it yet
 
     @property

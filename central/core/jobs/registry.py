@@ -116,8 +116,9 @@ class Jobs:
         for asked in decisions:
             if isinstance(asked, Create | Delete | SetStatus | Patch) and asked.kind != "Event":
                 self._asked[asked.kind, asked.namespace, asked.name] = job.key
-        if job.due_at is not None:
+        if job.due_at is not None and job.due_at != job.alarm_at:
             heappush(self._alarms, (job.due_at, job.key))
+        job.alarm_at = job.due_at
 
     def rung(self, now: float) -> Iterator[Key]:
         """Jobs whose alarm is due."""

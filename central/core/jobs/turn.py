@@ -109,6 +109,8 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
         word = (phases.PENDING, f"job {name} is {phase}; it goes on when it is resumed")
     elif phase in (COMPLETING, TERMINATING):
         word = (phases.RUNNING, f"job {name} is {phase}; its pods are being cleared away")
+    elif phase in ACTIVE and job.pods and not gang.members:
+        word = (phases.RUNNING, f"another scheduler places the pods of job {name}")
     elif phase in ACTIVE and job.admitted and not gang.members:
         word = (phases.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
     elif phase in ACTIVE and not job.admitted and job.waits_for:

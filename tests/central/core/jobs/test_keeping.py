@@ -275,6 +275,20 @@ def test_a_status_that_can_not_be_written_stops_what_depends_on_it() -> None:
     assert api.annotation("j-w-1", "volcano.sh/job-version") == "1"
 
 
+def test_pods_that_another_scheduler_places() -> None:
+    api = Api()
+    raw = job({"w": 1})
+    raw["spec"]["schedulerName"] = "default-scheduler"
+    api.apply(raw)
+    api.settle()
+    [group] = api.names("PodGroup")
+    told = api.cluster.gangs["ns", group, True].told
+    assert told[:2] == ("Running", "another scheduler places the pods of job j")
+    api.end("j-w-0")
+    api.settle()
+    assert api.phase() == "Completed"
+
+
 def test_deleted_jobs_get_no_more_pods() -> None:
     api = Api()
     api.apply(job({"w": 2}))
