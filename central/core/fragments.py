@@ -9,6 +9,7 @@ ones happen to stand. Of nodes that are equally close the one with the least har
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,14 @@ class Mix:
                 self._harms.clear()
             harm = self._harms[load] = _Harm(self._snapshot, load)
         return harm.refresh(self)
+
+    def kept(self) -> Iterator[tuple[Ints, Ints]]:
+        """For promises: what is kept of each load, and what is worked out anew."""
+        snapshot = self._snapshot
+        if self._judged_at == snapshot.neighbours.nodes_moved and len(self._version):
+            every = np.arange(len(self._version), dtype=np.int64)
+            for load, harm in self._harms.items():
+                yield harm.refresh(self), self.weigh(load, every)
 
     def _count(self) -> None:
         """The shares anew."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from central.core.jobs import promises as jobs
+from central.core.leaning import Leaning
 from central.core.phases import phase
 from central.core.pledges import owed
 from protos.names import DOMAINS, GPU
@@ -233,3 +234,8 @@ def _views(cluster: "Cluster") -> None:
         assert (view.cap == kept_cap).all(), "a kind's room is not what a recount gives"
         for kept, sums in zip(kept_sums, view.sums, strict=True):
             assert np.array_equal(kept, sums), "a domain's room is not what a recount gives"
+        if view.leaning is not None:
+            fresh = Leaning(cluster.snapshot, view.spec).score()
+            assert (view.leaning.score() == fresh).all(), "a kind would rather be elsewhere"
+    for harm, fresh in cluster.snapshot.mix.kept():
+        assert (harm == fresh).all(), "what a load would do is not what a recount gives"

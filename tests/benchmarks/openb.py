@@ -83,7 +83,7 @@ def read_asks(folder: Path, workload: str) -> list[Ask]:
                 int(row["memory_mib"]),
                 int(row["num_gpu"]),
                 int(row["gpu_milli"] or 0),
-                tuple(filter(None, row["gpu_spec"].split("|"))),
+                tuple(filter(None, (row.get("gpu_spec") or "").split("|"))),
             )
             for row in csv.DictReader(file)
         ]
