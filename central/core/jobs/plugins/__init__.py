@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from central.core.jobs.plugins import (
     arguments,
     env,
+    hcclrank,
     hosts,
     mpi,
     pytorch,
@@ -51,6 +52,7 @@ PLUGINS: dict[str, Plugin] = {
     "ray": ray,
     "tensorflow": tensorflow,
     "pytorch": pytorch,
+    "hcclrank": hcclrank,
     "topology": topology,
     "env": env,
 }

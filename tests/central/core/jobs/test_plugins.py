@@ -220,6 +220,16 @@ def test_pytorch_workers_may_wait_for_the_master() -> None:
     assert "initContainers" not in pod(spec, "master", 0)["spec"]
 
 
+def test_hcclrank_is_an_annotation() -> None:
+    def rank(spec: JobSpec, name: str, index: int) -> str:
+        return str(pod(spec, name, index)["metadata"]["annotations"]["hccl/rankIndex"])
+
+    tasks = task("master", 2), task("worker", 2)
+    for spec in (job(*tasks, hcclrank=[]), job(*tasks, hcclrank=[], pytorch=[])):
+        ranks = [rank(spec, name, index) for name in ("master", "worker") for index in range(2)]
+        assert ranks == ["0", "1", "2", "3"]
+
+
 def test_tensorflow_tells_the_cluster() -> None:
     spec = job(task("ps", 1), task("trainer", 2), tensorflow=["--worker=trainer", "--port=3333"])
     told = json.loads(env(pod(spec, "trainer", 1))["TF_CONFIG"])
@@ -293,7 +303,8 @@ def test_topology_asks_for_the_network_cards_beside_the_gpus() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (job(hcclrank=[]), "spec.plugins.hcclrank: there is no such plugin; there are env, mpi,"),
+        (job(magic=[]), "spec.plugins.magic: there is no such plugin; there are env, hcclrank,"),
+        (job(task("a", 1), hcclrank=[]), "spec.plugins.hcclrank: the job has neither a task"),
         (job(env=["--x"]), 'spec.plugins.env: "--x" is no argument of it; there are: none'),
         (job(svc=["hello"]), 'spec.plugins.svc: "hello" is no argument of it; there are: --publ'),
         (job(svc=["--inject-hosts-env=maybe"]), '"maybe" is neither true nor false'),
