@@ -141,7 +141,7 @@ def _file(cluster: Cluster, gang: Gang) -> None:
     tally = gang.tally
     if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
         gang.started = True
-    cluster.queues.file(gang)
+    cluster.snapshot.gains += cluster.queues.file(gang)
     if cluster.pledges.by_gang or (gang.object is not None and gang.object.min_resources):
         cluster.snapshot.gains += cluster.pledges.file(gang)
     if tally.placed:

@@ -265,6 +265,7 @@ class QueueSeen:
     closed: bool = False
     error: str = ""  # why the object can't be used, naming the field; its gangs wait with it
     uid: str = ""
+    fifo: bool = False  # nobody starts before who comes first
 
 
 @dataclass(frozen=True, slots=True)

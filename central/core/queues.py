@@ -52,6 +52,10 @@ def refusal(cluster: "Cluster", gang: Gang, groups: Sequence[tuple[PodSpec, int]
         return queue.error
     if not gang.started and (why := _is_shut(queue)):
         return why
+    if queue.seen.fifo and not gang.started:
+        first = queues.lines.first(queue.name)
+        if first is not None and first is not gang and first.rank < gang.rank:
+            return f"queue {queue.name} is first in, first out: {first.name} comes before it"
     wanted = pledges.needs(gang, groups)  # with what its later pods will ask for
     for above in queue.path:
         for resource, most in above.seen.capability:

@@ -7,6 +7,7 @@ Without any Queue object nothing is counted: there is one queue, and everybody i
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from central.core import fifo
 from central.core.facts import (
     NamespaceGone,
     NamespaceSeen,
@@ -64,6 +65,7 @@ class Queues:
     def __init__(self, half_life_s: float = 0.0) -> None:
         self.half_life_s = half_life_s  # of what was used in the past; 0: it does not count
         self.now = 0.0
+        self.lines = fifo.Lines()
         self.by_name: dict[str, Queue] = {}
         self.root = Queue(ROOT)
         self.total: Sums = {}  # what the tree may use in all
@@ -113,18 +115,21 @@ class Queues:
         """Of the class that its PodGroup names; None: it names none that there is."""
         return self._priorities.get(gang.object.priority_class) if gang.object else None
 
-    def file(self, gang: Gang) -> None:
-        """Brings the books in line with the gang as it is now."""
+    def file(self, gang: Gang) -> bool:
+        """Brings the books in line with the gang as it is now; whether others of its queue may be
+        luckier for that."""
         gang.class_priority = self.priority_of(gang)
         account = self._account(gang) if self.on else None
-        if account == gang.account:
-            return
-        self.forget(gang)
-        if account is not None:
-            queue = self.by_name.get(account.queue) or self._unknown(account.queue)
-            queue.gangs[gang.key] = gang
-            self._book(queue, account, 1)
-            gang.account = account
+        if account != gang.account:
+            self.forget(gang)
+            if account is not None:
+                queue = self.by_name.get(account.queue) or self._unknown(account.queue)
+                queue.gangs[gang.key] = gang
+                self._book(queue, account, 1)
+                gang.account = account
+        name = account.queue if account is not None else ""
+        stands = name and account is not None and account.asks and self.by_name[name].seen.fifo
+        return self.lines.file(gang, name if stands and fifo.is_ready(gang) else "")
 
     def forget(self, gang: Gang) -> None:
         account = gang.account

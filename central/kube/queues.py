@@ -46,8 +46,9 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     for field, why in _NOT_HERE.items():
         if spec.get(field):
             raise Unreadable(f"spec.{field}: {why}")
-    if text(spec, "dequeueStrategy") == "fifo":
-        raise Unreadable("spec.dequeueStrategy: fifo is not supported, only traverse")
+    strategy = text(spec, "dequeueStrategy")
+    if strategy not in ("", "fifo", "traverse"):
+        raise Unreadable(f'spec.dequeueStrategy: "{strategy}" is neither fifo nor traverse')
     guarantee = (spec.get("guarantee") or {}).get("resource")
     reclaimable = spec.get("reclaimable")
     if reclaimable not in (None, True, False):
@@ -61,6 +62,7 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
         guarantee=_amounts(guarantee, "spec.guarantee.resource"),
         deserved=_amounts(spec.get("deserved"), "spec.deserved"),
         reclaimable=reclaimable is not False,
+        fifo=strategy == "fifo",
         closed=(states[0] or states[1]) in ("Closed", "Closing"),
     )
     return replace(found, error=_contradiction(found))

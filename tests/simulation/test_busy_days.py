@@ -214,6 +214,7 @@ class Day:
                 closed=self.dice.random() < 0.1,
                 error=self.dice.choice(("", "", "", "spec.weight: 0")),
                 uid=f"uid-{name}",
+                fifo=self.dice.random() < 0.3,
             )
         ]
 

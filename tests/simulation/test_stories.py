@@ -202,6 +202,7 @@ FACTS = st.one_of(
         closed=st.sampled_from([False, False, True]),
         error=st.sampled_from(["", "", "", "spec.weight: 0"]),
         uid=st.sampled_from(["", "one", "two"]),
+        fifo=st.sampled_from([False, False, True]),
     ),
     st.builds(
         Answered,

@@ -60,3 +60,4 @@ def _drop_if_empty(cluster: "Cluster", gang: Gang) -> None:
         cluster.statuses.forget(gang.key)
         cluster.anteroom.forget(gang.key)
         cluster.snapshot.gains += cluster.pledges.forget(gang.key)
+        cluster.snapshot.gains += cluster.queues.lines.forget(gang.key)

@@ -46,6 +46,8 @@ def test_a_queue_with_nothing() -> None:
     assert queues.queue(kit.queue("a")) == QueueSeen("a")
     assert queues.queue({"metadata": {"name": "a"}, "spec": None}) == QueueSeen("a")
     assert queues.queue(kit.queue("a", state="Closed")) == QueueSeen("a", closed=True)
+    assert queues.queue(kit.queue("a", dequeueStrategy="fifo")) == QueueSeen("a", fifo=True)
+    assert queues.queue(kit.queue("a", dequeueStrategy="traverse")) == QueueSeen("a")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_what_is_wished_goes_before_what_was_brought_about(
         ({"guarantee": 3}, "a field is not of the kind"),
         ({"reclaimable": "no"}, "spec.reclaimable: 'no' is neither true nor false"),
         ({"state": "Shut"}, 'spec.state: "Shut" is neither Open nor Closed'),
-        ({"dequeueStrategy": "fifo"}, "spec.dequeueStrategy: fifo is not supported"),
+        ({"dequeueStrategy": "lifo"}, 'spec.dequeueStrategy: "lifo" is neither fifo nor traverse'),
         ({"affinity": {"nodeGroupAffinity": {}}}, "spec.affinity: groups of nodes are not"),
         ({"extendClusters": [{"name": "b"}]}, "spec.extendClusters: there is one cluster"),
         (
