@@ -41,6 +41,7 @@ CLIQUE = f"{DOMAIN}/clique"
 CHASSIS = f"{DOMAIN}/chassis"
 DOMAINS = f"{DOMAIN}/domains"  # annotation of a bound pod: its domains, widest first, as z1/b2/r3
 NODE = "node"  # a level between the tree's and the island
+NUMA = "numa"  # a socket's GPUs, on one node
 ISLAND = "island"
 
 SCHEDULER = "lockstep"

@@ -6,14 +6,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from central.core import fractions
+from central.core import fractions, nodeparts
 from central.core.cluster import Cluster
 from central.core.company import has_company
 from central.core.domains import Ints
 from central.core.gangs import Pod
 from central.core.placement import Want
 from central.core.snapshot import Snapshot
-from protos.names import ISLAND, NODE
 
 
 class Leavers:
@@ -122,7 +121,7 @@ def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> tuple[Ints, I
 
 def could_ever(snapshot: Snapshot, want: Want, apart: Ints) -> bool:
     """Whether some domain is large enough when empty, without the rows apart."""
-    if want.required not in ("", NODE, ISLAND, *snapshot.domains.levels):
+    if want.required not in ("", *nodeparts.ON_NODE, *snapshot.domains.levels):
         return False
     big = np.ones(1, dtype=np.bool_)
     for spec, count in want.groups:
@@ -148,7 +147,7 @@ def counts_do(snapshot: Snapshot, want: Want) -> bool:
 def _by_domain(snapshot: Snapshot, required: str, room: Ints) -> Ints:
     if not required:
         return np.array([room.sum()], dtype=np.int64)
-    if required in (NODE, ISLAND):
+    if required in nodeparts.ON_NODE:
         return room
     level = snapshot.domains.levels.index(required)
     of = snapshot.domains.of[level]

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from central.core import leaning
+from central.core import leaning, nodeparts
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import PodSpec
 from central.core.snapshot import Snapshot
 from central.core.view import ClassView
-from protos.names import ISLAND, NODE
+from protos.names import ISLAND, NUMA
 from protos.topology import indices_of
 
 TRIED = 32  # domains of a level
@@ -73,7 +73,7 @@ def fit(
     mark, most, wanted = len(draft.seats), 0, sum(count for _, count in groups)
     for level in levels:
         for rows in _candidates(draft.snapshot, groups, level, anchors):
-            for within in islands(draft.snapshot, groups, rows, held) if level == ISLAND else (-1,):
+            for within in islands(draft.snapshot, groups, level, rows, held):
                 seated = seat_all(draft, groups, rows, within)
                 if seated == wanted:
                     return draft.seats[mark:]
@@ -111,7 +111,7 @@ def _candidates(
     views = {spec: snapshot.view(spec).refresh() for spec in wanted}
     usable = np.any([view.cap > 0 for view in views.values()], axis=0)
     gpus = sum(view.gpus * wanted[spec] for spec, view in views.items())
-    if level in (ISLAND, NODE):
+    if level in nodeparts.ON_NODE:
         fits = np.all([views[spec].cap >= count for spec, count in wanted.items()], axis=0)
         fits &= snapshot.gpus >= gpus
         if level == ISLAND:
@@ -119,6 +119,8 @@ def _candidates(
         if anchors:
             fits &= np.isin(np.arange(len(fits)), anchors) & (len(set(anchors)) == 1)
         rows = np.flatnonzero(fits)
+        if level == NUMA:
+            rows = rows[nodeparts.most(snapshot, NUMA, rows) >= max(gpus, 1)]
         order = np.lexsort((snapshot.name_rank()[rows], snapshot.gpus[rows]))
         yield from (rows[[index]] for index in order[:TRIED])
         return
@@ -141,16 +143,19 @@ def _candidates(
         yield np.flatnonzero(usable & (of == domain))
 
 
-def islands(snapshot: Snapshot, groups: Groups, rows: Ints, held: int) -> list[int]:
-    """The masks of the node's islands that take all of the gang's GPUs, the fullest first."""
+def islands(snapshot: Snapshot, groups: Groups, level: str, rows: Ints, held: int) -> Sequence[int]:
+    """The masks of the node's islands, or NUMA nodes, that take all of the gang's GPUs, the fullest
+    first; at other levels: any GPUs."""
+    if level not in nodeparts.PARTS:
+        return (-1,)
     shape, free = snapshot.shape[int(rows[0])], snapshot.free_mask[int(rows[0])]
     wanted = sum(snapshot.view(spec).gpus * count for spec, count in groups)
     found = [
-        island
-        for island in (shape.islands if shape else ())
-        if (island & free).bit_count() >= wanted and not held & ~island
+        part
+        for part in nodeparts.masks(shape, level)
+        if (part & free).bit_count() >= wanted and not held & ~part
     ]
-    return sorted(found, key=lambda island: ((island & free).bit_count(), next(indices_of(island))))
+    return sorted(found, key=lambda part: ((part & free).bit_count(), next(indices_of(part))))
 
 
 def _seat(draft: Draft, groups: Groups, rows: Ints, within: int) -> int:

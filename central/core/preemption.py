@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from central.core import nodeparts
 from central.core.claim import Claim, Plan
 from central.core.cluster import Cluster
 from central.core.domains import Ints
@@ -16,7 +17,6 @@ from central.core.leaving import could_ever
 from central.core.placement import Want
 from central.core.snapshot import Snapshot
 from central.core.victims import Field
-from protos.names import ISLAND, NODE
 
 
 def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
@@ -41,7 +41,7 @@ def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:
     if not want.required:
         yield every
         return
-    if want.required in (NODE, ISLAND):
+    if want.required in nodeparts.ON_NODE:
         for row in anchors or every:
             if len(anchors) < 2:
                 yield np.array([row], dtype=np.int64)

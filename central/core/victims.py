@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from central.core import budgets, exhaustive, leastharm, placement, spare
+from central.core import budgets, exhaustive, leastharm, nodeparts, placement, spare
 from central.core.claim import Claim, Plan
 from central.core.cluster import Cluster
 from central.core.domains import Ints
@@ -17,7 +17,6 @@ from central.core.facts import PodSpec
 from central.core.gangs import Pod
 from central.core.leastharm import Problem, Unit
 from central.core.leaving import Leavers, seats
-from protos.names import ISLAND
 
 LOOKS = 4_000  # choices that are looked at for the best one, all domains together
 SEARCHED_UNITS = 40  # in a domain: with more, the choice is a good one and no more is claimed
@@ -132,16 +131,16 @@ class Field:
             if 0 in columns:  # GPUs that are not healthy are not free
                 free[:, columns.index(0)] = snapshot.gpus[inside]
             area = _Area(inside, near, free, amounts, asks)
-            if self._want.required == ISLAND and 0 in columns:
+            if self._want.required in nodeparts.PARTS and 0 in columns:
                 yield from self._islands(area, columns.index(0), count)
                 return
         yield self._problem(area, count - int(self._base[spec][rows].sum()))
 
     def _islands(self, area: _Area, column: int, count: int) -> Iterator[Problem]:
-        """The domain is an island of the one row: its GPUs are what counts."""
+        """The domain is an island, or NUMA node, of the one row: its GPUs are what counts."""
         for row in area.rows:
             shape, mask = self._snapshot.shape[row], self._snapshot.free_mask[row]
-            for island in shape.islands if shape is not None else ():
+            for island in nodeparts.masks(shape, self._want.required):
                 if self._want.anchor_gpus & ~island:
                     continue
                 inside = _Area(area.rows, area.near, area.free.copy(), area.frees.copy(), area.asks)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from central.core import fractions, predicates, words
+from central.core import fractions, nodeparts, predicates, words
 from central.core.domains import Ints
 from central.core.facts import PodSpec
 from central.core.snapshot import Snapshot
 from central.core.view import ClassView
-from protos.names import GPU, GPU_SHARE, ISLAND, NODE
+from protos.names import GPU, GPU_SHARE, NODE, NUMA
 
 TOGETHER = "each kind fits alone, all together do not"
 NOT_FOUND = "no way was found in the tries that there are, though there may be one"
@@ -47,8 +47,8 @@ def _closest(
     snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
 ) -> tuple[int, str, Ints]:
     """Where it was closest: the room there, its name, its rows."""
-    if required in (ISLAND, NODE):
-        return _best_node(snapshot, view, island=required == ISLAND)
+    if required in nodeparts.ON_NODE:
+        return _best_node(snapshot, view, required)
     if required:
         return _best_domain(snapshot, view, required, anchors)
     return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.names))
@@ -69,17 +69,18 @@ def wanted(groups: Groups) -> str:
 def _where(required: str) -> str:
     if not required:
         return " at once"
-    return f" at once in one {required.rpartition('/')[2]}"
+    return f" at once in one {'NUMA node' if required == NUMA else required.rpartition('/')[2]}"
 
 
 def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
     return count / (1 + int(snapshot.view(spec).refresh().cap.sum()))
 
 
-def _best_node(snapshot: Snapshot, view: ClassView, *, island: bool) -> tuple[int, str, Ints]:
+def _best_node(snapshot: Snapshot, view: ClassView, level: str) -> tuple[int, str, Ints]:
     room = view.cap
-    if island and view.gpus:
-        room = np.minimum(room, snapshot.island // view.gpus)
+    if level != NODE and view.gpus:
+        most = nodeparts.most(snapshot, level, np.arange(len(room)))
+        room = np.minimum(room, most // view.gpus)
     if not len(room) or not room.any():
         return 0, "the best node" if snapshot.row else "", np.arange(len(snapshot.names))
     best = np.lexsort((snapshot.name_rank(), -room))[0]

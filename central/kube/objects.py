@@ -57,7 +57,7 @@ class Reader:
         self._ours = frozenset(scheduler_names)
         self._first = next(iter(scheduler_names), names.SCHEDULER)
         self._levels = tuple(levels)
-        self._closeness = frozenset((*levels, names.NODE, names.ISLAND))
+        self._closeness = frozenset((*levels, names.NODE, names.NUMA, names.ISLAND))
         self._specs: dict[bytes, PodSpec] = {}
         self._alike: dict[PodSpec, PodSpec] = {}
         self._same_labels: dict[Labels, Labels] = {}
@@ -212,7 +212,7 @@ class Reader:
         return required, preferred, ""
 
     def _choices(self) -> str:
-        return ", ".join((*self._levels, names.NODE, names.ISLAND))
+        return ", ".join((*self._levels, names.NODE, names.NUMA, names.ISLAND))
 
     def _gang(self, raw: Json, seen: GangSeen) -> GangSeen:
         spec, status = raw.get("spec") or {}, raw.get("status") or {}

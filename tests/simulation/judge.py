@@ -3,12 +3,12 @@ the code that decided."""
 
 from collections.abc import Sequence
 
-from central.core import hypernodes
+from central.core import hypernodes, nodeparts
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.facts import SubGroups
 from central.core.gangs import Gang, Pod
-from protos.names import ISLAND, NODE
+from protos.names import NODE
 
 
 def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
@@ -62,14 +62,14 @@ def _close(cluster: Cluster, name: str, pods: Sequence[Pod], level: str) -> None
     """They are in one domain of the level."""
     nodes = {pod.node for pod in pods}
     levels = cluster.snapshot.domains.levels
-    assert len(nodes) == 1 or level not in (NODE, ISLAND), f"{name} is on {nodes}"
-    if level == ISLAND:
+    assert len(nodes) == 1 or level not in nodeparts.ON_NODE, f"{name} is on {nodes}"
+    if level in nodeparts.PARTS:
         shape = cluster.nodes[nodes.pop()].shape
         gpus = 0
         for pod in pods:
             gpus |= pod.gpus
-        islands = shape.islands if shape is not None else ()
-        assert any(not gpus & ~island for island in islands), f"{name} is in no island"
+        parts = nodeparts.masks(shape, level)
+        assert any(not gpus & ~part for part in parts), f"{name} is in no {level}"
     elif level in levels:
         of = cluster.snapshot.domains.of[levels.index(level)]
         found = {int(of[cluster.snapshot.row[node]]) for node in nodes}

@@ -186,7 +186,7 @@ FACTS = st.one_of(
         ),
         st.sampled_from(["g", "h"]),
         st.integers(0, 4),
-        st.sampled_from(["", RACK, "node", "island", "no/such"]),
+        st.sampled_from(["", RACK, "node", "numa", "island", "no/such"]),
         st.sampled_from(["default", "default", "p", "q", "nowhere"]),
         WISHES,
         AMOUNTS,

@@ -10,11 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from central.core import fractions, leaning
+from central.core import fractions, leaning, nodeparts
 from central.core.domains import Ints
 from central.core.fragments import Load
 from central.core.snapshot import Snapshot
-from protos.names import ISLAND, NODE
+from protos.names import ISLAND, NODE, NUMA
 
 ANYWHERE = "cluster"
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
@@ -73,8 +73,8 @@ class Choice:
     def of(self, level: str) -> Iterator[Ints]:
         """The rows of each domain of the level that may take the whole, best first."""
         snapshot = self._snapshot
-        if level in (ISLAND, NODE):
-            yield from self._nodes(inside_island=level == ISLAND)
+        if level in nodeparts.ON_NODE:
+            yield from self._nodes(level)
         elif level == ANYWHERE:
             rooms = zip(self._rooms, self._counts, strict=True)
             if all(room.cap.sum() >= count for room, count in rooms):
@@ -85,23 +85,36 @@ class Choice:
             for domain in self._domains(index):
                 yield np.flatnonzero(of == domain)
 
-    def _nodes(self, *, inside_island: bool) -> Iterator[Ints]:
+    def _nodes(self, level: str) -> Iterator[Ints]:
         snapshot, rooms, gpus = self._snapshot, self._rooms, self._gpus
-        if len(set(self._anchors)) > 1 or (inside_island and not gpus):
+        if len(set(self._anchors)) > 1 or (level != NODE and not gpus):
             return
         if gpus > snapshot.biggest():
             return
         fits = rooms[0].cap >= self._counts[0]
         for room, count in zip(rooms[1:], self._counts[1:], strict=True):
             fits &= room.cap >= count
-        if inside_island:
+        if level == ISLAND:
             fits &= snapshot.island >= gpus
         rows = np.flatnonzero(fits)
+        if level == NUMA:
+            rows = rows[nodeparts.most(snapshot, NUMA, rows) >= gpus]
         if self._anchors:
             rows = rows[rows == self._anchors[0]]
+        keys = self._order(level, rows)
+        if self._most == 1:
+            yield from _least(rows, keys)
+            return
+        order = np.lexsort([key[rows] for key in reversed(keys)])
+        for row in rows[order[: self._most]]:
+            yield np.array([row], dtype=np.int64)
+
+    def _order(self, level: str, rows: Ints) -> list[Ints]:
+        """By what nodes are chosen among these rows, by row, the least first."""
+        snapshot, rooms, gpus = self._snapshot, self._rooms, self._gpus
         lean = leaning.toward(snapshot, self._load) if len(rows) > 1 else None
         # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
-        left = snapshot.island if inside_island else snapshot.gpus
+        left = snapshot.island if level == ISLAND else snapshot.gpus
         load = self._load
         if share := max(room.share for room in rooms):
             load = ()  # what a share leaves of a GPU counts here
@@ -116,12 +129,7 @@ class Choice:
             keys = [-snapshot.gpus if gpus else left * 0, -rooms[0].cap, snapshot.name_rank()]
         if lean is not None:
             keys.insert(0, -lean)
-        if self._most == 1:
-            yield from _least(rows, keys)
-            return
-        order = np.lexsort([key[rows] for key in reversed(keys)])
-        for row in rows[order[: self._most]]:
-            yield np.array([row], dtype=np.int64)
+        return keys
 
     def _domains(self, level: int) -> list[int]:
         """Domains of the level with room for the whole, best first."""

@@ -3,7 +3,7 @@
 from central.core.draft import DoesNotFit
 from central.core.placement.choice import ANYWHERE
 from central.core.snapshot import Snapshot
-from protos.names import ISLAND, NODE
+from protos.names import ISLAND, NODE, NUMA
 
 
 def ladder(snapshot: Snapshot, required: str) -> list[str]:
@@ -11,8 +11,10 @@ def ladder(snapshot: Snapshot, required: str) -> list[str]:
     every = [ISLAND, NODE, *reversed(snapshot.domains.levels), ANYWHERE]
     if not required:
         return every
+    if required == NUMA:  # an island may span two
+        return [NUMA]
     if required not in every:
         raise DoesNotFit(
-            f"topology level {required} is not one of {', '.join(every[:-1])} (--topology-levels)"
+            f"topology level {required} is not one of {', '.join([ISLAND, NUMA, *every[1:-1]])} (--topology-levels)"
         )
     return every[: every.index(required) + 1]

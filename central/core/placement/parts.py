@@ -12,17 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from central.core import onebyone, why
+from central.core import nodeparts, onebyone, why
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import PodSpec
 from central.core.placement.choice import TRIED_DOMAINS, Choice, Counted
 from central.core.placement.levels import ladder
-from central.core.placement.seating import islands_of, level_below, seat, seat_entangled
+from central.core.placement.seating import level_below, parts_of, seat, seat_entangled
 from central.core.placement.spreading import spread
 from central.core.placement.want import Part, Want
 from central.core.snapshot import Snapshot
-from protos.names import ISLAND, NODE
 
 TRIES = 400  # seats of a group that are tried for one gang
 
@@ -79,16 +78,16 @@ def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
         units = np.zeros(len(view.cap), dtype=np.int64)
         units[rows] = view.sums[index][domains] // size
         return units
-    if level not in (ISLAND, NODE):
+    if level not in nodeparts.ON_NODE:
         units = np.zeros(len(view.cap), dtype=np.int64)
         units[:1] = view.cap.sum() // size
         return units
     units = view.cap // size
-    if level == ISLAND:
+    if level in nodeparts.PARTS:
         need = view.gpus * size
         for row in np.flatnonzero(units).tolist():
             free = snapshot.free_mask[row]
-            islands = islands_of(snapshot, row, need) if need else ()
+            islands = parts_of(snapshot, level, row, need) if need else ()
             inside = sum((island & free).bit_count() // need for island in islands)
             units[row] = min(int(units[row]), inside)
     return units
@@ -96,7 +95,7 @@ def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
 
 def _around(snapshot: Snapshot, level: str, row: int) -> Ints:
     """The rows of the row's domain."""
-    if level in (ISLAND, NODE):
+    if level in nodeparts.ON_NODE:
         return np.array([row], dtype=np.int64)
     if level in snapshot.domains.levels:
         of = snapshot.domains.of[snapshot.domains.levels.index(level)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from central.core import onebyone, why
+from central.core import nodeparts, onebyone, why
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.placement import crew, parts
@@ -15,7 +15,7 @@ from central.core.placement.packing import Packer
 from central.core.placement.seating import seat
 from central.core.placement.want import Crew, Want
 from central.core.snapshot import Snapshot
-from protos.names import GPU_SHARE, ISLAND, NODE
+from protos.names import GPU_SHARE
 
 CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
 NO_ISLAND = f"an island is of whole GPUs: pods with {GPU_SHARE} can't be kept to one"
@@ -84,7 +84,7 @@ def _fewest_first(snapshot: Snapshot, want: Want, levels: Sequence[str], by: int
     main = max(range(len(views)), key=lambda i: (views[i].gpus * sizes[i], sizes[i]))
 
     def order(level: str) -> int:
-        if level in (ISLAND, NODE) or (level in tree and tree.index(level) >= by):
+        if level in nodeparts.ON_NODE or (level in tree and tree.index(level) >= by):
             return 0
         return parts_needed(snapshot, views[main], sizes[main], level, by=by)
 
@@ -108,7 +108,7 @@ def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) ->
     mark, snapshot = len(draft.seats), draft.snapshot
     counts = [count for _, count in want.groups]
     if roles.splits:  # one node would be closest, and is the last resort
-        levels = sorted(levels, key=lambda level: level in (ISLAND, NODE))
+        levels = sorted(levels, key=lambda level: level in nodeparts.ON_NODE)
     for level in levels:
         best, found = 0, list[Seat]()
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
@@ -119,7 +119,7 @@ def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) ->
             except DoesNotFit:
                 draft.undo(mark)
                 continue
-            if level in (ISLAND, NODE):
+            if level in nodeparts.ON_NODE:
                 return draft.seats[mark:]
             harm = crew.seat(draft, roles, _close(draft, rows, mark), mark)
             if not found or harm < best:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from central.core import onebyone
+from central.core import nodeparts, onebyone
 from central.core.domains import Ints
 from central.core.draft import DoesNotFit, Draft
 from central.core.placement.choice import ANYWHERE
 from central.core.placement.spreading import spread
 from central.core.placement.want import Groups
 from central.core.snapshot import Snapshot
-from protos.names import ISLAND
 from protos.topology import indices_of
 
 
@@ -23,8 +22,8 @@ def seat(
     snapshot = draft.snapshot
     mark = len(draft.seats)
     within = -1
-    if level == ISLAND:
-        within = _island(snapshot, groups, int(rows[0]), held)
+    if level in nodeparts.PARTS:
+        within = _part(snapshot, groups, level, int(rows[0]), held)
     order: Sequence[int] = range(len(groups))
     if len(groups) > 1:
         views = [snapshot.view(spec) for spec, _ in groups]
@@ -46,7 +45,7 @@ def seat(
 
 def seat_entangled(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) -> None:
     """The same for pods whose rules speak of each other."""
-    islands = onebyone.islands(draft.snapshot, groups, rows, held) if level == ISLAND else (-1,)
+    islands = onebyone.islands(draft.snapshot, groups, level, rows, held)
     wanted = sum(count for _, count in groups)
     if all(onebyone.seat_all(draft, groups, rows, within) < wanted for within in islands):
         raise DoesNotFit("not all find places side by side")
@@ -60,18 +59,18 @@ def level_below(snapshot: Snapshot, level: str) -> int:
     return levels.index(level) + 1 if level in levels else len(levels)
 
 
-def _island(snapshot: Snapshot, groups: Groups, row: int, held: int) -> int:
-    """The fullest island of the node that takes all of the gang's GPUs."""
+def _part(snapshot: Snapshot, groups: Groups, level: str, row: int, held: int) -> int:
+    """The fullest island, or NUMA node, of the node that takes all of the gang's GPUs."""
     wanted = sum(snapshot.view(spec).gpus * count for spec, count in groups)
     free = snapshot.free_mask[row]
-    fitting = [island for island in islands_of(snapshot, row, wanted) if not held & ~island]
+    fitting = [part for part in parts_of(snapshot, level, row, wanted) if not held & ~part]
     if not fitting:
-        raise DoesNotFit("no island")
-    return min(fitting, key=lambda island: ((island & free).bit_count(), next(indices_of(island))))
+        raise DoesNotFit(f"no {level}")
+    return min(fitting, key=lambda part: ((part & free).bit_count(), next(indices_of(part))))
 
 
-def islands_of(snapshot: Snapshot, row: int, wanted: int) -> Sequence[int]:
-    """The islands of the node with so many free GPUs."""
-    shape, free = snapshot.shape[row], snapshot.free_mask[row]
-    islands = shape.islands if shape is not None else ()
-    return [island for island in islands if (island & free).bit_count() >= wanted]
+def parts_of(snapshot: Snapshot, level: str, row: int, wanted: int) -> Sequence[int]:
+    """The islands, or NUMA nodes, of the node with so many free GPUs."""
+    free = snapshot.free_mask[row]
+    parts = nodeparts.masks(snapshot.shape[row], level)
+    return [part for part in parts if (part & free).bit_count() >= wanted]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from central.core.facts import PodSpec
-from protos.names import ISLAND
+from protos.names import ISLAND, NUMA
 
 Groups = tuple[tuple[PodSpec, int], ...]
 
@@ -64,4 +64,5 @@ class Want:
     @property
     def by_islands(self) -> bool:
         """Whether it matters which GPUs of a node are kept for it, not only how many."""
-        return ISLAND in (self.required, *(part.required for part in self.parts))
+        levels = {self.required, *(part.required for part in self.parts)}
+        return not levels.isdisjoint((ISLAND, NUMA))
