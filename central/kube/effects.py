@@ -130,7 +130,8 @@ class Effects:
                 return
             fact = _given_up(asked, again.why)
         if isinstance(fact, BindFailed | EvictDone | Answered) and fact.why:
-            log.warning("%s: %s", _refusal(asked), fact.why)
+            level = logging.INFO if fact.why == things.GONE else logging.WARNING
+            log.log(level, "%s: %s", _refusal(asked), fact.why)
         self._inbox(fact)
 
 
