@@ -113,7 +113,7 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
         total = int(snapshot.allocatable[fitting, 0].sum())
         nodes = f"{len(fitting)} node" + ("s" if len(fitting) != 1 else "")
         details.append(f"{free} of {total} GPUs free on {nodes}")
-    if view.share and room < count:
+    if view.share and room < count and len(fitting):
         if not any(snapshot.offered[row] for row in fitting.tolist()):
             details.append("no agent there offers shares of GPUs")
         else:

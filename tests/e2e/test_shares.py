@@ -148,11 +148,14 @@ def test_who_exceeds_its_memory_is_told_and_evicted(cluster: World, namespace: s
 
 
 def process(cluster: World, namespace: str, name: str) -> int:
-    """The number, on the host, of a process in the pod's cgroup."""
+    """The number, on its machine, of a process in the pod's cgroup: a container has numbers of its own."""
     found = [each for each in cluster.pods(namespace) if each["metadata"]["name"] == name]
     uid = found[0]["metadata"]["uid"]
     for file in Path("/proc").glob("[0-9]*/cgroup"):
         with contextlib.suppress(OSError):
             if re.search(f"pod{uid}|pod{uid.replace('-', '_')}", file.read_text()):
-                return int(file.parent.name)
+                told = re.search(
+                    r"^NSpid:\s+(.*)$", (file.parent / "status").read_text(), re.MULTILINE
+                )
+                return int(told.group(1).split()[-2]) if told else int(file.parent.name)
     raise Trouble(f"no process of {namespace}/{name}")
