@@ -334,6 +334,57 @@ FACTS = st.one_of(
 )
 
 
+SINGLES = st.sampled_from([f"-{i}" for i in range(6)])
+OF_SHARES = st.one_of(
+    st.builds(
+        lambda name, gpus: build.node(name, gpus=gpus, shares=True), NODES, st.integers(1, 3)
+    ),
+    st.builds(
+        lambda name, sick, generation, grants: build.report(
+            name, build.topology(3, sick=sick, shares=True), generation, grants
+        ),
+        NODES,
+        st.lists(st.integers(0, 2), max_size=1).map(tuple),
+        st.integers(1, 6),
+        st.lists(
+            st.one_of(
+                st.builds(build.grant, SINGLES, st.integers(0, 2)),
+                st.builds(
+                    build.grant_part, SINGLES, st.integers(0, 2), st.sampled_from([30, 60, 100])
+                ),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
+    st.builds(
+        lambda name, share, node, phase, ours, urgent: build.part(
+            name, share, node=node, phase=phase, ours=ours, priority=urgent
+        ),
+        SINGLES,
+        st.sampled_from([10, 30, 60, 100]),
+        st.one_of(st.just(""), st.just(""), NODES),
+        st.sampled_from(["Pending", "Running", "Succeeded"]),
+        st.sampled_from([True, True, False]),
+        st.sampled_from([0, 0, 5]),
+    ),
+    st.builds(build.pod, SINGLES, st.integers(1, 2)),
+    st.builds(PodGone, SINGLES.map("uid-{}".format)),
+    st.builds(BindFailed, SINGLES.map("uid-{}".format), NODES, st.just("no"), st.booleans()),
+    st.builds(EvictDone, SINGLES.map("uid-{}".format), st.sampled_from(["", "budget"])),
+    st.builds(NodeGone, NODES),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(OF_SHARES, max_size=6), max_size=8))
+def test_no_story_of_shares_breaks_a_promise(story: list[list[Fact]]) -> None:
+    """Whole GPUs and shares on three small machines: what is rare among all facts is common here."""
+    cluster = Cluster(build.LEVELS)
+    for now, facts in enumerate(story):
+        turn(cluster, facts, now * 20.0)
+        cluster.check()
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.lists(FACTS, max_size=6), max_size=8))
 def test_no_story_breaks_a_promise(story: list[list[Fact]]) -> None:

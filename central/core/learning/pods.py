@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from central.core.facts import BindFailed, EvictDone, PodSeen, PodSpec
 from central.core.gangs import Pod, key_of
 from central.core.learning import gangs, kinds, places
+from protos.names import GPU, GPU_SHARE
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
@@ -47,9 +48,18 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
         pod.blocked = ""
     cluster.jobs.pod_seen(fact, cluster.now, gives_way=pod.evicting)
     # A pod is never unbound: what comes without a node was said before it was bound.
-    places.settle(cluster, pod, fact.node or pod.node, pod.gpus)
+    resized = stale is not None and _devices(stale) != _devices(fact.spec)
+    places.settle(cluster, pod, fact.node or pod.node, 0 if resized else pod.gpus)
+    if resized and pod.node:
+        pod.confirmed = False
+        places.settle_gpus(cluster, cluster.nodes[pod.node])
     if stale is not None and stale != fact.spec:
         cluster.kinds.unlearn(stale)
+
+
+def _devices(spec: PodSpec) -> tuple[int, int]:
+    """Another number of these is another pod, whatever its uid."""
+    return spec.request(GPU), spec.request(GPU_SHARE)
 
 
 def gone(cluster: "Cluster", uid: str) -> None:
