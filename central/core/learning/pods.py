@@ -48,9 +48,10 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
         pod.blocked = ""
     cluster.jobs.pod_seen(fact, cluster.now, gives_way=pod.evicting)
     # A pod is never unbound: what comes without a node was said before it was bound.
-    resized = stale is not None and _devices(stale) != _devices(fact.spec)
-    places.settle(cluster, pod, fact.node or pod.node, 0 if resized else pod.gpus)
-    if resized and pod.node:
+    moved = bool(pod.node and fact.node and fact.node != pod.node)  # bound elsewhere by another
+    anew = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
+    places.settle(cluster, pod, fact.node or pod.node, 0 if anew else pod.gpus)
+    if anew and pod.node:
         pod.confirmed = False
         places.settle_gpus(cluster, cluster.nodes[pod.node])
     if stale is not None and stale != fact.spec:
