@@ -225,6 +225,21 @@ class Job:
             self.status = self.writing
         self.writing = None
 
+    def may(self, verb: str, place: Place, now: float) -> bool:
+        """Whether to ask now; if only later, the Job is looked at then."""
+        if self.may_ask(verb, place, now):
+            return True
+        refusal = self.refused.get(place)
+        if refusal is not None and refusal.retry_at > now:
+            self.wake(refusal.retry_at)
+        if (at := self.answered.get(place)) is not None:
+            self.wake(at + UNSEEN_S)
+        return False
+
+    def wake(self, at: float | None) -> None:
+        if at is not None:
+            self.due_at = at if self.due_at is None else min(self.due_at, at)
+
     def may_ask(self, verb: str, place: Place, now: float) -> bool:
         """Not while it is asked already, nor soon after it was refused, nor while what was made
         will soon be seen."""
