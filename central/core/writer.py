@@ -28,9 +28,9 @@ class Writer:
         asked = self._asked.pop(fact.name, None)
         if asked is None:
             return False
-        if not fact.why:
+        if not fact.why or fact.code == _GONE:  # who is gone is not told the same again
             self._told[fact.name] = asked
-        elif fact.code != _GONE:
+        else:
             self._rests[fact.name] = now + FAILED_S
         return True
 
