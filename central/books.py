@@ -4,12 +4,15 @@ loop, so every answer is of one moment between two turns."""
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from central.core import fractions, phases, predicates, queues, words
 from central.core.cluster import Cluster
 from central.core.facts import PodSpec
+from central.core.filters import predicates
+from central.core.fleet import fractions
+from central.core.fleet.nodes import Node
 from central.core.gangs import Gang
-from central.core.nodes import Node
-from central.core.tree import DEFAULT
+from central.core.line import queues
+from central.core.line.tree import DEFAULT
+from central.core.saying import phases, words
 from central.desk import Explanation, Holder, NodeView, PodView
 from protos.names import GPU
 from protos.topology import mask_of

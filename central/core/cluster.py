@@ -10,10 +10,8 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
-from central.core import hypernodes, overuse, promises
-from central.core.anteroom import Anteroom
+from central.core import overuse, promises
 from central.core.batch.controllers import Controllers
-from central.core.budgets import Budgets
 from central.core.decisions import Bind
 from central.core.facts import (
     Answered,
@@ -50,18 +48,8 @@ from central.core.facts import (
     TemplateGone,
     TemplateSeen,
 )
-from central.core.gangs import Gang, Key, Pod, key_of
-from central.core.hypernodestatus import HyperNodeStatuses
-from central.core.jobs.registry import Jobs
-from central.core.kinds import Kinds
-from central.core.learning import gangs, kinds, nodes, owners, places, pods
-from central.core.nodes import Node
-from central.core.owners import Owners
-from central.core.pledges import Pledges
-from central.core.queuestatus import QueueStatuses
-from central.core.snapshot import Snapshot
-from central.core.tree import Queues
-from central.core.volumes import (
+from central.core.filters.kinds import Kinds
+from central.core.filters.volumes import (
     AttachLimits,
     CapacityGone,
     CapacitySeen,
@@ -74,11 +62,24 @@ from central.core.volumes import (
     VolumeGone,
     VolumeSeen,
 )
+from central.core.fleet import hypernodes
+from central.core.fleet.nodes import Node
+from central.core.fleet.snapshot import Snapshot
+from central.core.gangs import Gang, Key, Pod, key_of
+from central.core.jobs.registry import Jobs
+from central.core.learning import gangs, kinds, nodes, owners, places, pods
+from central.core.line.tree import Queues
+from central.core.owners import Owners
+from central.core.saying.hypernodestatus import HyperNodeStatuses
+from central.core.saying.queuestatus import QueueStatuses
+from central.core.waiting.anteroom import Anteroom
+from central.core.waiting.pledges import Pledges
+from central.core.yielding.budgets import Budgets
 from protos.names import PACK
 from protos.topology import Grant, MemoryOver
 
 if TYPE_CHECKING:
-    from central.core.reservation import Reservation
+    from central.core.waiting.reservation import Reservation
 
 PATIENCE_S = 600.0  # once a gang has headed the line for so long, nobody like it delays it
 

@@ -6,27 +6,19 @@ and replay are three callers of it.
 
 from collections.abc import Collection, Iterable, Sequence
 
-from central.core import (
-    healing,
-    order,
-    overuse,
-    phases,
-    placement,
-    queues,
-    readiness,
-    seating,
-    wishes,
-)
+from central.core import healing, overuse, placement, readiness, seating, wishes
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision
-from central.core.draft import DoesNotFit, Draft
 from central.core.facts import Fact
+from central.core.fleet.draft import DoesNotFit, Draft
 from central.core.gangs import Gang, Key, Pod
-from central.core.holds import Holds
 from central.core.jobs import turn as jobs
 from central.core.learning import owners
+from central.core.line import order, queues
 from central.core.placement import Want
-from central.core.reservation import Reservation
+from central.core.saying import phases
+from central.core.waiting.holds import Holds
+from central.core.waiting.reservation import Reservation
 
 # What did not fit stays out while only less is free; by whose room is kept.
 Refused = dict[tuple[int, tuple[Want, ...]], str]  # why, by the snapshot's gains and what was asked

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from central.core.batch.schedule import Plan
+from central.core.filters.rules import Expression, Labels, NodeTerms, Rules
+from central.core.filters.volumes import StorageFact, Volumes
 from central.core.jobs.spec import NO_STATUS, JobSpec, JobStatus, Json, Part
-from central.core.rules import Expression, Labels, NodeTerms, Rules
-from central.core.volumes import StorageFact, Volumes
 from protos.topology import Grant, MemoryOver, NodeTopology
 
 Resources = Mapping[str, int]

@@ -3,10 +3,10 @@ over."""
 
 from typing import TYPE_CHECKING
 
-from central.core import words
 from central.core.decisions import Decision, Evict, Warn
 from central.core.facts import MemoryExceeded
 from central.core.gangs import Pod
+from central.core.saying import words
 from protos.topology import MemoryOver
 
 if TYPE_CHECKING:

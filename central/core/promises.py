@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.core.filters.leaning import Leaning
 from central.core.jobs import promises as jobs
-from central.core.leaning import Leaning
-from central.core.phases import phase
-from central.core.pledges import owed
+from central.core.saying.phases import phase
+from central.core.waiting.pledges import owed
 from protos.names import DOMAINS, GPU
 from protos.sharing import WHOLE
 from protos.topology import mask_of
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
-    from central.core.nodes import Node
+    from central.core.fleet.nodes import Node
 
 
 def check(cluster: "Cluster") -> None:

@@ -8,11 +8,11 @@ from typing import cast
 
 from central.core.cluster import Cluster
 from central.core.decisions import Bind
-from central.core.domains import Pairs
-from central.core.draft import Seat
 from central.core.facts import PodSpec
+from central.core.fleet.domains import Pairs
+from central.core.fleet.draft import Seat
+from central.core.fleet.snapshot import Snapshot
 from central.core.gangs import Gang, Pod
-from central.core.snapshot import Snapshot
 from protos.closest import closest
 
 

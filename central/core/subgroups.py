@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from central.core.facts import SubGroups
-from central.core.rules import Labels
+from central.core.filters.rules import Labels
 
 if TYPE_CHECKING:
     from central.core.gangs import Pod

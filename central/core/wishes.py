@@ -6,13 +6,14 @@ from dataclasses import replace
 from itertools import combinations_with_replacement, groupby
 from operator import attrgetter
 
-from central.core import hypernodes, reservation
 from central.core.cluster import Cluster
 from central.core.facts import Pairs, PodSpec, Roles
+from central.core.fleet import hypernodes
 from central.core.gangs import Gang, Pod
 from central.core.placement import Crew, Part, Want
 from central.core.placement.want import Groups
 from central.core.subgroups import Group, Unit
+from central.core.waiting import reservation
 from protos.names import NODE, SPREAD
 
 LIKES_KEPT = 10_000

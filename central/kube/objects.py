@@ -31,7 +31,7 @@ from central.core.facts import (
     SubGroups,
     Taint,
 )
-from central.core.rules import Labels
+from central.core.filters.rules import Labels
 from central.kube import gpumemory, jobs, owners, podrules, podspec, storage
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.quantities import NotAQuantity, seconds

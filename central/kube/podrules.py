@@ -6,7 +6,7 @@ Rules speak of namespaces and of the pod's own labels, so equal specs may make u
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from central.core.rules import (
+from central.core.filters.rules import (
     Apart,
     Expression,
     Near,

@@ -7,7 +7,7 @@ rather than being placed against its wish.
 from typing import Any
 
 from central.core.facts import PodSpec, Toleration
-from central.core.rules import NodeTerms, Requirement, Rules
+from central.core.filters.rules import NodeTerms, Requirement, Rules
 from central.kube.errors import Unreadable
 from central.kube.quantities import NotAQuantity, whole
 from protos import names

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from central.core.rules import NodeTerms, Requirement
-from central.core.volumes import (
+from central.core.filters.rules import NodeTerms, Requirement
+from central.core.filters.volumes import (
     AttachLimits,
     CapacitySeen,
     ClaimSeen,

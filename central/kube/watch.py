@@ -36,7 +36,7 @@ from central.core.facts import (
     QueueGone,
     TemplateGone,
 )
-from central.core.volumes import (
+from central.core.filters.volumes import (
     AttachLimits,
     CapacityGone,
     ClaimGone,

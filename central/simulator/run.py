@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from central.core import cycle, phases
+from central.core import cycle
 from central.core.cluster import Cluster
 from central.core.decisions import Decision, Tell
 from central.core.facts import Fact
+from central.core.saying import phases
 from central.journal import Journal
 from central.simulator.agenda import Agenda
 from central.simulator.scenario import Scenario

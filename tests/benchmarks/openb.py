@@ -29,7 +29,7 @@ from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.decisions import Bind
 from central.core.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
-from central.core.rules import Requirement
+from central.core.filters.rules import Requirement
 from protos.names import GPU
 
 Floats = npt.NDArray[np.float64]

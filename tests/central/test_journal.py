@@ -208,7 +208,12 @@ def test_a_full_file_gives_way_to_a_new_one_that_stands_for_itself(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "what", ["builtins print", "central.core.snapshot np.save", "central.core.snapshot np.memmap"]
+    "what",
+    [
+        "builtins print",
+        "central.core.fleet.snapshot np.save",
+        "central.core.fleet.snapshot np.memmap",
+    ],
 )
 def test_a_checkpoint_can_do_nothing_else(what: str) -> None:
     module, name = what.split()

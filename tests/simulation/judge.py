@@ -3,10 +3,10 @@ the code that decided."""
 
 from collections.abc import Sequence
 
-from central.core import hypernodes, nodeparts
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.facts import SubGroups
+from central.core.fleet import hypernodes, nodeparts
 from central.core.gangs import Gang, Pod
 from protos.names import NODE
 

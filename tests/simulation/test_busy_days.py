@@ -39,7 +39,7 @@ from central.core.facts import (
     Roles,
     SubGroups,
 )
-from central.core.rules import Port, Rules
+from central.core.filters.rules import Port, Rules
 from protos.names import GPU, GPU_SHARE, RACK
 from tests.central.core import build
 from tests.simulation.judge import judge, within_budgets

@@ -33,10 +33,8 @@ from central.core.facts import (
     Roles,
     SubGroups,
 )
-from central.core.gangs import Gang
-from central.core.jobs.spec import PHASES, JobSpec, JobStatus, Part, Policy, TaskSpec
-from central.core.rules import Expression, Nearer, Port, Requirement, Rules, Spread
-from central.core.volumes import (
+from central.core.filters.rules import Expression, Nearer, Port, Requirement, Rules, Spread
+from central.core.filters.volumes import (
     AttachLimits,
     CapacityGone,
     CapacitySeen,
@@ -48,6 +46,8 @@ from central.core.volumes import (
     VolumeGone,
     VolumeSeen,
 )
+from central.core.gangs import Gang
+from central.core.jobs.spec import PHASES, JobSpec, JobStatus, Part, Policy, TaskSpec
 from protos.names import GPU, RACK
 from protos.topology import MemoryOver
 from tests.central.core import build

@@ -5,12 +5,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from central.core import queues, words
 from central.core.facts import PodSpec
 from central.core.gangs import Gang, Sums
 from central.core.jobs import group
 from central.core.jobs.job import Job
-from central.core.tree import Queue, add, requested
+from central.core.line import queues
+from central.core.line.tree import Queue, add, requested
+from central.core.saying import words
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster

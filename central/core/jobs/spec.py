@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from central.core.rules import Labels
+from central.core.filters.rules import Labels
 
 Json = Mapping[str, Any]
 Amounts = tuple[tuple[str, int], ...]

@@ -3,7 +3,6 @@ to be called."""
 
 from typing import TYPE_CHECKING
 
-from central.core import phases
 from central.core.decisions import Decision
 from central.core.gangs import Gang
 from central.core.jobs import admission, control
@@ -17,6 +16,7 @@ from central.core.jobs.spec import (
     RESTARTING,
     TERMINATING,
 )
+from central.core.saying import phases
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster

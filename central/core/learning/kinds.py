@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from central.core.facts import NamespaceGone, NamespaceSeen, PodSeen
+from central.core.filters.volumes import AttachLimits, StorageFact
 from central.core.gangs import Pod
 from central.core.learning import gangs
-from central.core.volumes import AttachLimits, StorageFact
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster

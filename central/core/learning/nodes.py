@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from central.core.facts import NodeReported, NodeSeen
+from central.core.fleet.nodes import Node
 from central.core.learning import gangs, places
-from central.core.nodes import Node
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster

@@ -3,9 +3,9 @@ known to have."""
 
 from typing import TYPE_CHECKING
 
+from central.core.fleet.nodes import Node
 from central.core.gangs import Pod
 from central.core.learning import gangs
-from central.core.nodes import Node
 from protos.names import GPU
 
 if TYPE_CHECKING:

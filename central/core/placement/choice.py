@@ -10,10 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from central.core import fractions, leaning, nodeparts
-from central.core.domains import Ints
-from central.core.fragments import Load
-from central.core.snapshot import Snapshot
+from central.core.filters import leaning
+from central.core.fleet import fractions, nodeparts
+from central.core.fleet.domains import Ints
+from central.core.fleet.fragments import Load
+from central.core.fleet.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
 
 ANYWHERE = "cluster"

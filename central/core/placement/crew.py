@@ -14,10 +14,10 @@ from itertools import product
 
 import numpy as np
 
-from central.core.domains import Ints
-from central.core.draft import Draft
+from central.core.fleet.domains import Ints
+from central.core.fleet.draft import Draft
+from central.core.fleet.snapshot import Snapshot
 from central.core.placement.want import Crew
-from central.core.snapshot import Snapshot
 
 ROWS = 64  # of a domain that are looked at
 EXCHANGES = 20_000

@@ -1,8 +1,8 @@
 """The levels of closeness, from one island of GPUs to the whole cluster."""
 
-from central.core.draft import DoesNotFit
+from central.core.fleet.draft import DoesNotFit
+from central.core.fleet.snapshot import Snapshot
 from central.core.placement.choice import ANYWHERE
-from central.core.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from central.core.domains import Ints
-from central.core.draft import Draft
+from central.core.fleet.domains import Ints
+from central.core.fleet.draft import Draft
 from central.core.placement.crew import Problem, Vector, problem_of
 from central.core.placement.want import Crew, Groups
 

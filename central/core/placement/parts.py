@@ -12,16 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from central.core import nodeparts, onebyone, why
-from central.core.domains import Ints
-from central.core.draft import DoesNotFit, Draft, Seat
 from central.core.facts import PodSpec
+from central.core.filters import onebyone
+from central.core.fleet import nodeparts
+from central.core.fleet.domains import Ints
+from central.core.fleet.draft import DoesNotFit, Draft, Seat
+from central.core.fleet.snapshot import Snapshot
 from central.core.placement.choice import TRIED_DOMAINS, Choice, Counted
 from central.core.placement.levels import ladder
 from central.core.placement.seating import level_below, parts_of, seat, seat_entangled
 from central.core.placement.spreading import spread
 from central.core.placement.want import Part, Want
-from central.core.snapshot import Snapshot
+from central.core.saying import why
 
 TRIES = 400  # seats of a group that are tried for one gang
 

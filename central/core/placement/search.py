@@ -5,16 +5,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from central.core import nodeparts, onebyone, why
-from central.core.domains import Ints
-from central.core.draft import DoesNotFit, Draft, Seat
+from central.core.filters import onebyone
+from central.core.fleet import nodeparts
+from central.core.fleet.domains import Ints
+from central.core.fleet.draft import DoesNotFit, Draft, Seat
+from central.core.fleet.snapshot import Snapshot
 from central.core.placement import crew, parts
 from central.core.placement.choice import TRIED_DOMAINS, Choice, parts_needed
 from central.core.placement.levels import ladder
 from central.core.placement.packing import Packer
 from central.core.placement.seating import seat
 from central.core.placement.want import Crew, Want
-from central.core.snapshot import Snapshot
+from central.core.saying import why
 from protos.names import GPU_SHARE
 
 CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes

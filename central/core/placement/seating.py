@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from central.core import nodeparts, onebyone
-from central.core.domains import Ints
-from central.core.draft import DoesNotFit, Draft
+from central.core.filters import onebyone
+from central.core.fleet import nodeparts
+from central.core.fleet.domains import Ints
+from central.core.fleet.draft import DoesNotFit, Draft
+from central.core.fleet.snapshot import Snapshot
 from central.core.placement.choice import ANYWHERE
 from central.core.placement.spreading import spread
 from central.core.placement.want import Groups
-from central.core.snapshot import Snapshot
 from protos.topology import indices_of
 
 

@@ -3,9 +3,9 @@ is tightest. cap: by row, how many more fit there."""
 
 import numpy as np
 
-from central.core.domains import Ints
-from central.core.draft import DoesNotFit
-from central.core.snapshot import Snapshot
+from central.core.fleet.domains import Ints
+from central.core.fleet.draft import DoesNotFit
+from central.core.fleet.snapshot import Snapshot
 
 
 def spread(snapshot: Snapshot, cap: Ints, rows: Ints, count: int, level: int) -> tuple[Ints, Ints]:

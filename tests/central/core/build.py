@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from central.core.facts import BudgetSeen, GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
-from central.core.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
+from central.core.filters.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
 from protos.names import BLOCK, GPU, GPU_SHARE, RACK
 from protos.sharing import SHARE
 from protos.topology import Gpu, Grant, Hca, NodeTopology, RdmaLimit

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from central.core import phases
 from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.decisions import Decision, Evict, Tell, Warn
 from central.core.facts import GangSeen, NodeGone, NodeReported
+from central.core.saying import phases
 from protos.topology import NodeTopology
 from tests.central.core import build
 

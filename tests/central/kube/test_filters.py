@@ -11,10 +11,10 @@ from central.core import placement
 from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.decisions import Bind
-from central.core.draft import DoesNotFit, Draft
 from central.core.facts import NamespaceSeen, NodeGone, PodGone
+from central.core.filters.volumes import ClaimGone, VolumeGone
+from central.core.fleet.draft import DoesNotFit, Draft
 from central.core.placement import Want
-from central.core.volumes import ClaimGone, VolumeGone
 from central.kube import storage
 from central.kube.objects import Reader
 from tests.central.kube import oracle

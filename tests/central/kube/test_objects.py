@@ -18,7 +18,7 @@ from central.core.facts import (
     Taint,
     Toleration,
 )
-from central.core.rules import Expression, Requirement
+from central.core.filters.rules import Expression, Requirement
 from central.kube.errors import Malformed
 from central.kube.objects import Reader
 from protos import names

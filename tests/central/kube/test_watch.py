@@ -25,7 +25,7 @@ from central.core.facts import (
     QueueGone,
     QueueSeen,
 )
-from central.core.rules import Expression
+from central.core.filters.rules import Expression
 from central.kube import watch
 from central.kube.client import Client
 from central.kube.objects import Reader

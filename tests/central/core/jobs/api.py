@@ -25,8 +25,8 @@ from central.core.facts import (
     PodGone,
     TemplateGone,
 )
+from central.core.filters.volumes import VolumeSeen
 from central.core.jobs.stamps import stamp
-from central.core.volumes import VolumeSeen
 from central.kube import batch, flows, jobs, queues, storage
 from central.kube.objects import Reader
 from tests.central.core import build

@@ -1,0 +1,206 @@
+"""Where one kind of pod may go as to the pods that are there: Kubernetes' inter-pod affinity and
+anti-affinity, topology spread and host ports, for all nodes at once."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from central.core.facts import PodSpec
+from central.core.filters import predicates
+from central.core.filters.rules import Spread
+from central.core.fleet.domains import Ints
+
+if TYPE_CHECKING:
+    from central.core.fleet.snapshot import Snapshot
+
+Bools = npt.NDArray[np.bool_]
+MANY = np.int64(2**40)
+PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE = range(1, 10)
+WORDS = {
+    PORTS: "host port taken",
+    IN_USE: "its claim is for one pod and in use",
+    FULL: "volume limit",
+    ELSEWHERE: "its volumes are elsewhere",
+    NO_LABEL: "topology spread: no such node label",
+    SPREAD: "topology spread",
+    NEAR: "pod affinity",
+    APART: "pod anti-affinity",
+    AVOIDED: "anti-affinity of pods there",
+}
+
+
+def has_company(spec: PodSpec) -> bool:
+    """Whether where such a pod may go depends on more than room and the nodes themselves."""
+    return spec.rules is not None or bool(spec.matched) or spec.volumes is not None
+
+
+class Company:
+    def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
+        self._snapshot = snapshot
+        self._spec = spec
+        self._stamp: tuple[int, ...] = ()
+        self._limit: Ints = np.zeros(0, dtype=np.int64)
+        self._why: Ints = np.zeros(0, dtype=np.int64)
+        self._judged: Ints = np.zeros(0, dtype=np.int64)
+        self._affine: Bools = np.zeros(0, dtype=np.bool_)
+        self._tolerated: Bools = np.zeros(0, dtype=np.bool_)
+        self._reached: Bools = np.zeros(0, dtype=np.bool_)
+
+    def forget(self) -> None:
+        self._stamp = ()
+        self._judged[:] = -1
+
+    def limit(self) -> Ints:
+        """By row, how many more such pods their company allows there: none, one, or as many as fit.
+        One after another: what one pod changes for the next is not looked ahead. The same array
+        until something has changed."""
+        stamp = self._snapshot.neighbours.stamp(self._spec)
+        if self._stamp != stamp:
+            self._stamp = stamp
+            self._limit = np.full(len(self._snapshot.names), MANY, dtype=np.int64)
+            self._why = np.zeros(len(self._limit), dtype=np.int64)
+            self._ports()
+            self._volumes()
+            self._spread()
+            self._near()
+            self._apart()
+        return self._limit
+
+    def reason(self, row: int) -> str:
+        """Why the node is out of the question; empty: it is not."""
+        self.limit()
+        return WORDS.get(int(self._why[row]), "")
+
+    def crowding(self) -> Ints:
+        """By row, how many peers are in its domains already, by the spread rules that count such
+        pods themselves: the next goes where it is lowest."""
+        neighbours = self._snapshot.neighbours
+        crowd = np.zeros(len(self._snapshot.names), dtype=np.int64)
+        for spread in self._spec.rules.spread if self._spec.rules else ():
+            if neighbours.matched_by(spread.peers, self._spec):
+                counts, _ = self._counted(spread)
+                of = neighbours.places(spread.key).of
+                crowd += np.where(of >= 0, counts[of] if len(counts) else 0, 0)
+        return crowd
+
+    # --- the filters, in Kubernetes' order ----------------------------------------
+
+    def _refuse(self, rows: Bools, why: int) -> None:
+        fresh = rows & (self._limit > 0)
+        self._limit[fresh] = 0
+        self._why[fresh] = why
+
+    def _one(self, rows: Bools) -> None:
+        self._limit[rows] = np.minimum(self._limit[rows], 1)
+
+    def _ports(self) -> None:
+        ports = self._spec.rules.ports if self._spec.rules else ()
+        for port in ports:
+            self._refuse(self._snapshot.neighbours.taken(port) > 0, PORTS)
+        if ports:
+            self._one(np.full(len(self._limit), True))
+
+    def _volumes(self) -> None:
+        volumes, neighbours = self._spec.volumes, self._snapshot.neighbours
+        if volumes is None:
+            return
+        everywhere = np.full(len(self._limit), True)
+        for claim in volumes.exclusive:
+            self._refuse(everywhere & neighbours.using(claim).any(), IN_USE)
+            self._one(everywhere)
+        for driver, count in volumes.attach:
+            room = neighbours.attach_room(driver) // count
+            self._refuse(room <= 0, FULL)
+            np.minimum(self._limit, np.maximum(room, 0), out=self._limit)
+        if volumes.places:
+            self._judge()
+            self._refuse(~self._reached, ELSEWHERE)
+
+    def _spread(self) -> None:
+        neighbours = self._snapshot.neighbours
+        for spread in self._spec.rules.spread if self._spec.rules else ():
+            of = neighbours.places(spread.key).of
+            self._refuse(of < 0, NO_LABEL)
+            counts, present = self._counted(spread)
+            fewest = 0
+            if np.count_nonzero(present) >= max(spread.domains, 1):
+                fewest = int(counts[present].min())
+            itself = neighbours.matched_by(spread.peers, self._spec)
+            over = counts + int(itself) - fewest > spread.skew
+            self._refuse((of >= 0) & _of(over, of), SPREAD)
+
+    def _counted(self, spread: Spread) -> tuple[Ints, Bools]:
+        """Per domain: the peers on the nodes that count, and whether it has such a node."""
+        neighbours = self._snapshot.neighbours
+        counts = neighbours.matching(spread.peers)
+        rows = np.flatnonzero(self._counting(spread))
+        places = neighbours.places(spread.key)
+        present = places.sums(np.ones(len(counts), dtype=np.int64), rows) > 0
+        return places.sums(counts, rows), present
+
+    def _counting(self, spread: Spread) -> Bools:
+        self._judge()
+        neighbours = self._snapshot.neighbours
+        counting = np.full(len(self._snapshot.names), True)
+        for other in self._spec.rules.spread if self._spec.rules else ():
+            counting &= neighbours.places(other.key).of >= 0
+        if spread.affinity:
+            counting &= self._affine
+        if spread.taints:
+            counting &= self._tolerated
+        return counting
+
+    def _near(self) -> None:
+        near = self._spec.rules.near if self._spec.rules else None
+        if near is None:
+            return
+        neighbours = self._snapshot.neighbours
+        counts = neighbours.matching(near.peers)
+        everywhere = np.full(len(self._limit), True)
+        there, somewhere = everywhere.copy(), False
+        for key in near.keys:
+            places = neighbours.places(key)
+            sums = places.sums(counts)
+            self._refuse(places.of < 0, NEAR)
+            there &= _of(sums > 0, places.of)
+            somewhere = somewhere or bool(sums.any())
+        if somewhere or not neighbours.matched_by(near.peers, self._spec):
+            self._refuse(~there, NEAR)
+
+    def _apart(self) -> None:
+        neighbours, spec = self._snapshot.neighbours, self._spec
+        for apart in spec.rules.apart if spec.rules else ():
+            places = neighbours.places(apart.key)
+            sums = places.sums(neighbours.matching(apart.peers))
+            self._refuse(_of(sums > 0, places.of), APART)
+            if neighbours.matched_by(apart.peers, spec):
+                self._one(places.of >= 0)
+        for number in spec.matched:
+            for key, counts in neighbours.avoiding(number).items():
+                if counts.any():
+                    places = neighbours.places(key)
+                    self._refuse(_of(places.sums(counts) > 0, places.of), AVOIDED)
+
+    def _judge(self) -> None:
+        """Asks about the nodes that changed since they were last asked."""
+        snapshot = self._snapshot
+        more = len(snapshot.names) - len(self._judged)
+        if more:
+            self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
+            self._affine = np.append(self._affine, np.zeros(more, dtype=np.bool_))
+            self._tolerated = np.append(self._tolerated, np.zeros(more, dtype=np.bool_))
+            self._reached = np.append(self._reached, np.zeros(more, dtype=np.bool_))
+        for row in np.flatnonzero(self._judged != snapshot.version):
+            node = snapshot.nodes[row]
+            self._affine[row] = node is not None and not predicates.unsuited(self._spec, node)
+            self._tolerated[row] = node is not None and not predicates.untolerated(self._spec, node)
+            self._reached[row] = node is not None and predicates.reaches(self._spec, node)
+            self._judged[row] = snapshot.version[row]
+
+
+def _of(domains: Bools, of: Ints) -> Bools:
+    """What holds of each domain, by row; of a row in none it does not."""
+    if not len(domains):
+        return np.zeros(len(of), dtype=np.bool_)
+    return (of >= 0) & domains[of]

@@ -1,0 +1,279 @@
+"""A node beside its row in the snapshot: who is there, what its agent reports, and which GPUs each
+pod is planned or known to have."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from central.core.facts import NodeReported, NodeSeen
+from central.core.fleet import cards, fractions
+from central.core.fleet.fractions import Parts
+from central.core.gangs import Pod
+from protos.closest import closest
+from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE
+from protos.sharing import MEMORY, SHARE, WHOLE, hundredths, pick
+from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
+
+Name = tuple[str, str]  # namespace and pod
+
+
+class Node:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: NodeSeen | None = None
+        self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
+        self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
+        self.levels: tuple[tuple[str, str], ...] = ()  # that its agent tells
+        self.memory_level = "none"  # see NodeSeen
+        self.report: NodeReported | None = None
+        self.silent = False
+        self.shape: Shape | None = None
+        self.truth: dict[Name, int] = {}  # GPUs by pod, as reported
+        self.pods: dict[str, Pod] = {}  # by uid: those that are there, alive or not
+        self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
+        self.parts: dict[Name, Parts] = {}  # hundredths of GPUs by pod, as reported
+        self.foreign_parts: Parts = {}
+
+    def learn(self, report: NodeReported) -> bool:
+        """Takes the report unless a newer one of the same agent is known."""
+        known = self.report
+        same = known is not None and known.boot == report.boot
+        if same and known is not None and known.generation >= report.generation:
+            return False
+        self.report = report
+        self.shape = report.topology.shape()
+        self.truth = _truth(report)
+        self.parts = _parts(report)
+        self.rdma_most = cards.most(report.topology)
+        self.rdma_total = cards.allocatable(report.topology)
+        self.levels = _levels(report.topology)
+        self.memory_level = report.topology.memory_enforcement
+        return True
+
+    def forget(self) -> None:
+        self.report = self.rdma_most = None
+        self.rdma_total = self.levels = ()
+        self.memory_level = "none"
+        self.shape, self.truth, self.foreign = None, {}, 0
+        self.parts, self.foreign_parts = {}, {}
+
+    def speaks_of(self, name: Name) -> bool:
+        """Whether its agent has seen the pod's devices."""
+        return name in self.truth or name in self.parts
+
+    def forget_pod(self, name: Name) -> None:
+        self.truth.pop(name, None)
+        self.parts.pop(name, None)
+
+    def added(self) -> tuple[object, ...]:
+        """What its agent adds to its row."""
+        return self.rdma_most, self.rdma_total, self.levels, self.memory_level
+
+    def row(self) -> NodeSeen | None:
+        """What the API server and the agent say of it."""
+        if self.seen is None:
+            return None
+        has = self.allocatable()
+        return replace(
+            self.seen,
+            allocatable=has,
+            rdma_most=self.rdma_most,
+            told=self.levels,
+            memory_level=self.memory_level,
+        )
+
+    def allocatable(self) -> dict[str, int]:
+        """What the API server says, and what the agent adds."""
+        return {**(self.seen.allocatable if self.seen else {}), **dict(self.rdma_total)}
+
+    def healthy(self) -> int:
+        return self.report.topology.healthy_mask() if self.report else 0
+
+    def ails(self) -> bool:
+        return self.report is not None and any(not gpu.healthy for gpu in self.report.topology.gpus)
+
+    def free(self) -> int:
+        """The GPUs that are healthy and nobody's."""
+        taken = self.foreign | mask_of(self.foreign_parts)
+        for pod in self.pods.values():
+            taken |= pod.gpus
+        return self.healthy() & ~taken
+
+    def offered(self) -> int:
+        """The GPUs that may be used in shares."""
+        gpus = self.report.topology.gpus if self.report else ()
+        return mask_of(gpu.index for gpu in gpus if gpu.shares)
+
+    def left(self) -> Parts:
+        """Of the GPUs that are in use as shares: hundredths still to be had."""
+        used = fractions.used(self.pods.values(), self.foreign_parts)
+        fit = self.healthy() & self.offered()
+        return {gpu: max(0, WHOLE - part) if fit >> gpu & 1 else 0 for gpu, part in used.items()}
+
+    def settle(self, find: Callable[[Name], Pod | None]) -> None:
+        """Brings plans in line with the truth. Where they are in its way they are made anew."""
+        taken = 0
+        self.foreign = 0
+        for name, mask in sorted(self.truth.items()):
+            pod = find(name)
+            here = pod is not None and pod.node == self.name
+            if here and pod is not None and not pod.alive:
+                continue  # it has ended: the kubelet takes its devices back at the next admission
+            mine = mask & ~taken  # a list that gives a GPU twice is not believed the second time
+            taken |= mine
+            if here and pod is not None and not pod.share:
+                pod.gpus, pod.confirmed = mine, True
+            else:
+                self.foreign |= mine
+        used = self._settle_parts(find, taken)
+        for _, pod in sorted(self.pods.items()):
+            told = self.parts if pod.share else self.truth
+            if (pod.seen.namespace, pod.seen.name) in told or not pod.alive:
+                continue
+            if pod.confirmed and not self._holds(pod, taken, used):
+                pod.gpus, pod.confirmed = 0, False
+            if pod.share:
+                if not pod.confirmed:
+                    self._plan_share(pod, taken, used)
+                if pod.gpus:
+                    used[pod.gpus.bit_length() - 1] += pod.share
+                continue
+            if not pod.confirmed:
+                self._plan(pod, taken | mask_of(used))
+            taken |= pod.gpus
+
+    def _settle_parts(self, find: Callable[[Name], Pod | None], taken: int) -> Counter[int]:
+        """The truth about shares, after that about whole GPUs: hundredths in use by GPU."""
+        used: Counter[int] = Counter()
+        self.foreign_parts = {}
+        for name, parts in sorted(self.parts.items()):
+            pod = find(name)
+            here = pod is not None and pod.node == self.name
+            if here and pod is not None and not pod.alive:
+                continue
+            if here and pod is not None and pod.share:
+                gpu = max(sorted(parts), key=parts.__getitem__)
+                believed = not taken >> gpu & 1 and used[gpu] + pod.share <= WHOLE
+                pod.gpus, pod.confirmed = (1 << gpu, True) if believed else (0, True)
+                used[gpu] += pod.share if believed else 0
+                continue
+            for gpu, told in parts.items():
+                part = min(told, WHOLE - used[gpu])
+                if not taken >> gpu & 1 and part:
+                    self.foreign_parts[gpu] = self.foreign_parts.get(gpu, 0) + part
+                    used[gpu] += part
+        return used
+
+    def _holds(self, pod: Pod, taken: int, used: Counter[int]) -> bool:
+        """Whether what it was known to have can still be its own."""
+        if pod.share:
+            gpu = pod.gpus.bit_length() - 1
+            return not pod.gpus & taken and used[gpu] + pod.share <= WHOLE
+        return not pod.gpus & (taken | mask_of(used))
+
+    def _plan_share(self, pod: Pod, taken: int, used: Counter[int]) -> None:
+        """As for whole GPUs; another GPU only where the planned one has not so much left."""
+        fit = self.healthy() & self.offered() & ~taken
+        left = {gpu: WHOLE - used[gpu] for gpu in indices_of(fit)}
+        wanted = pod.share if pod.seen.ours else 0
+        now = pod.gpus.bit_length() - 1
+        if pod.gpus and left.get(now, 0) >= wanted:
+            return
+        pod.gpus = 0
+        if self.shape is None or not wanted:
+            return
+        others = dict(left)
+        for other in self.pods.values():
+            if other is pod or not other.alive or other.confirmed:
+                continue
+            for gpu in indices_of(other.gpus):
+                others[gpu] = others.get(gpu, 0) - (other.share or WHOLE)
+        for room in (others, left):
+            if (gpu := pick(self.shape, room, wanted)) >= 0:
+                pod.gpus = 1 << gpu
+                return
+
+    def _plan(self, pod: Pod, taken: int) -> None:
+        """A plan holds while its GPUs are healthy and free; else the next best one is made."""
+        wanted = pod.spec.request(GPU) if pod.seen.ours else 0
+        free = self.healthy() & ~taken
+        if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
+            return
+        others = 0
+        for other in self.pods.values():
+            if other is not pod and other.alive:
+                others |= other.gpus
+        pod.gpus = 0
+        if self.shape is not None and wanted:
+            pod.gpus = closest(self.shape, free & ~others, wanted) or closest(
+                self.shape, free, wanted
+            )
+
+    def intents(self) -> tuple[Grant, ...]:
+        """Container by container, what pods should be given whose truth is not known yet."""
+        if self.report is None or self.shape is None:
+            return ()
+        uuids = [gpu.uuid for gpu in self.report.topology.gpus]
+        grants: list[Grant] = []
+        planned: dict[cards.Container, int] = {}
+        for pod in self.pods.values():
+            name = (pod.seen.namespace, pod.seen.name)
+            told = sum(self.parts.get(name, {}).values())
+            missing = told < sum(part for _, part in pod.spec.share_containers)
+            missing |= bool(pod.spec.memory_cap)  # its agent watches over it as long as it lives
+            if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.confirmed):
+                continue
+            for container, part in pod.spec.share_containers:
+                key = (pod.seen.namespace, pod.seen.name, container)
+                planned[key] = pod.gpus
+                uuid = uuids[pod.gpus.bit_length() - 1]
+                cap = ((MEMORY, pod.spec.memory_cap),) if pod.spec.memory_cap else ()
+                grants.append(Grant(*key, GPU_SHARE, (uuid,), (*cap, (SHARE, part))))
+            left = pod.gpus
+            for container, count in pod.spec.gpu_containers:
+                share = closest(self.shape, left, count)
+                left &= ~share
+                planned[pod.seen.namespace, pod.seen.name, container] = share
+                ids = tuple(uuids[index] for index in indices_of(share))
+                if ids:
+                    grants.append(Grant(pod.seen.namespace, pod.seen.name, container, GPU, ids))
+        asking = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
+        if asking:
+            grants += cards.intents(self.report, asking, planned)
+        return tuple(sorted(grants))
+
+
+def _levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
+    """Of a machine whose GPUs are not all in one clique there is none."""
+    found = []
+    for level, values in (
+        (CLIQUE, {gpu.clique for gpu in topology.gpus}),
+        (CHASSIS, {gpu.chassis for gpu in topology.gpus}),
+    ):
+        if len(values) == 1 and (value := values.pop()):
+            found.append((level, value))
+    return tuple(found)
+
+
+def _parts(report: NodeReported) -> dict[Name, Parts]:
+    """The hundredths that each pod holds, by GPU."""
+    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+    found: dict[Name, Parts] = {}
+    for grant in report.grants:
+        gpus = [index[uuid] for uuid in grant.device_ids if uuid in index]
+        if grant.resource == GPU_SHARE and gpus and hundredths(grant) > 0:
+            parts = found.setdefault((grant.namespace, grant.pod), {})
+            parts[gpus[0]] = parts.get(gpus[0], 0) + hundredths(grant)
+    return found
+
+
+def _truth(report: NodeReported) -> dict[Name, int]:
+    """The GPUs that each pod holds, as masks; what names no GPU of the node is left out."""
+    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+    masks: dict[Name, int] = {}
+    for grant in report.grants:
+        if grant.resource == GPU:
+            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
+            name = (grant.namespace, grant.pod)
+            masks[name] = masks.get(name, 0) | mask
+    return masks

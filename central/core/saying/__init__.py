@@ -1,0 +1,1 @@
+"""What is said, and when: reasons, phases, the status of queues and HyperNodes."""

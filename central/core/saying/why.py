@@ -1,0 +1,156 @@
+"""One true sentence for whoever waits: what is missing, and where it was closest. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from central.core.facts import PodSpec
+from central.core.filters import predicates
+from central.core.fleet import fractions, nodeparts
+from central.core.fleet.domains import Ints
+from central.core.fleet.snapshot import Snapshot
+from central.core.fleet.view import ClassView
+from central.core.saying import words
+from protos.names import GPU, GPU_SHARE, NODE, NUMA
+
+TOGETHER = "each kind fits alone, all together do not"
+NOT_FOUND = "no way was found in the tries that there are, though there may be one"
+Groups = Sequence[tuple[PodSpec, int]]
+
+
+def sentence(
+    snapshot: Snapshot,
+    groups: Groups,
+    required: str,
+    anchors: Sequence[int] = (),
+    together: str = "",
+) -> str:
+    """Why such a gang does not fit now. Says what is wanted, the room there is, what is short.
+
+    together: what came of placing them one by one, where their rules speak of each other."""
+    spec, count = max(groups, key=lambda group: _shortfall(snapshot, *group))
+    view = snapshot.view(spec).refresh()
+    room, place, rows = _closest(snapshot, view, required, anchors)
+    if together:
+        details = _refused(snapshot, view)
+        text = f"{wanted(groups)}{_where(required)}; {together} as their pod affinity, "
+        text += "anti-affinity, spread and ports have it"
+        return text + (f" ({'; '.join(details)})" if details else "")
+    if room >= count and len(groups) > 1:
+        return f"{wanted(groups)}{_where(required)}; {TOGETHER}"
+    text = f"{wanted(groups)}{_where(required)}; "
+    text += f"{place} has room for {room} of {count}" if place else "no node qualifies"
+    details = [*_short_of(snapshot, view, rows, room, count), *_refused(snapshot, view)]
+    return text + (f" ({'; '.join(details)})" if details else "")
+
+
+def _closest(
+    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
+) -> tuple[int, str, Ints]:
+    """Where it was closest: the room there, its name, its rows."""
+    if required in nodeparts.ON_NODE:
+        return _best_node(snapshot, view, required)
+    if required:
+        return _best_domain(snapshot, view, required, anchors)
+    return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.names))
+
+
+def wanted(groups: Groups) -> str:
+    parts = []
+    for spec, count in groups:
+        gpus = spec.request(GPU)
+        pods = f"{count} pod" + ("s" if count != 1 else "")
+        if share := spec.request(GPU_SHARE):
+            parts.append(f"{pods} x {share} hundredths of a GPU")
+        else:
+            parts.append(f"{pods} x {gpus} GPU" + ("s" if gpus != 1 else "") if gpus else pods)
+    return "needs " + " and ".join(parts)
+
+
+def _where(required: str) -> str:
+    if not required:
+        return " at once"
+    return f" at once in one {'NUMA node' if required == NUMA else required.rpartition('/')[2]}"
+
+
+def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
+    return count / (1 + int(snapshot.view(spec).refresh().cap.sum()))
+
+
+def _best_node(snapshot: Snapshot, view: ClassView, level: str) -> tuple[int, str, Ints]:
+    room = view.cap
+    if level != NODE and view.gpus:
+        most = nodeparts.most(snapshot, level, np.arange(len(room)))
+        room = np.minimum(room, most // view.gpus)
+    if not len(room) or not room.any():
+        return 0, "the best node" if snapshot.row else "", np.arange(len(snapshot.names))
+    best = np.lexsort((snapshot.name_rank(), -room))[0]
+    return int(room[best]), f"node {snapshot.names[best]}", np.array([best])
+
+
+def _best_domain(
+    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
+) -> tuple[int, str, Ints]:
+    level = snapshot.domains.levels.index(required)
+    of = snapshot.domains.of[level]
+    sums = view.sums[level]
+    names = snapshot.domains.names[level]
+    kind = required.rpartition("/")[2]
+    if not len(sums):
+        return 0, f"no node has label {required}, so no {kind}", np.arange(len(snapshot.names))
+    if anchors and (at := int(of[anchors[0]])) >= 0:
+        place = f"{kind} {names[at]}, where the rest of the gang is,"
+        return int(sums[at]), place, np.flatnonzero(of == at)
+    best = min(range(len(sums)), key=lambda domain: (-sums[domain], names[domain]))
+    return int(sums[best]), f"{kind} {names[best]}", np.flatnonzero(of == best)
+
+
+def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count: int) -> list[str]:
+    """The free GPUs there, and the resource that is scarcest where the nodes themselves would do."""
+    details = []
+    fitting = np.intersect1d(rows, view.fit_rows())
+    if view.gpus:
+        free = int(snapshot.gpus[fitting].sum())
+        total = int(snapshot.allocatable[fitting, 0].sum())
+        nodes = f"{len(fitting)} node" + ("s" if len(fitting) != 1 else "")
+        details.append(f"{free} of {total} GPUs free on {nodes}")
+    if view.share and room < count and len(fitting):
+        if not any(snapshot.offered[row] for row in fitting.tolist()):
+            details.append("no agent there offers shares of GPUs")
+        else:
+            total, most = fractions.remaining(snapshot, fitting)
+            details.append(f"{total} hundredths of GPUs free, at most {most} of one")
+    if room < count and len(fitting):
+        names = {column: name for name, column in snapshot.column.items()}
+        rooms = {
+            names[int(column)]: int(
+                np.maximum(
+                    (snapshot.gpus[fitting] if column == 0 else snapshot.free[fitting, column])
+                    // amount,
+                    0,
+                ).sum()
+            )
+            for column, amount in zip(view.columns, view.amounts, strict=True)
+            if names[int(column)] != GPU_SHARE
+        }
+        scarce = min(sorted(rooms), key=rooms.__getitem__)
+        if scarce != GPU and rooms[scarce] < count:
+            details.append(f"short of {words.resource(scarce)}: enough for {rooms[scarce]}")
+    return details
+
+
+def _refused(snapshot: Snapshot, view: ClassView) -> list[str]:
+    """How many nodes are out of the question, by reason."""
+    reasons = Counter(
+        predicates.refusal(view.spec, node)
+        for row in view.unfit_rows()
+        if (node := snapshot.nodes[row]) is not None
+    )
+    if view.company is not None:
+        beside = (view.company.reason(row) for row in view.fit_rows().tolist())
+        reasons.update(reason for reason in beside if reason)
+    return [
+        f"{count} node{'s' if count != 1 else ''}: {reason}"
+        for reason, count in sorted(reasons.items())
+    ]

@@ -1,0 +1,1 @@
+"""Waiting well: room kept for the head of the line, and backfill behind it."""
