@@ -20,7 +20,7 @@ from central.desk import Desk
 from central.intake import Intake
 from central.intents import Intents
 from central.journal import Journal
-from central.kube import certificates, watch
+from central.kube import certificates, kinds, watch
 from central.kube.client import Client, Refused, Unreachable, Unusable, connect
 from central.kube.effects import Effects
 from central.kube.objects import Reader
@@ -84,7 +84,7 @@ def run(settings: Settings) -> int:
             "agents and users are served on port %d; the API is %s", server.port, client.server
         )
         reader = Reader(settings.scheduler_names, settings.topology_levels)
-        watches = watch.start(watch.kinds(reader), client, loop.put)
+        watches = watch.start(kinds.kinds(reader), client, loop.put)
         stack.callback(watches.stop)
         ready.listed = lambda: watches.wait_synced(0.0)
         effects = Effects(client, loop.put, intents, settings.workers, may_act=leading.may_act)

@@ -3,7 +3,7 @@ and API server restarts heal here: what disappeared meanwhile becomes a Gone fac
 last one of its object is not told again.
 
     reader = objects.Reader(scheduler_names, levels)
-    watches = start(kinds(reader), client, inbox)
+    watches = start(kinds.kinds(reader), client, inbox)
     watches.wait_synced(timeout_s); ...; watches.stop()
 """
 
@@ -12,41 +12,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 
-from central.core.facts import (
-    BudgetGone,
-    CommandGone,
-    CronGone,
-    Fact,
-    FlowGone,
-    GangGone,
-    HyperNodeGone,
-    JobGone,
-    NamespaceGone,
-    NodeGone,
-    OwnerGone,
-    PodGone,
-    PriorityGone,
-    QueueGone,
-    TemplateGone,
-)
-from central.core.filters.volumes import (
-    AttachLimits,
-    CapacityGone,
-    ClaimGone,
-    DriverGone,
-    StorageClassGone,
-    VolumeGone,
-)
-from central.kube import batch, budgets, flows, queues, storage
+from central.core.facts import Fact
 from central.kube.client import Client, Refused, Stream, Unreachable
-from central.kube.objects import Reader
+from central.kube.kinds import Kind
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +30,6 @@ WATCH_S = 300  # the server ends a watch after about this long
 SILENCE_S = WATCH_S + 30.0
 MISSING_AGAIN_S = 30.0
 BACKOFF_S = (0.2, 10.0)  # first, longest
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    name: str  # for log lines: pods
-    path: str  # /api/v1/pods
-    seen: Callable[[Json], Fact]
-    gone: Callable[[Json], Fact]
-    optional: bool = False  # a CRD that may be missing
-    older: "Kind | None" = None  # the same where the API server is too old for this one
-    bare: bool = False  # its metadata is enough
 
 
 class _Expired(Exception):
@@ -92,170 +54,6 @@ class Watches:
             reflector.stop()
         for reflector in self._reflectors:
             reflector.join(5.0)
-
-
-def kinds(reader: Reader) -> tuple[Kind, ...]:
-    """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, Jobs, pods."""
-    return (
-        Kind(
-            "namespaces",
-            "/api/v1/namespaces",
-            reader.namespace,
-            lambda raw: NamespaceGone(raw["metadata"]["name"]),
-        ),
-        Kind("nodes", "/api/v1/nodes", reader.node, lambda raw: NodeGone(raw["metadata"]["name"])),
-        Kind(
-            "queues",
-            "/apis/scheduling.volcano.sh/v1beta1/queues",
-            queues.queue,
-            lambda raw: QueueGone(raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "priorityclasses",
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            queues.priority,
-            lambda raw: PriorityGone(raw["metadata"]["name"]),
-        ),
-        Kind(
-            "podgroups",
-            "/apis/scheduling.volcano.sh/v1beta1/podgroups",
-            reader.gang,
-            lambda raw: GangGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "hypernodes",
-            "/apis/topology.volcano.sh/v1alpha1/hypernodes",
-            reader.hypernode,
-            lambda raw: HyperNodeGone(raw["metadata"]["name"]),
-            optional=True,
-        ),
-        *_storage(),
-        _budgets(),
-        Kind(
-            "jobs",
-            "/apis/batch.volcano.sh/v1alpha1/jobs",
-            reader.job,
-            lambda raw: JobGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
-            optional=True,
-        ),
-        *_batch(),
-        *_owners(reader),
-        Kind("pods", "/api/v1/pods", reader.pod, lambda raw: PodGone(raw["metadata"]["uid"])),
-    )
-
-
-def _budgets() -> Kind:
-    def gone(raw: Json) -> Fact:
-        return BudgetGone(raw["metadata"]["namespace"], raw["metadata"]["name"])
-
-    name = "poddisruptionbudgets"
-    older = Kind(name, f"/apis/policy/v1beta1/{name}", budgets.older, gone, optional=True)
-    return Kind(name, f"/apis/policy/v1/{name}", budgets.budget, gone, older=older)
-
-
-def _batch() -> tuple[Kind, ...]:
-    return (
-        Kind(
-            "commands",
-            "/apis/bus.volcano.sh/v1alpha1/commands",
-            batch.command,
-            lambda raw: CommandGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "cronjobs.batch.volcano.sh",
-            "/apis/batch.volcano.sh/v1alpha1/cronjobs",
-            batch.cron,
-            lambda raw: CronGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "jobflows",
-            "/apis/flow.volcano.sh/v1alpha1/jobflows",
-            flows.flow,
-            lambda raw: FlowGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "jobtemplates",
-            "/apis/flow.volcano.sh/v1alpha1/jobtemplates",
-            flows.template,
-            lambda raw: TemplateGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
-            optional=True,
-        ),
-    )
-
-
-def _owners(reader: Reader) -> tuple[Kind, ...]:
-    """Who may make gangs of their pods. Optional: a box without their controllers does not serve them."""
-    return tuple(
-        Kind(
-            f"{plural}.{group}",
-            f"/apis/{group}/v1/{plural}",
-            partial(reader.owner, kind),
-            lambda raw: OwnerGone(raw["metadata"]["uid"]),
-            optional=True,
-            bare=True,
-        )
-        for group, plural, kind in (
-            ("apps", "replicasets", "ReplicaSet"),
-            ("apps", "statefulsets", "StatefulSet"),
-            ("batch", "jobs", "Job"),
-        )
-    )
-
-
-def _storage() -> tuple[Kind, ...]:
-    """What pods' volumes depend on. Optional: a box without storage does not serve them."""
-    return (
-        Kind(
-            "persistentvolumeclaims",
-            "/api/v1/persistentvolumeclaims",
-            storage.claim,
-            lambda raw: ClaimGone(raw["metadata"]["namespace"], raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "persistentvolumes",
-            "/api/v1/persistentvolumes",
-            storage.volume,
-            lambda raw: VolumeGone(raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "storageclasses",
-            "/apis/storage.k8s.io/v1/storageclasses",
-            storage.storage_class,
-            lambda raw: StorageClassGone(raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "csinodes",
-            "/apis/storage.k8s.io/v1/csinodes",
-            storage.attach_limits,
-            lambda raw: AttachLimits(raw["metadata"]["name"]),
-            optional=True,
-        ),
-        Kind(
-            "csidrivers",
-            "/apis/storage.k8s.io/v1/csidrivers",
-            storage.driver,
-            lambda raw: DriverGone(raw["metadata"]["name"]),
-            optional=True,
-        ),
-        _capacities(),
-    )
-
-
-def _capacities() -> Kind:
-    def gone(raw: Json) -> Fact:
-        return CapacityGone(raw["metadata"]["namespace"], raw["metadata"]["name"])
-
-    name, group = "csistoragecapacities", "/apis/storage.k8s.io"
-    older = Kind(name, f"{group}/v1beta1/{name}", storage.capacity, gone, optional=True)
-    return Kind(name, f"{group}/v1/{name}", storage.capacity, gone, older=older)
 
 
 def start(

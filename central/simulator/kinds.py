@@ -3,7 +3,7 @@ others only matter to the simulated world; the rest are noted and left alone."""
 
 from collections.abc import Iterable
 
-from central.kube.watch import Kind
+from central.kube.kinds import Kind
 
 VOLCANO = "scheduling.volcano.sh"
 

@@ -17,7 +17,8 @@ from central.core.facts import (
     PodSeen,
 )
 from central.core.jobs.stamps import stamp
-from central.kube import podrules, podspec, watch
+from central.kube import kinds as watched
+from central.kube import podrules, podspec
 from central.kube.errors import Malformed, Unreadable
 from central.kube.objects import Reader
 from central.kube.quantities import NotAQuantity, seconds
@@ -154,7 +155,7 @@ class _Reading:
     def __init__(self, objects: Sequence[_Object], reader: Reader) -> None:
         self._objects = objects
         self._reader = reader
-        self._watched = kinds.watched(watch.kinds(reader))
+        self._watched = kinds.watched(watched.kinds(reader))
         self._groups: dict[tuple[str, str], _Object] = {}
         self._seen: dict[tuple[kinds.Name, str, str, float], Place] = {}
         self._unread: Counter[kinds.Name] = Counter()

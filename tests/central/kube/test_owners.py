@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from central.core.facts import OwnerGone, OwnerSeen
-from central.kube import watch
+from central.kube import kinds, watch
 from central.kube.objects import Reader
 from central.standalone.apiserver import StandaloneApi
 from protos import names
@@ -111,8 +111,8 @@ def test_what_cannot_be_read_is_a_reason(annotations: dict[str, str], why: str) 
 
 def test_controllers_are_watched(api: StandaloneApi, client: Any, made: Any) -> None:
     told: list[Any] = []
-    kinds = [one for one in watch.kinds(READER) if one.bare]
-    watches = watch.start(kinds, client, told.append)
+    owners = [one for one in kinds.kinds(READER) if one.bare]
+    watches = watch.start(owners, client, told.append)
     try:
         assert watches.wait_synced(10)
         sets = "/apis/apps/v1/namespaces/default/replicasets"

@@ -26,6 +26,7 @@ from central.core.facts import (
     QueueSeen,
 )
 from central.core.filters.rules import Expression
+from central.kube import kinds as watched
 from central.kube import watch
 from central.kube.client import Client
 from central.kube.objects import Reader
@@ -90,8 +91,8 @@ class Inbox:
             return {pod.name for pod in self.pods.values()}
 
 
-def kinds(*names: str) -> tuple[watch.Kind, ...]:
-    every = watch.kinds(Reader(("lockstep",), ("rack",)))
+def kinds(*names: str) -> tuple[watched.Kind, ...]:
+    every = watched.kinds(Reader(("lockstep",), ("rack",)))
     return tuple(kind for kind in every if not names or kind.name in names)
 
 
