@@ -1,0 +1,148 @@
+"""Everything that can happen: what the outside world tells the cluster. Facts may come twice, late
+or in any order; applying one again changes nothing.
+
+Amounts of resources are whole numbers by name: cpu in thousandths of a processor, memory and
+storage in bytes, everything else in pieces.
+"""
+
+from central.core.facts.amounts import Amounts, Resources
+from central.core.facts.answers import Answered, BindDone, BindFailed, EvictDone
+from central.core.facts.gangs import GangGone, GangSeen, Pairs, Roles, SubGroups
+from central.core.facts.jobs import (
+    CommandGone,
+    CommandSeen,
+    CronGone,
+    CronSeen,
+    FlowGone,
+    FlowSeen,
+    JobGone,
+    JobSeen,
+    Step,
+    TemplateGone,
+    TemplateSeen,
+)
+from central.core.facts.nodes import (
+    HyperNodeGone,
+    HyperNodeSeen,
+    Member,
+    MemoryExceeded,
+    NodeGone,
+    NodeReported,
+    NodeSeen,
+    NodeSilent,
+)
+from central.core.facts.pods import (
+    OwnerGone,
+    OwnerSeen,
+    PodGone,
+    PodSeen,
+    PodSpec,
+    Taint,
+    Toleration,
+)
+from central.core.facts.rules import (
+    BudgetGone,
+    BudgetSeen,
+    NamespaceGone,
+    NamespaceSeen,
+    PriorityGone,
+    PrioritySeen,
+    QueueGone,
+    QueueSeen,
+)
+from central.core.filters.volumes import StorageFact
+
+__all__ = [
+    "Amounts",
+    "Answered",
+    "BatchFact",
+    "BindDone",
+    "BindFailed",
+    "BudgetGone",
+    "BudgetSeen",
+    "CommandGone",
+    "CommandSeen",
+    "CronGone",
+    "CronSeen",
+    "EvictDone",
+    "Fact",
+    "FlowGone",
+    "FlowSeen",
+    "GangGone",
+    "GangSeen",
+    "HyperNodeGone",
+    "HyperNodeSeen",
+    "JobGone",
+    "JobSeen",
+    "Member",
+    "MemoryExceeded",
+    "NamespaceGone",
+    "NamespaceSeen",
+    "NodeGone",
+    "NodeReported",
+    "NodeSeen",
+    "NodeSilent",
+    "OwnerGone",
+    "OwnerSeen",
+    "Pairs",
+    "PodGone",
+    "PodSeen",
+    "PodSpec",
+    "PriorityGone",
+    "PrioritySeen",
+    "QueueGone",
+    "QueueSeen",
+    "Resources",
+    "Roles",
+    "Rule",
+    "Step",
+    "SubGroups",
+    "Taint",
+    "TemplateGone",
+    "TemplateSeen",
+    "Toleration",
+]
+
+# What is around Jobs.
+BatchFact = (
+    CommandSeen
+    | CommandGone
+    | CronSeen
+    | CronGone
+    | FlowSeen
+    | FlowGone
+    | TemplateSeen
+    | TemplateGone
+)
+
+# Whose turn it is, and what it may use.
+Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
+
+Fact = (
+    NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodGone
+    | OwnerSeen
+    | OwnerGone
+    | GangSeen
+    | GangGone
+    | HyperNodeSeen
+    | HyperNodeGone
+    | NamespaceSeen
+    | NamespaceGone
+    | StorageFact
+    | BudgetSeen
+    | BudgetGone
+    | NodeReported
+    | MemoryExceeded
+    | NodeSilent
+    | BindDone
+    | BindFailed
+    | EvictDone
+    | BatchFact
+    | JobSeen
+    | JobGone
+    | Answered
+    | Rule
+)
