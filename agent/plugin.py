@@ -18,7 +18,7 @@ from protos.stubs import deviceplugin_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
-LIST_S = 0.5
+LIST_S = 2.0  # a busy node answers late, and a guess is no grant; nobody else is admitted meanwhile
 WHO_S = 3.0  # of the 30 that PreStartContainer has
 
 OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)

@@ -109,8 +109,9 @@ def test_mpi_as_it_is_written_for_volcano(lab: Lab, path: Path, workers: int) ->
     assert (row["Name"], row["Phase"], row["JobType"]) == (name, "Completed", "MPI")
     assert (row["Replicas"], row["Min"]) == (str(workers + 1), str(workers + 1))
     assert (row["Pending"], row["Running"], row["Succeeded"]) == ("0", "0", "1")
-    group = lab.cluster.podgroup(lab.namespace, f"{name}-{job['metadata']['uid']}")
-    assert group["status"]["phase"] == "Completed"
+    group = f"{name}-{job['metadata']['uid']}"
+    phase = lambda: lab.cluster.podgroup(lab.namespace, group)["status"]["phase"]  # noqa: E731
+    until("its PodGroup to be Completed, too", lambda: phase() == "Completed")
 
     lab.cluster.kubectl("-n", lab.namespace, "delete", "vcjob", name, "--wait=false")
     until("nothing to be left", lambda: not lab.owned(name))
