@@ -70,6 +70,15 @@ class Lab:
             if any(owner["name"] == job for owner in one["metadata"].get("ownerReferences", ()))
         )
 
+    def group_is_completed(self, name: str) -> None:
+        """It is told apart from its Job's status, a moment later."""
+
+        def completed() -> bool:
+            status: Any = self.cluster.podgroup(self.namespace, name)["status"]
+            return bool(status["phase"] == "Completed")
+
+        until(f"PodGroup {name} to be Completed", completed)
+
     def listing(self) -> dict[str, str]:
         """The one row of `lockstep job list`, with the user's own kubeconfig."""
         argv = [sys.executable, "-m", "central", "job", "list", "-n", self.namespace]
@@ -109,9 +118,7 @@ def test_mpi_as_it_is_written_for_volcano(lab: Lab, path: Path, workers: int) ->
     assert (row["Name"], row["Phase"], row["JobType"]) == (name, "Completed", "MPI")
     assert (row["Replicas"], row["Min"]) == (str(workers + 1), str(workers + 1))
     assert (row["Pending"], row["Running"], row["Succeeded"]) == ("0", "0", "1")
-    group = f"{name}-{job['metadata']['uid']}"
-    phase = lambda: lab.cluster.podgroup(lab.namespace, group)["status"]["phase"]  # noqa: E731
-    until("its PodGroup to be Completed, too", lambda: phase() == "Completed")
+    lab.group_is_completed(f"{name}-{job['metadata']['uid']}")
 
     lab.cluster.kubectl("-n", lab.namespace, "delete", "vcjob", name, "--wait=false")
     until("nothing to be left", lambda: not lab.owned(name))
