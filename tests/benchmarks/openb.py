@@ -4,9 +4,9 @@ leaves; who finds no place is dropped. Measured: GPUs allocated, in percent of t
 
     python -m tests.benchmarks.openb --data FOLDER [--workload default] [--seeds 2] [--whole]
 
-The trace is not part of this project: --data or LOCKSTEP_OPENB names the folder of its CSV files. The core knows no
-shares of a GPU yet, so on the whole list only the policies of the literature are compared, with what was
-published of them; --whole leaves pods with less than one GPU out, and then the core takes part."""
+The trace is not part of this project: --data or LOCKSTEP_OPENB names the folder of its CSV files.
+--whole leaves out the pods that ask for a part of a GPU. On the others' lists beside our own policies stands what was
+published of them. --core runs the core alone."""
 
 import argparse
 import csv
@@ -30,7 +30,9 @@ from central.core.cycle import turn
 from central.core.decisions import Bind
 from central.core.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
 from central.core.filters.rules import Requirement
-from protos.names import GPU
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import WHOLE
+from tests.central.core import build
 
 Floats = npt.NDArray[np.float64]
 MOST_GPUS, ONE = 8, 1000.0  # devices of a node; thousandths of a GPU
@@ -239,31 +241,41 @@ def random_fit(dice: random.Random) -> Score:
 
 def core_run(nodes: list[dict[str, str]], line: list[Ask], dice: random.Random) -> list[float]:
     """The core itself, pod by pod; the nodes' names, which break its ties, are of any order."""
-    cluster = Cluster()
+    cluster, there = Cluster(), dice.sample(nodes, len(nodes))
     facts: list[Fact] = [
         NodeSeen(
             f"n{place:04}",
             {MODEL: node["model"]},
             {"cpu": int(node["cpu_milli"]), "memory": int(node["memory_mib"]), "pods": 1000}
-            | {GPU: int(node["gpu"])},
+            | {GPU: int(node["gpu"]), GPU_SHARE: int(node["gpu"]) * WHOLE},
         )
-        for place, node in enumerate(dice.sample(nodes, len(nodes)))
+        for place, node in enumerate(there)
     ]
-    capacity = sum(int(node["gpu"]) for node in nodes)
-    arrived = allocated = 0
+    facts += [
+        build.report(f"n{place:04}", build.topology(int(node["gpu"]), shares=True))
+        for place, node in enumerate(there)
+    ]
+    capacity = sum(int(node["gpu"]) for node in nodes) * ONE
+    arrived = allocated = 0.0
     shares: list[float] = []
     for number, ask in enumerate(line):
-        amounts = {"cpu": ask.cpu, "memory": ask.memory, GPU: ask.gpus, "pods": 1}
+        part = 0 < ask.milli < ONE
+        share, gpus = (ask.milli * WHOLE // int(ONE), 0) if part else (0, ask.gpus)
+        amounts = {"cpu": ask.cpu, "memory": ask.memory, "pods": 1, GPU: gpus, GPU_SHARE: share}
         terms = ((Requirement(MODEL, "In", ask.models),),) if ask.models else None
         requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
-        containers = (("main", ask.gpus),) if ask.gpus else ()
-        spec = PodSpec(requests, node_terms=terms, gpu_containers=containers)
+        spec = PodSpec(
+            requests,
+            node_terms=terms,
+            gpu_containers=(("main", gpus),) if gpus else (),
+            share_containers=(("main", share),) if share else (),
+        )
         uid = str(number)
         facts.append(PodSeen(uid, "ns", f"p{number}", spec, created=float(number)))
         bound = any(isinstance(d, Bind) for d in turn(cluster, facts, float(number)))
         facts = [] if bound else [PodGone(uid)]
-        arrived += ask.gpus
-        allocated += ask.gpus * bound
+        arrived += ask.demand
+        allocated += ask.demand * bound
         while len(shares) < len(LOADS) and arrived >= capacity * LOADS[len(shares)] / 100 - 1e-6:
             shares.append(100 * allocated / capacity)
     return [*shares, *[100 * allocated / capacity] * (len(LOADS) - len(shares))]
@@ -278,7 +290,7 @@ def published(folder: Path, workload: str) -> dict[str, list[float]]:
     return found
 
 
-def measure(folder: Path, workload: str, seeds: int, *, whole: bool) -> Table:
+def measure(folder: Path, workload: str, seeds: int, *, whole: bool, core: bool = False) -> Table:
     nodes, asks = read_nodes(folder), read_asks(folder, workload)
     if whole:
         asks = [ask for ask in asks if not 0 < ask.milli < ONE]
@@ -297,16 +309,15 @@ def measure(folder: Path, workload: str, seeds: int, *, whole: bool) -> Table:
             "FGD + BestFit / 20": (least_fragments(kinds, 0.05), False),
             "FGD + BestFit / 20, random ties": (least_fragments(kinds, 0.05), True),
         }
-        for name, (score, loose) in tries.items():
+        for name, (score, loose) in () if core else tries.items():
             ties = random.Random(seed) if loose else None
             began = time.perf_counter()
             there = fleet(nodes, random.Random(seed))
             runs.setdefault(name, []).append(policy_run(there, line, score, ties))
             spent[name] += len(line) / (time.perf_counter() - began) / seeds  # type: ignore[assignment]
-        if whole:
-            began = time.perf_counter()
-            runs.setdefault("Lockstep", []).append(core_run(nodes, line, random.Random(seed)))
-            spent["Lockstep"] += len(line) / (time.perf_counter() - began) / seeds  # type: ignore[assignment]
+        began = time.perf_counter()
+        runs.setdefault("Lockstep", []).append(core_run(nodes, line, random.Random(seed)))
+        spent["Lockstep"] += len(line) / (time.perf_counter() - began) / seeds  # type: ignore[assignment]
     known = {} if whole else published(folder, workload)
     table = Table(box=None, title=f"openb, {workload}{', whole GPUs only' if whole else ''}")
     for column in ("POLICY", "GPUs allocated at 100 %", "at 130 %", "published", "pods/s"):
@@ -324,11 +335,13 @@ def main() -> int:
     parser.add_argument("--workload", default="default")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--whole", action="store_true", help="only pods of whole GPUs, or none")
+    parser.add_argument("--core", action="store_true", help="the core alone")
     args = parser.parse_args()
     if args.data is None or not (Path(args.data) / "openb_node_list_gpu_node.csv").exists():
         print("--data (or LOCKSTEP_OPENB) must name the folder of the openb trace", file=sys.stderr)
         return 2
-    Console().print(measure(Path(args.data), args.workload, args.seeds, whole=args.whole))
+    told = measure(Path(args.data), args.workload, args.seeds, whole=args.whole, core=args.core)
+    Console().print(told)
     return 0
 
 

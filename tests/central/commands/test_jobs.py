@@ -158,8 +158,11 @@ def test_a_view_shows_what_one_may_see(client: Client, put: Put) -> None:
 
 def test_a_list_goes_on(client: Client, put: Put) -> None:
     put(JOBS, mpi("first"))
+    # Whoever runs the tests in the background ignores Ctrl-C, and so would whatever they start.
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    typed = f"{hears}; import sys; from central.cli import main; sys.exit(main())"
     watch = subprocess.Popen(
-        [sys.executable, "-u", "-m", "central", "job", "list", "-w"],
+        [sys.executable, "-u", "-c", typed, "job", "list", "-w"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
