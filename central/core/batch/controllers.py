@@ -76,7 +76,7 @@ class Controllers:
         return decisions
 
     def due(self, now: float) -> list[float]:
-        return [*self.commands.due(now), *self.crons.due(now), *self.flows.due()]
+        return [*self.commands.due(now), *self.crons.due(), *self.flows.due()]
 
     def check(self) -> None:
         self.commands.check()

@@ -1,14 +1,14 @@
 """CronJobs: a Job at each time of a schedule. Nothing is remembered but what the API keeps: a Job's name says
 for which time it is, so that a centre that comes back makes none twice."""
 
-from math import inf
 from typing import TYPE_CHECKING, Any
 
-from central.core.batch.calls import REST_S, Calls, Key, event
+from central.core.batch.calls import REST_S, Key, event
+from central.core.batch.makers import Makers
 from central.core.decisions import Create, Decision, Delete, SetStatus
 from central.core.facts import Answered, CronSeen
 from central.core.jobs.job import Job
-from central.core.jobs.spec import COMPLETED, OVER, Json
+from central.core.jobs.spec import COMPLETED, OVER, Json, controller
 from central.core.jobs.stamps import stamp
 
 if TYPE_CHECKING:
@@ -19,44 +19,25 @@ ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
 MOMENT = "volcano.sh/cronjob-scheduled-timestamp"
 
 
-class CronJobs:
+class CronJobs(Makers[CronSeen]):
     def __init__(self) -> None:
-        self.by_name: dict[Key, CronSeen] = {}
-        self._by_uid: dict[str, Key] = {}
-        self._calls = Calls()
+        super().__init__()
         # The time that was last served, and its Job's name, before the API has it.
         self._started: dict[Key, tuple[float, str]] = {}
         self._refused: dict[Key, str] = {}  # why no Job could be made
         self._written: dict[Key, Json] = {}  # its status, until the watch brings it
-        self._alarms: dict[Key, float] = {}
-        self._changed: dict[Key, None] = {}
         self._skipped: dict[Key, float] = {}  # times of which it was told that they wait
 
     def seen(self, fact: CronSeen) -> None:
-        key = (fact.namespace, fact.name)
-        before = self.by_name.get(key)
-        if before is not None and before.uid != fact.uid:
-            self.gone(key)
-        self.by_name[key] = fact
-        self._by_uid[fact.uid] = key
-        self._written.pop(key, None)
-        self._changed[key] = None
+        super().seen(fact)
+        self._written.pop((fact.namespace, fact.name), None)
 
     def gone(self, key: Key) -> None:
-        for book in (self._alarms, self._skipped):
-            book.pop(key, None)
-        if (cron := self.by_name.pop(key, None)) is not None:
-            self._by_uid.pop(cron.uid, None)
+        super().gone(key)
         self._started.pop(key, None)
         self._refused.pop(key, None)
         self._written.pop(key, None)
-        self._changed.pop(key, None)
-
-    def job_changed(self, namespace: str, name: str, owner: str) -> None:
-        """A Job came, changed or went that somebody owns."""
-        self._calls.seen(("Job", namespace, name))
-        if (key := self._by_uid.get(owner)) is not None:
-            self._changed[key] = None
+        self._skipped.pop(key, None)
 
     def answered(self, fact: Answered, now: float) -> bool:
         found = self._calls.answered(fact, now)
@@ -74,25 +55,6 @@ class CronJobs:
                 self._refused[key] = f"Job {call.name} is refused: {fact.why}"
         return True
 
-    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
-        if not self._changed and not self._alarms:
-            return []
-        due = [key for key, at in self._alarms.items() if at <= now]
-        decisions: list[Decision] = []
-        for key in dict.fromkeys((*self._changed, *due)):
-            self._alarms.pop(key, None)
-            if (cron := self.by_name.get(key)) is not None and not cron.deleting:
-                decisions += self._decide(cluster, key, cron, now)
-        self._changed.clear()
-        return decisions
-
-    def due(self, now: float) -> list[float]:
-        return list(self._alarms.values())
-
-    def check(self) -> None:
-        assert self._alarms.keys() <= self.by_name.keys(), "an alarm rings for nobody"
-        assert not self._changed, "a CronJob was not looked at"
-
     # --- one of them -----------------------------------------------------------------
 
     def _decide(self, cluster: "Cluster", key: Key, cron: CronSeen, now: float) -> list[Decision]:
@@ -103,10 +65,7 @@ class CronJobs:
         if not cron.error:
             decisions += self._start(key, cron, children, now)
             decisions += self._forget_old(key, cron, children, now)
-        decisions += self._report(key, cron, children, now)
-        if rests := self._calls.due(now):  # what was refused is asked again then
-            self._alarms[key] = min([*rests, self._alarms.get(key, inf)])
-        return decisions
+        return decisions + self._report(key, cron, children, now)
 
     def _start(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
         if cron.suspend or cron.plan is None:
@@ -206,21 +165,13 @@ def job_name(cron: CronSeen, at: float) -> str:
 
 def _job(cron: CronSeen, name: str, at: float) -> Create:
     meta = cron.template.get("metadata") or {}
-    owner = {
-        "apiVersion": API,
-        "kind": "CronJob",
-        "name": cron.name,
-        "uid": cron.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     body = {
         "metadata": {
             "name": name,
             "namespace": cron.namespace,
             "labels": dict(meta.get("labels") or {}),
             "annotations": {**(meta.get("annotations") or {}), MOMENT: stamp(at)},
-            "ownerReferences": [owner],
+            "ownerReferences": [controller(API, "CronJob", cron.name, cron.uid)],
         },
         "spec": cron.template.get("spec") or {},
     }

@@ -4,46 +4,35 @@ may be deleted meanwhile, and a centre that comes back makes none twice."""
 from typing import TYPE_CHECKING
 
 from central.core.batch import flowstatus
-from central.core.batch.calls import Calls, Key
+from central.core.batch.calls import Key
+from central.core.batch.makers import Makers
 from central.core.decisions import Create, Decision, Delete, SetStatus
 from central.core.facts import Answered, FlowSeen, Step, TemplateSeen
 from central.core.jobs.job import Job
-from central.core.jobs.spec import COMPLETED, Json
+from central.core.jobs.spec import COMPLETED, Json, controller
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
 
-FLOW_API, JOB_API = "flow.volcano.sh/v1alpha1", "batch.volcano.sh/v1alpha1"
+API = "flow.volcano.sh/v1alpha1"
 OF_TEMPLATE, OF_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"
 _LABEL = 63
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class Flows:
+class Flows(Makers[FlowSeen]):
     def __init__(self) -> None:
-        self.by_name: dict[Key, FlowSeen] = {}
-        self._by_uid: dict[str, Key] = {}
+        super().__init__()
         self.templates: dict[Key, TemplateSeen] = {}
-        self._calls = Calls()
-        self._changed: dict[Key, None] = {}
-        self._alarms: dict[Key, float] = {}
         self._refused: dict[tuple[Key, str], str] = {}  # by the Job's name
         self._written: dict[tuple[str, Key], Json] = {}  # by kind: until the watch brings it
 
     def seen(self, fact: FlowSeen) -> None:
-        key = (fact.namespace, fact.name)
-        if (before := self.by_name.get(key)) is not None and before.uid != fact.uid:
-            self.gone(key)
-        self.by_name[key] = fact
-        self._by_uid[fact.uid] = key
-        self._written.pop(("JobFlow", key), None)
-        self._changed[key] = None
+        super().seen(fact)
+        self._written.pop(("JobFlow", (fact.namespace, fact.name)), None)
 
     def gone(self, key: Key) -> None:
-        if (flow := self.by_name.pop(key, None)) is not None:
-            self._by_uid.pop(flow.uid, None)
-        self._changed.pop(key, None)
-        self._alarms.pop(key, None)
+        super().gone(key)
         self._written.pop(("JobFlow", key), None)
         self._refused = {place: why for place, why in self._refused.items() if place[0] != key}
 
@@ -63,11 +52,6 @@ class Flows:
             if place[0] == key[0] and any(step.name == key[1] for step in flow.steps):
                 self._changed[place] = None
 
-    def job_changed(self, namespace: str, name: str, owner: str) -> None:
-        self._calls.seen(("Job", namespace, name))
-        if (key := self._by_uid.get(owner)) is not None:
-            self._changed[key] = None
-
     def answered(self, fact: Answered, now: float) -> bool:
         found = self._calls.answered(fact, now)
         if found is None:
@@ -82,27 +66,6 @@ class Flows:
         elif fact.why:
             self._written.pop((call.kind, (call.namespace, call.name)), None)
         return True
-
-    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
-        if not self._changed and not self._alarms:
-            return []
-        due = [key for key, at in self._alarms.items() if at <= now]
-        decisions: list[Decision] = []
-        for key in dict.fromkeys((*self._changed, *due)):
-            self._alarms.pop(key, None)
-            if (flow := self.by_name.get(key)) is not None and not flow.deleting:
-                decisions += self._decide(cluster, key, flow, now)
-                if rests := self._calls.due(now):  # what was refused is asked again then
-                    self._alarms[key] = min(rests)
-        self._changed.clear()
-        return decisions
-
-    def due(self) -> list[float]:
-        return list(self._alarms.values())
-
-    def check(self) -> None:
-        assert self._alarms.keys() <= self.by_name.keys(), "an alarm rings for no flow"
-        assert not self._changed, "a JobFlow was not looked at"
 
     # --- one of them -----------------------------------------------------------------
 
@@ -210,21 +173,13 @@ def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str) -> Creat
     }
     fitting = {key: value for key, value in marks.items() if len(value) <= _LABEL}
     notes = {key: value for key, value in template.annotations.items() if key != _APPLIED}
-    owner = {
-        "apiVersion": FLOW_API,
-        "kind": "JobFlow",
-        "name": flow.name,
-        "uid": flow.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     body = {
         "metadata": {
             "name": name,
             "namespace": flow.namespace,
             "labels": {**template.labels, **fitting},
             "annotations": {**notes, **marks},
-            "ownerReferences": [owner],
+            "ownerReferences": [controller(API, "JobFlow", flow.name, flow.uid)],
         },
         "spec": merged(template.spec, step.patch),
     }

@@ -12,7 +12,6 @@ from central.core.jobs.spec import (
     COMPLETED,
     COMPLETING,
     FAILED,
-    OVER,
     PENDING,
     RESTART_JOB,
     RESTART_PARTITION,
@@ -178,7 +177,3 @@ def entered(status: JobStatus, phase: str, now: float, reason: str, message: str
         message=message,
         conditions=(*kept, (phase, now)),
     )
-
-
-def is_over(phase: str) -> bool:
-    return phase in OVER

@@ -140,12 +140,16 @@ def group_name(job: JobSpec) -> str:
 
 
 def owner(job: JobSpec) -> dict[str, Any]:
-    """What makes an object the Job's own: it goes when the Job goes."""
+    return controller("batch.volcano.sh/v1alpha1", "Job", job.name, job.uid)
+
+
+def controller(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    """The ownerReference that makes an object this one's own: it goes when its owner goes."""
     return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "name": job.name,
-        "uid": job.uid,
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }

@@ -8,7 +8,6 @@ PATH = "/etc/volcano"  # where the files are
 JOB_LABEL = "volcano.sh/job-name"
 NAMESPACE_LABEL = "volcano.sh/job-namespace"
 TASK_LABEL = "volcano.sh/task-spec"
-INDEX_LABEL = "volcano.sh/task-index"
 
 
 def labels(job: JobSpec) -> dict[str, str]:
