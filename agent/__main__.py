@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from agent import commands
+from agent.flags import parser
 from agent.machine import Unusable
-from agent.settings import Settings, parser, settings
+from agent.settings import Settings, settings
 from protos import logs
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from agent import capture
 from agent.__main__ import main
-from agent.settings import Settings, parser, settings
+from agent.flags import parser
+from agent.settings import Settings, settings
 from central.standalone.kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU, RDMA
 from tests.agent.hardware import CAPTURES, Hardware, library

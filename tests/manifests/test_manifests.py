@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent import flags as agent_flags
 from agent import settings as agent_settings
 from central import cli, settings
 from central.core.jobs.plugins import PLUGINS
@@ -59,7 +60,7 @@ def test_images_are_this_version(kind: str, name: str, extra: str) -> None:
 
 def test_the_agents_arguments_are_accepted() -> None:
     spec = pod_spec("DaemonSet", "lockstep-agent")
-    parsed = agent_settings.parser().parse_args(spec["containers"][0]["args"])
+    parsed = agent_flags.parser().parse_args(spec["containers"][0]["args"])
     chosen = agent_settings.settings(parsed)
     mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
     volumes = {v["name"]: v for v in spec["volumes"]}
@@ -101,7 +102,7 @@ def test_the_rdma_component_fits_the_agent() -> None:
             _add(agent, change["path"], change["value"])
     spec = agent["spec"]["template"]["spec"]
     args = spec["containers"][0]["args"]
-    chosen = agent_settings.settings(agent_settings.parser().parse_args(args))
+    chosen = agent_settings.settings(agent_flags.parser().parse_args(args))
     assert (chosen.rdma_hca_handles, chosen.rdma_hca_objects) == (64, 100_000)
     mounts = {m["mountPath"]: m for m in spec["containers"][0]["volumeMounts"]}
     mount = mounts[str(chosen.cgroup_root)]
