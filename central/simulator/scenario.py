@@ -4,7 +4,6 @@ simulated world must know beside them. Raises BadInput."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from central.core.facts import (
     BatchFact,
@@ -21,34 +20,22 @@ from central.kube import kinds as watched
 from central.kube import podrules, podspec
 from central.kube.errors import Malformed, Unreadable
 from central.kube.objects import Reader
-from central.kube.quantities import NotAQuantity, seconds
-from central.simulator import kinds, machines
+from central.simulator import furnishing, kinds
 from central.simulator.budgets import Budget
 from central.simulator.documents import BadInput, Json, Place
+from central.simulator.objects import Object, missing
+from central.simulator.pods import Life
 from central.simulator.priorities import Priorities
-from protos.names import DOMAIN, GPU, GPU_SHARE, GROUP_NAMES, RUNS_FOR
-from protos.sharing import WHOLE
+from protos.names import DOMAIN, GROUP_NAMES, RUNS_FOR
 from protos.topology import NodeTopology
 
 ARRIVES = f"{DOMAIN}/arrives-at"
 LEAVES = f"{DOMAIN}/leaves-at"
 RECREATE = f"{DOMAIN}/recreate"
-CAPTURE = f"{DOMAIN}/capture"
 
 JOB = ("batch.volcano.sh", "Job")
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-PODS_PER_NODE = 110  # the kubelet's own default
 STEP_S = 1e-6  # between two objects of one moment: the order in the file is the order of creation
-_READY = [{"type": "Ready", "status": "True"}]
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """What the world knows of a pod beside what the scheduler is told."""
-
-    runs_s: float | None  # None: for ever
-    again: bool  # a controller makes it again when it is evicted or lost
-    labels: tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
@@ -71,92 +58,18 @@ class Scenario:
 def read(
     documents: Iterable[tuple[Place, Json]], scheduler_names: Sequence[str], levels: Sequence[str]
 ) -> Scenario:
-    objects = [_Object(place, raw) for place, raw in documents]
+    objects = [Object(place, raw) for place, raw in documents]
     if not objects:
         raise BadInput("no objects: the files are empty")
     return _Reading(objects, Reader(scheduler_names, levels)).read()
 
 
-class _Object:
-    """A document that has proved to be an object: what it is called, and its annotations."""
-
-    __slots__ = ("annotations", "kind", "labels", "meta", "name", "namespace", "place", "raw")
-
-    def __init__(self, place: Place, raw: Json) -> None:
-        self.place, self.raw = place, raw
-        version, kind = raw.get("apiVersion"), raw.get("kind")
-        for key, value in (("apiVersion", version), ("kind", kind)):
-            if not isinstance(value, str) or not value:
-                raise place.wrong(f"{key}: {_missing(value)}")
-        self.kind: kinds.Name = (kinds.group_of(str(version)), str(kind))
-        if self.kind not in kinds.PLURALS:
-            raise place.wrong(f"kind: {kind} of {version} is not known here")
-        meta = raw.get("metadata")
-        if not isinstance(meta, dict):
-            raise place.wrong(f"metadata: {_missing(meta)}")
-        self.meta = meta
-        self.name = self._text("name")
-        unscoped = kinds.PLURALS[self.kind] in kinds.UNSCOPED
-        self.namespace = "" if unscoped else self._text("namespace", "default")
-        self.labels = self._texts("labels")
-        self.annotations = self._texts("annotations")
-
-    def _text(self, key: str, default: str = "") -> str:
-        value = self.meta.get(key) or default
-        if not isinstance(value, str) or not value:
-            raise self.place.wrong(f"metadata.{key}: {_missing(value or None)}")
-        return value
-
-    def _texts(self, key: str) -> dict[str, str]:
-        found = self.meta.get(key) or {}
-        if not isinstance(found, dict):
-            raise self.place.wrong(f"metadata.{key}: it is not a mapping")
-        for name, value in found.items():
-            if not isinstance(value, str):
-                raise self.place.wrong(
-                    f"metadata.{key}.{name}: {value!r} is not a text; put it in quotes"
-                )
-        return found
-
-    def seconds(self, annotation: str) -> float | None:
-        told = self.annotations.get(annotation)
-        if told is None:
-            return None
-        try:
-            return seconds(told)
-        except NotAQuantity as error:
-            raise self.wrong(f"metadata.annotations.{annotation}: {error}") from error
-
-    def part(self, key: str) -> Json:
-        found = self.raw.get(key)
-        if found is None:
-            found = self.raw[key] = {}
-        if not isinstance(found, dict):
-            raise self.wrong(f"{key}: it is not an object")
-        return found
-
-    def wrong(self, what: str) -> BadInput:
-        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return self.place.wrong(f"{self.kind[1]} {name}: {what}")
-
-
-def _offer_shares(allocatable: dict[str, Any]) -> None:
-    """As agents do where nothing else is said."""
-    gpus = str(allocatable.get(GPU, 0))
-    if gpus.isascii() and gpus.isdigit() and int(gpus):
-        allocatable.setdefault(GPU_SHARE, int(gpus) * WHOLE)
-
-
-def _missing(value: Any) -> str:
-    return "it is missing" if value is None or value == "" else f"{value!r} is not a text"
-
-
 class _Reading:
-    def __init__(self, objects: Sequence[_Object], reader: Reader) -> None:
+    def __init__(self, objects: Sequence[Object], reader: Reader) -> None:
         self._objects = objects
         self._reader = reader
         self._watched = kinds.watched(watched.kinds(reader))
-        self._groups: dict[tuple[str, str], _Object] = {}
+        self._groups: dict[tuple[str, str], Object] = {}
         self._seen: dict[tuple[kinds.Name, str, str, float], Place] = {}
         self._unread: Counter[kinds.Name] = Counter()
         self._strangers = 0
@@ -176,14 +89,14 @@ class _Reading:
         self._warn()
         return self._found
 
-    def _namespaces(self) -> list[_Object]:
+    def _namespaces(self) -> list[Object]:
         """Those that are used and not in the input; all carry their name as a label."""
         told = [found for found in self._objects if found.kind == ("", "Namespace")]
         for found in told:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
         used = {found.namespace for found in self._objects if found.namespace}
         return [
-            _Object(
+            Object(
                 Place("", 0),
                 {
                     "apiVersion": "v1",
@@ -194,7 +107,7 @@ class _Reading:
             for name in sorted(used - {found.name for found in told})
         ]
 
-    def _add(self, order: int, found: _Object) -> None:
+    def _add(self, order: int, found: Object) -> None:
         plural = kinds.PLURALS[found.kind]
         at = self._inherited(found, ARRIVES)
         arrives = at or 0.0
@@ -228,7 +141,7 @@ class _Reading:
             if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
 
-    def _furnish(self, order: int, found: _Object, plural: str, arrives: float) -> None:
+    def _furnish(self, order: int, found: Object, plural: str, arrives: float) -> None:
         """With what the API server and the world give it."""
         meta = found.meta
         own = meta.get("uid")
@@ -238,7 +151,8 @@ class _Reading:
         if found.namespace:
             meta["namespace"] = found.namespace
         if plural == "nodes":
-            self._furnish_node(found)
+            if (machine := furnishing.node(found)) is not None:
+                self._found.machines[found.name] = machine
         elif plural == "pods":
             self._furnish_pod(found)
         elif found.kind in kinds.MAKES_PODS:
@@ -249,7 +163,7 @@ class _Reading:
         elif found.kind[1] == "CronJob":
             meta["creationTimestamp"] = stamp(arrives)  # its times count from then
 
-    def _once(self, found: _Object, plural: str, arrives: float) -> None:
+    def _once(self, found: Object, plural: str, arrives: float) -> None:
         """An object may come again later, changed; a pod may not."""
         moment = 0.0 if plural == "pods" else arrives
         key = (found.kind, found.namespace, found.name, moment)
@@ -257,7 +171,7 @@ class _Reading:
             raise found.wrong(f"metadata.name: it stands already in {self._seen[key]}")
         self._seen[key] = found.place
 
-    def _inherited(self, found: _Object, annotation: str) -> float | None:
+    def _inherited(self, found: Object, annotation: str) -> float | None:
         """A pod that does not say follows its PodGroup."""
         value = found.seconds(annotation)
         if value is None and found.kind == ("", "Pod"):
@@ -267,39 +181,11 @@ class _Reading:
                     return group.seconds(annotation)
         return value
 
-    def _furnish_node(self, found: _Object) -> None:
-        """What a kubelet and the machine's agent would tell, where the manifest does not."""
-        status = found.part("status")
-        status.setdefault("conditions", _READY)
-        if "allocatable" not in status:
-            status["allocatable"] = dict(status.get("capacity") or {})
-        allocatable = status["allocatable"]
-        if not isinstance(allocatable, dict):
-            raise found.wrong("status.allocatable: it is not a mapping")
-        allocatable.setdefault("pods", PODS_PER_NODE)
-        capture = found.annotations.get(CAPTURE)
-        if capture is None:
-            _offer_shares(allocatable)
-            return
-        try:
-            topology, has = machines.named(capture)
-        except machines.Unknown as error:
-            raise found.wrong(f"metadata.annotations.{CAPTURE}: {error}") from error
-        allocatable.setdefault(GPU, topology.healthy_mask().bit_count())
-        _offer_shares(allocatable)
-        self._found.machines[found.name] = (
-            machines.shared(topology) if allocatable.get(GPU_SHARE) else topology
-        )
-        if "cpu" in has:
-            allocatable.setdefault("cpu", f"{has['cpu']}m")
-        if "memory" in has:
-            allocatable.setdefault("memory", has["memory"])
-
-    def _furnish_pod(self, found: _Object) -> None:
+    def _furnish_pod(self, found: Object) -> None:
         """What admission and the kubelet would add."""
         spec = found.part("spec")
         if not isinstance(spec.get("containers"), list) or not spec["containers"]:
-            raise found.wrong(f"spec.containers: {_missing(spec.get('containers'))}")
+            raise found.wrong(f"spec.containers: {missing(spec.get('containers'))}")
         self._priorities.apply(spec, found.wrong)
         status = found.part("status")
         if spec.get("nodeName"):
@@ -317,12 +203,12 @@ class _Reading:
             tuple(found.labels.items()),
         )
 
-    def _is_job(self, found: _Object, owner: Json) -> bool:
+    def _is_job(self, found: Object, owner: Json) -> bool:
         """One that the scheduler itself looks after."""
         kind = (kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
         return kind == JOB and (found.namespace, owner.get("name")) in self._jobs
 
-    def _check(self, found: _Object, fact: Fact) -> None:
+    def _check(self, found: Object, fact: Fact) -> None:
         """What an API server would not have accepted is an error here; what this version can't do
         is the gang's reason to wait."""
         if isinstance(fact, PodSeen):
@@ -340,11 +226,9 @@ class _Reading:
             if fact.error.startswith("spec.") and "not supported" not in fact.error:
                 raise found.wrong(fact.error)
         elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:
-            gpus = fact.allocatable.get(GPU, 0)
-            if 0 < gpus <= machines.MOST_EQUAL:
-                equal = machines.equal(gpus)
-                shares = fact.allocatable.get(GPU_SHARE)
-                self._found.machines[fact.name] = machines.shared(equal) if shares else equal
+            machine = furnishing.equal(fact)
+            if machine is not None:
+                self._found.machines[fact.name] = machine
 
     def _warn(self) -> None:
         for kind, count in sorted(self._unread.items()):

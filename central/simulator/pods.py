@@ -1,0 +1,49 @@
+"""A pod of the simulated world: what is known of it beside what the scheduler is told."""
+
+from dataclasses import dataclass
+
+from central.core.facts import PodSeen
+from central.simulator.budgets import Budget
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """As the manifest tells it."""
+
+    runs_s: float | None  # None: for ever
+    again: bool  # a controller makes it again when it is evicted or lost
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Live:
+    """One that is there."""
+
+    seen: PodSeen
+    life: Life
+    since: float  # when it came
+    budgets: tuple[Budget, ...]
+    gpus: int = 0  # mask
+    started: float = 0.0
+
+
+def waits(seen: PodSeen) -> bool:
+    return seen.ours and not seen.node and seen.phase == "Pending"
+
+
+def gpus_of(seen: PodSeen) -> float:
+    """How many it uses; of one in shares its part."""
+    share = seen.spec.request(GPU_SHARE)
+    return share / WHOLE if share else seen.spec.request(GPU)
+
+
+def job_of(seen: PodSeen) -> str:
+    job = seen.part.job if seen.part is not None else ""
+    return f"{seen.namespace}/{job or seen.gang or seen.name}"
+
+
+def first_uid(uid: str) -> str:
+    """Of the pod that the manifest made, however often it was made again."""
+    return uid.partition("#")[0]
