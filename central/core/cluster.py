@@ -1,5 +1,5 @@
 """What we believe: nodes, pods and gangs, told by facts and changed by what we decide. One owner;
-apply() (see learning) and assume() are the only ways in, check() raises on any broken promise.
+apply() (see learning) and seat() are the only ways in, check() raises on any broken promise.
 
 A pod's GPUs are a plan until its node's agent reports them from pod-resources; then they are the
 truth, and every plan in their way is made anew.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from central.core import overuse, promises
 from central.core.batch.controllers import Controllers
-from central.core.decisions import Bind
 from central.core.facts import (
     Answered,
     BindDone,
@@ -240,16 +239,10 @@ class Cluster:
         else:
             self.snapshot.relevel(self._levels, lambda node: node.levels())
 
-    def assume(self, bind: Bind) -> None:
-        """Believes a binding before the world confirms it. Its room must not be taken yet."""
-        pod = self.pods[bind.pod]
-        pod.assumed = True
-        places.settle(self, pod, bind.node, gpus=bind.gpus)
-
     def seat(
         self, gang: Gang, members: Sequence[Pod], where: Sequence[str], gpus: Sequence[int]
     ) -> None:
-        """assume() for many members of a gang whose room is already taken."""
+        """Believes bindings before the world confirms them. Their room is taken already."""
         nodes, now, near = self.nodes, self.now, False
         for pod, name, mask in zip(members, where, gpus, strict=True):
             spec = pod.spec

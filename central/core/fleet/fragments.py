@@ -202,7 +202,7 @@ class _Harm:
         self._by_row: Ints = np.zeros(0, dtype=np.int64)
 
     def refresh(self, mix: Mix) -> Ints:
-        self._mark, touched = self._snapshot.touched_since(self._mark)
+        self._mark, touched = self._snapshot.touched.since(self._mark)
         if touched is None or len(self._by_row) != len(self._snapshot.names):
             self._by_row = mix.weigh(self._load, np.arange(len(self._snapshot.names)))
         elif len(rows := set(touched)) > FEW:

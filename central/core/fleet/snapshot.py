@@ -19,11 +19,11 @@ from central.core.fleet import fractions
 from central.core.fleet.domains import Domains, Ints
 from central.core.fleet.fractions import Parts
 from central.core.fleet.fragments import Mix
+from central.core.fleet.touched import Touched
 from central.core.fleet.view import UNLIMITED, ClassView
 from protos.names import GPU
 from protos.topology import Shape
 
-LOG_KEPT = 100_000
 VIEWS_KEPT = 2_000
 
 
@@ -48,8 +48,7 @@ class Snapshot:
         self.mix = Mix(self)
         self.gains = 0  # grows when something is freed or a node changes: a "no" holds till then
         self.relabelled = 0
-        self._log: list[int] = []
-        self._log_from = 0
+        self.touched = Touched()
         self._unused: list[int] = []
         self._name_rank: Ints | None = None
         self._biggest: int | None = None
@@ -199,13 +198,6 @@ class Snapshot:
     def views(self) -> list[ClassView]:
         return list(self._views.values())
 
-    def touched_since(self, mark: int) -> tuple[int, list[int] | None]:
-        """The new mark, and the rows changed since the old one; None: too many to tell."""
-        now = self._log_from + len(self._log)
-        if mark < self._log_from:
-            return now, None
-        return now, self._log[mark - self._log_from :]
-
     def name_rank(self) -> Ints:
         """Each row's place in the order of names: ties are broken by it."""
         if self._name_rank is None:
@@ -238,7 +230,7 @@ class Snapshot:
             healthy, together = _free_in(shape, self.free_mask[row])
             self.gpus[row] = min(count, healthy)
             self.island[row] = min(count, together)
-        self._note([row])
+        self.touched.note([row])
 
     def _recount_many(self, rows: Ints) -> None:
         counts = np.maximum(self.free[rows, 0], 0)
@@ -254,13 +246,7 @@ class Snapshot:
         room = np.array(found, dtype=np.int64).reshape(-1, 2)
         self.gpus[rows] = np.minimum(counts, room[:, 0])
         self.island[rows] = np.minimum(counts, room[:, 1])
-        self._note(rows.tolist())
-
-    def _note(self, rows: list[int]) -> None:
-        self._log += rows
-        if len(self._log) > 2 * LOG_KEPT:
-            del self._log[:LOG_KEPT]
-            self._log_from += LOG_KEPT
+        self.touched.note(rows.tolist())
 
     def _new_row(self, name: str) -> int:
         if not self._unused:
@@ -288,8 +274,7 @@ class Snapshot:
         self.version = np.append(self.version, np.zeros(more, dtype=np.int64))
         self.domains.grow(rows)
         self._unused += range(rows - 1, have - 1, -1)
-        self._log_from += len(self._log) + 1  # every view counts anew
-        self._log.clear()
+        self.touched.forget()
 
     def _column(self, resource: str) -> int:
         if resource not in self.column:

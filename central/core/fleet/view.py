@@ -48,7 +48,7 @@ class ClassView:
 
     def refresh(self) -> "ClassView":
         snapshot = self._snapshot
-        self._mark, touched = snapshot.touched_since(self._mark)
+        self._mark, touched = snapshot.touched.since(self._mark)
         if self.company is not None:
             limit = self.company.limit()
             if len(limit) != len(self._limit):

@@ -110,7 +110,8 @@ def _equal_why(snapshot: Snapshot, want: Want, room: Counted) -> str:
     (part,) = want.parts
     ((spec, size),) = part.groups
     pods = why.wanted(((spec, size),)).removeprefix("needs ")
-    text = f"needs {part.times} groups of {pods}{_each_in(part.required)}"
+    times = f"{part.times} group" + ("s" if part.times != 1 else "")
+    text = f"needs {times} of {pods}{_each_in(part.required)}"
     place, most = "the cluster", int(room.cap.sum())
     if want.required in snapshot.domains.levels:
         index = snapshot.domains.levels.index(want.required)
@@ -119,15 +120,15 @@ def _equal_why(snapshot: Snapshot, want: Want, room: Counted) -> str:
         if len(names):
             best = min(range(len(names)), key=lambda d: (-room.sums[index][d], names[d], d))
             place, most = f"{kind} {names[best]}", int(room.sums[index][best])
-    elif want.required and len(room.cap):
-        best = int(np.lexsort((snapshot.name_rank(), -room.cap))[0])
-        text += f", all in one {want.required}"
-        place, most = f"node {snapshot.names[best]}", int(room.cap[best])
-    return f"{text}; {place} has room for {most} of {part.times} groups"
+    elif want.required:
+        text += f", all in one {why.within(want.required)}"
+        most, place, _ = why.best_node(snapshot, room.cap)
+    found = f"{place} has room for {most} of {times}" if place else "there is no node"
+    return f"{text}; {found}"
 
 
 def _each_in(required: str) -> str:
-    return f", each in one {required.rpartition('/')[2]}" if required else ""
+    return f", each in one {why.within(required)}" if required else ""
 
 
 # --- others ------------------------------------------------------------------------
@@ -235,7 +236,7 @@ def _why(snapshot: Snapshot, want: Want, *, gave_up: bool) -> str:
 
 
 def _where(required: str) -> str:
-    return f" in one {required.rpartition('/')[2]}" if required else ""
+    return f" in one {why.within(required)}" if required else ""
 
 
 def _fits_alone(snapshot: Snapshot, part: Part) -> bool:

@@ -50,7 +50,11 @@ def _closest(
 ) -> tuple[int, str, Ints]:
     """Where it was closest: the room there, its name, its rows."""
     if required in nodeparts.ON_NODE:
-        return _best_node(snapshot, view, required)
+        room = view.cap
+        if required != NODE and view.gpus:
+            most = nodeparts.most(snapshot, required, np.arange(len(room)))
+            room = np.minimum(room, most // view.gpus)
+        return best_node(snapshot, room)
     if required:
         return _best_domain(snapshot, view, required, anchors)
     return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.names))
@@ -71,18 +75,19 @@ def wanted(groups: Groups) -> str:
 def _where(required: str) -> str:
     if not required:
         return " at once"
-    return f" at once in one {'NUMA node' if required == NUMA else required.rpartition('/')[2]}"
+    return f" at once in one {within(required)}"
+
+
+def within(level: str) -> str:
+    return "NUMA node" if level == NUMA else level.rpartition("/")[2]
 
 
 def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
     return count / (1 + int(snapshot.view(spec).refresh().cap.sum()))
 
 
-def _best_node(snapshot: Snapshot, view: ClassView, level: str) -> tuple[int, str, Ints]:
-    room = view.cap
-    if level != NODE and view.gpus:
-        most = nodeparts.most(snapshot, level, np.arange(len(room)))
-        room = np.minimum(room, most // view.gpus)
+def best_node(snapshot: Snapshot, room: Ints) -> tuple[int, str, Ints]:
+    """The most room that a node has, its name (empty: there is no node), and its row."""
     if not len(room) or not room.any():
         return 0, "the best node" if snapshot.row else "", np.arange(len(snapshot.names))
     best = np.lexsort((snapshot.name_rank(), -room))[0]

@@ -287,6 +287,20 @@ def test_the_sentence_counts_groups() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [(6, "the best node has room for 0 of 1 group"), (None, "there is no node")],
+)
+def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, said: str) -> None:
+    cluster = Cluster(build.LEVELS)
+    nodes = [build.node("a0", gpus=gpus)] if gpus else []
+    gang = build.gang("g", 2, subgroups=(policy(2),), topology_required="island")
+    decisions = turn(cluster, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
+    assert told(decisions) == (
+        f"needs 1 group of 2 pods x 4 GPUs, each in one node, all in one island; {said}"
+    )
+
+
 def test_the_minimum_starts_in_whole_groups() -> None:
     """Three pods must start, groups have two: four start, and the third group follows alone."""
     cluster = Cluster(build.LEVELS)

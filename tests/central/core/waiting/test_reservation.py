@@ -1,9 +1,10 @@
 """Room is kept for the head of the line: others fill what it does not need, or what they bring back
 in time, and nobody starves."""
 
+from dataclasses import replace
+
 import pytest
 
-from central.core.decisions import Bind
 from central.core.facts import Fact, NodeGone, PodGone
 from central.core.gangs import Key
 from central.core.waiting.reservation import Reservation
@@ -129,7 +130,7 @@ def test_room_that_was_given_away_is_noticed() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("one", 1))
     world.step(1.0, *job("big", 2, created=1.0), *job("small", 1, created=2.0))
-    world.cluster.assume(Bind("uid-small-0", "ns", "small-0", "b"))
+    world.cluster.apply(replace(world.cluster.pods["uid-small-0"].seen, node="b"))
     with pytest.raises(AssertionError, match="room of big was given to others"):
         world.cluster.check()
 
