@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 REPORT_S = 10.0  # the most one report may take
 POLL_S = 20.0  # how long the centre may hold an Intents call
+PING_S = 10.0  # of silence, after which it is asked whether anybody is there; half of it to answer
+PING_TIMEOUTS = ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")  # the later one counts
 TRUTH_S = 3.0  # how long the first report waits for pod-resources
 LOST = (
     grpc.StatusCode.UNAVAILABLE,
@@ -41,6 +43,7 @@ class Peer:
     ca_file: Path | None = None  # None: the system's authorities
     token_file: Path | None = None
     server_name: str = ""  # the name in its certificate, where it is another than server's
+    ping_s: float = PING_S
 
     def channel(self) -> grpc.Channel:
         """The CA is read anew each time: it may have been replaced."""
@@ -50,6 +53,11 @@ class Peer:
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 2000),
+            # A centre that lost its power or its network closes nothing: a call would wait for its
+            # deadline, and plans for that of a long poll.
+            ("grpc.keepalive_time_ms", int(self.ping_s * 1000)),
+            *((name, int(self.ping_s * 500)) for name in PING_TIMEOUTS),
+            ("grpc.http2.max_pings_without_data", 0),  # as many as it takes
         ]
         if self.server_name:
             options.append(("grpc.ssl_target_name_override", self.server_name))

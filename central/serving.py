@@ -26,6 +26,7 @@ _OPTIONS = [
     # Agents that vanished are noticed by pings, not by writes; theirs are welcome too.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # a minute otherwise: the later of the two counts
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]

@@ -16,6 +16,7 @@ from agent.survey import survey
 from protos import wire
 from tests.agent.test_health import without
 from tests.fakes import machines
+from tests.fakes.cable import Cable
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 from tests.fakes.patience import eventually
@@ -202,6 +203,33 @@ def test_a_centre_that_is_away_for_an_hour_costs_nothing_but_attempts(
             thread.join(5)
     away = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert len(away) <= 4
+
+
+def test_a_centre_whose_machine_is_gone_without_a_word(tmp_path: Path) -> None:
+    """Its connections stay open and answer nothing. Plans come by long polls, which would notice last."""
+    lost, other = FleetBox(tmp_path, hold_s=60), FleetBox(tmp_path, hold_s=60)
+    other.authority = lost.authority
+    for each in (lost, other):
+        each.start()
+    lost.ca_file.write_bytes(lost.authority.ca)
+    node, stop = Node("node-1"), threading.Event()
+    with Cable(lost.port) as cable:
+        peer = Peer(f"localhost:{cable.port}", lost.ca_file, lost.token_file, ping_s=0.4)
+        reporter = Reporter(node, peer, 600, "1", backoff=lambda: Backoff(0.01, 0.05))
+        thread = threading.Thread(target=reporter.run_intents, args=(stop,))
+        thread.start()
+        try:
+            lost.plan(intent("a", [1]))
+            eventually(lambda: lost.arrived > 1)
+            cable.freeze(to=other.port)
+            other.plan(intent("b", [2]), intent("c", [3]))
+            eventually(lambda: node.state.intents == (intent("b", [2]), intent("c", [3])), 5)
+        finally:
+            stop.set()
+            reporter.stop()
+            for each in (lost, other):
+                each.stop()
+            thread.join(5)
 
 
 def resident_mib() -> float:

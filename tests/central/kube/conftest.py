@@ -9,8 +9,8 @@ import pytest
 
 from central.kube.client import Client, connect
 from central.standalone.apiserver import StandaloneApi
-from tests.central.kube.cable import Cable
 from tests.central.kube.kit import kubeconfig
+from tests.fakes.cable import Cable
 
 Json = dict[str, Any]
 

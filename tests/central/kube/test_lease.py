@@ -8,8 +8,8 @@ import pytest
 from central.kube import leader
 from central.kube.client import Client, Refused, Unreachable
 from central.kube.lease import NAME, Lease
-from tests.central.kube.cable import Cable
 from tests.central.kube.kit import PODS, pod
+from tests.fakes.cable import Cable
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 

@@ -32,9 +32,9 @@ from central.kube.client import Client
 from central.kube.objects import Reader
 from central.standalone.apiserver import StandaloneApi
 from protos import names
-from tests.central.kube.cable import Cable
 from tests.central.kube.kit import GROUPS, PODS, group, node, pod, priority_class, queue
 from tests.central.kube.scripted import Answer, Call, Scripted, failure
+from tests.fakes.cable import Cable
 from tests.fakes.patience import eventually
 
 Connected = Callable[[str], Client]

@@ -12,6 +12,7 @@ class Cable:
         self._to = port
         self._plugged = True
         self._open: list[socket.socket] = []
+        self._frozen: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -30,6 +31,13 @@ class Cable:
     def plug(self) -> None:
         with self._lock:
             self._plugged = True
+
+    def freeze(self, to: int = 0) -> None:
+        """What is open stays open and carries nothing any more, as where a machine lost its power;
+        what is opened from now on is carried, to another port if one is given."""
+        with self._lock:
+            self._frozen.update(self._open)
+            self._to = to or self._to
 
     def __enter__(self) -> Self:
         return self
@@ -59,17 +67,18 @@ class Cable:
                 far = socket.create_connection(("127.0.0.1", self._to))
                 self._open += (near, far)
             for source, drain in ((near, far), (far, near)):
-                thread = threading.Thread(target=_pump, args=(source, drain))
+                thread = threading.Thread(target=self._pump, args=(source, drain))
                 self._threads.append(thread)
                 thread.start()
 
-
-def _pump(source: socket.socket, drain: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            drain.sendall(data)
-    _shut(drain)
-    source.close()
+    def _pump(self, source: socket.socket, drain: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if source not in self._frozen:
+                    drain.sendall(data)
+        if source not in self._frozen:
+            _shut(drain)
+        source.close()
 
 
 def _shut(end: socket.socket) -> None:
