@@ -1,8 +1,8 @@
-"""What is watched: where each kind is in the API, how its objects are read, and the fact that one is
-gone. In the order in which they are best known: whoever depends on others comes last."""
+"""What is watched: how the objects of each kind are read, and the fact that one is gone. In the order in
+which they are best known: whoever depends on others comes last."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,24 +31,19 @@ from central.core.filters.volumes import (
     StorageClassGone,
     VolumeGone,
 )
-from central.kube import batch, budgets, flows, queues, storage
+from central.kube import batch, budgets, flows, places, queues, storage
 from central.kube.objects import Reader
+from central.kube.places import Place
 
 Json = dict[str, Any]
-
-_SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
-_BATCH = "/apis/batch.volcano.sh/v1alpha1"
-_FLOW = "/apis/flow.volcano.sh/v1alpha1"
-_STORAGE = "/apis/storage.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    name: str  # for log lines: pods
-    path: str  # /api/v1/pods
+    place: Place
     seen: Callable[[Json], Fact]
     gone: Callable[[Json], Fact]
-    optional: bool = False  # a CRD that may be missing
+    optional: bool = False  # the API server may not serve it: a CRD, a box without its controllers
     older: "Kind | None" = None  # the same where the API server is too old for this one
     bare: bool = False  # its metadata is enough
 
@@ -56,83 +51,75 @@ class Kind:
 def kinds(reader: Reader) -> tuple[Kind, ...]:
     """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, Jobs, pods."""
     return (
-        _kind("/api/v1/namespaces", reader.namespace, _by_name(NamespaceGone)),
-        _kind("/api/v1/nodes", reader.node, _by_name(NodeGone)),
-        _crd(f"{_SCHEDULING}/queues", queues.queue, _by_name(QueueGone)),
-        _kind(
-            "/apis/scheduling.k8s.io/v1/priorityclasses", queues.priority, _by_name(PriorityGone)
-        ),
-        _crd(f"{_SCHEDULING}/podgroups", reader.gang, _in_namespace(GangGone)),
-        _crd(
-            "/apis/topology.volcano.sh/v1alpha1/hypernodes",
-            reader.hypernode,
-            _by_name(HyperNodeGone),
-        ),
+        _kind("Namespace", reader.namespace, _by_name(NamespaceGone)),
+        _kind("Node", reader.node, _by_name(NodeGone)),
+        _optional("Queue", queues.queue, _by_name(QueueGone)),
+        _kind("PriorityClass", queues.priority, _by_name(PriorityGone)),
+        _optional("PodGroup", reader.gang, _in_namespace(GangGone)),
+        _optional("HyperNode", reader.hypernode, _by_name(HyperNodeGone)),
         *_storage(),
-        _budgets(),
-        _crd(f"{_BATCH}/jobs", reader.job, _in_namespace(JobGone)),
-        _crd("/apis/bus.volcano.sh/v1alpha1/commands", batch.command, _in_namespace(CommandGone)),
-        _crd(
-            f"{_BATCH}/cronjobs",
-            batch.cron,
-            _in_namespace(CronGone),
-            name="cronjobs.batch.volcano.sh",
-        ),
-        _crd(f"{_FLOW}/jobflows", flows.flow, _in_namespace(FlowGone)),
-        _crd(f"{_FLOW}/jobtemplates", flows.template, _in_namespace(TemplateGone)),
+        _or_older("PodDisruptionBudget", budgets.budget, budgets.older, _in_namespace(BudgetGone)),
+        _optional("Job", reader.job, _in_namespace(JobGone)),
+        _optional("Command", batch.command, _in_namespace(CommandGone)),
+        _optional("CronJob", batch.cron, _in_namespace(CronGone)),
+        _optional("JobFlow", flows.flow, _in_namespace(FlowGone)),
+        _optional("JobTemplate", flows.template, _in_namespace(TemplateGone)),
         *_owners(reader),
-        _kind("/api/v1/pods", reader.pod, _by_uid(PodGone)),
+        _kind("Pod", reader.pod, _by_uid(PodGone)),
     )
 
 
-def _budgets() -> Kind:
-    gone, name = _in_namespace(BudgetGone), "poddisruptionbudgets"
-    older = _crd(f"/apis/policy/v1beta1/{name}", budgets.older, gone)
-    return Kind(name, f"/apis/policy/v1/{name}", budgets.budget, gone, older=older)
+def by_word(reader: Reader) -> dict[str, Kind]:
+    """Those that the core speaks of, by its word for them."""
+    every = {kind.place: kind for kind in kinds(reader)}
+    return {word: every[place] for word, place in places.NAMED.items() if place in every}
+
+
+def _storage() -> tuple[Kind, ...]:
+    """What pods' volumes depend on."""
+    capacity = storage.capacity
+    return (
+        _optional("PersistentVolumeClaim", storage.claim, _in_namespace(ClaimGone)),
+        _optional("PersistentVolume", storage.volume, _by_name(VolumeGone)),
+        _optional("StorageClass", storage.storage_class, _by_name(StorageClassGone)),
+        _optional("CSINode", storage.attach_limits, _by_name(AttachLimits)),
+        _optional("CSIDriver", storage.driver, _by_name(DriverGone)),
+        _or_older("CSIStorageCapacity", capacity, capacity, _in_namespace(CapacityGone)),
+    )
 
 
 def _owners(reader: Reader) -> tuple[Kind, ...]:
-    """Who may make gangs of their pods. Optional: a box without their controllers does not serve them."""
+    """Who may make gangs of their pods."""
     return tuple(
         Kind(
-            f"{plural}.{group}",
-            f"/apis/{group}/v1/{plural}",
+            places.OF[group, kind],
             partial(reader.owner, kind),
             _by_uid(OwnerGone),
             optional=True,
             bare=True,
         )
-        for group, plural, kind in (
-            ("apps", "replicasets", "ReplicaSet"),
-            ("apps", "statefulsets", "StatefulSet"),
-            ("batch", "jobs", "Job"),
-        )
+        for group, kind in (("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("batch", "Job"))
     )
 
 
-def _storage() -> tuple[Kind, ...]:
-    """What pods' volumes depend on. Optional: a box without storage does not serve them."""
-    name, gone = "csistoragecapacities", _in_namespace(CapacityGone)
-    older = _crd(f"{_STORAGE}/v1beta1/{name}", storage.capacity, gone)
-    return (
-        _crd("/api/v1/persistentvolumeclaims", storage.claim, _in_namespace(ClaimGone)),
-        _crd("/api/v1/persistentvolumes", storage.volume, _by_name(VolumeGone)),
-        _crd(f"{_STORAGE}/v1/storageclasses", storage.storage_class, _by_name(StorageClassGone)),
-        _crd(f"{_STORAGE}/v1/csinodes", storage.attach_limits, _by_name(AttachLimits)),
-        _crd(f"{_STORAGE}/v1/csidrivers", storage.driver, _by_name(DriverGone)),
-        Kind(name, f"{_STORAGE}/v1/{name}", storage.capacity, gone, older=older),
-    )
+def _kind(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
+    return Kind(places.NAMED[word], seen, gone)
 
 
-def _kind(path: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
-    return Kind(path.rpartition("/")[2], path, seen, gone)
+def _optional(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
+    return Kind(places.NAMED[word], seen, gone, optional=True)
 
 
-def _crd(
-    path: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact], name: str = ""
+def _or_older(
+    word: str,
+    seen: Callable[[Json], Fact],
+    older: Callable[[Json], Fact],
+    gone: Callable[[Json], Fact],
 ) -> Kind:
-    """One that the API server may not serve."""
-    return Kind(name or path.rpartition("/")[2], path, seen, gone, optional=True)
+    """One that was in v1beta1 before, and the API server may serve neither."""
+    place = places.NAMED[word]
+    before = Kind(replace(place, version="v1beta1"), older, gone, optional=True)
+    return Kind(place, seen, gone, older=before)
 
 
 def _by_name(gone: Callable[[str], Fact]) -> Callable[[Json], Fact]:

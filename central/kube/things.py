@@ -4,7 +4,6 @@ means. No threads, no waiting."""
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
@@ -13,40 +12,12 @@ from central.core.facts import Answered
 from central.kube import sshkeys
 from central.kube.calls import Again
 from central.kube.client import MERGE, Client, Reply, Unreachable
+from central.kube.places import NAMED
 
 Thing = Create | Delete | SetStatus | Patch
 
-# Where each kind is in the API: its group and version, its plural, whether it is in namespaces.
-KINDS = {
-    "Pod": ("api/v1", "pods", True),
-    "Service": ("api/v1", "services", True),
-    "ConfigMap": ("api/v1", "configmaps", True),
-    "Secret": ("api/v1", "secrets", True),
-    "Event": ("api/v1", "events", True),
-    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims", True),
-    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies", True),
-    "PodGroup": ("apis/scheduling.volcano.sh/v1beta1", "podgroups", True),
-    "Queue": ("apis/scheduling.volcano.sh/v1beta1", "queues", False),
-    "HyperNode": ("apis/topology.volcano.sh/v1alpha1", "hypernodes", False),
-    "Job": ("apis/batch.volcano.sh/v1alpha1", "jobs", True),
-    "CronJob": ("apis/batch.volcano.sh/v1alpha1", "cronjobs", True),
-    "Command": ("apis/bus.volcano.sh/v1alpha1", "commands", True),
-    "JobFlow": ("apis/flow.volcano.sh/v1alpha1", "jobflows", True),
-    "JobTemplate": ("apis/flow.volcano.sh/v1alpha1", "jobtemplates", True),
-}
 JSON_PATCH = "application/json-patch+json"
 GONE = "it is gone"
-
-
-def path(kind: str, namespace: str, name: str = "") -> str:
-    version, plural, in_namespace = KINDS[kind]
-    space = f"/namespaces/{quote(namespace)}" if in_namespace else ""
-    return f"/{version}{space}/{plural}" + (f"/{quote(name)}" if name else "")
-
-
-def api_version(kind: str) -> str:
-    """As an object says it: v1, batch.volcano.sh/v1alpha1."""
-    return KINDS[kind][0].partition("/")[2]
 
 
 def ask(client: Client, asked: Thing) -> Answered:
@@ -68,8 +39,9 @@ def refused(asked: Thing, why: str, code: int = 0) -> Answered:
 
 
 def _create(client: Client, asked: Create) -> Answered:
-    body = {"apiVersion": api_version(asked.kind), "kind": asked.kind, **asked.body}
-    where = path(asked.kind, asked.namespace)
+    place = NAMED[asked.kind]
+    body = {"apiVersion": place.api_version, "kind": asked.kind, **asked.body}
+    where = place.path(asked.namespace)
     if asked.keys:
         # They take a tenth of a second to make: not for one that is there already, as a trial says.
         reply = _call(client, "POST", where + "?dryRun=All", body)
@@ -80,9 +52,13 @@ def _create(client: Client, asked: Create) -> Answered:
     if asked.kind == "Secret":
         return _kept(asked, reply)
     if _is_there(reply):
-        reply = _call(client, "GET", path(asked.kind, asked.namespace, asked.name))
+        reply = _call(client, "GET", _path(asked))
         return _there_already(client, asked, reply)
     return _answer(asked, reply)
+
+
+def _path(asked: Thing) -> str:
+    return NAMED[asked.kind].path(asked.namespace, asked.name)
 
 
 def _is_there(reply: Reply) -> bool:
@@ -127,7 +103,7 @@ def _delete(client: Client, asked: Delete) -> Answered:
         "preconditions": {"uid": asked.uid},
         "propagationPolicy": "Foreground" if asked.foreground else "Background",
     }
-    where = path(asked.kind, asked.namespace, asked.name)
+    where = _path(asked)
     reply = _call(client, "DELETE", where, options)
     if reply.status in {404, 409}:  # gone, or another of its name by now
         return Answered("Delete", asked.kind, asked.namespace, asked.name)
@@ -141,7 +117,7 @@ def _set_status(client: Client, asked: SetStatus) -> Answered:
         {"op": "test", "path": "/metadata/uid", "value": asked.uid},
         {"op": "add", "path": "/status", "value": _told(asked.status)},
     ]
-    where = path(asked.kind, asked.namespace, asked.name) + "/status"
+    where = _path(asked) + "/status"
     reply = _call(client, "PATCH", where, patch, JSON_PATCH)
     return refused(asked, GONE, 404) if reply.status == 404 else _answer(asked, reply)
 
@@ -156,7 +132,7 @@ def _told(status: Any) -> Any:
 def _patch(client: Client, asked: Patch) -> Answered:
     meta = {**(asked.body.get("metadata") or {}), "uid": asked.uid}  # another one's uid is refused
     body = {**asked.body, "metadata": meta}
-    where = path(asked.kind, asked.namespace, asked.name)
+    where = _path(asked)
     reply = _call(client, "PATCH", where, body, MERGE)
     return refused(asked, GONE, 404) if reply.status == 404 else _answer(asked, reply)
 

@@ -80,7 +80,7 @@ class _Reflector(threading.Thread):
         page: int,
         missing_again_s: float,
     ) -> None:
-        super().__init__(name=f"watch-{kind.name}", daemon=True)
+        super().__init__(name=f"watch-{kind.place.full_name}", daemon=True)
         self.synced = threading.Event()
         self._kind = self._newest = kind
         self._client = client
@@ -109,7 +109,7 @@ class _Reflector(threading.Thread):
                 if time.monotonic() - began < 1.0:  # a server that hangs up at once
                     self._ending.wait(0.5)
             except _Expired as expired:
-                log.info("%s: %s; listing again", self._kind.name, expired)
+                log.info("%s: %s; listing again", self._kind.place.full_name, expired)
                 self._version = ""
             except Refused as refused:
                 self._refused(refused)
@@ -118,11 +118,11 @@ class _Reflector(threading.Thread):
 
     def _refused(self, refused: Refused) -> None:
         if refused.status == 410:
-            log.info("%s: %s; listing again", self._kind.name, refused)
+            log.info("%s: %s; listing again", self._kind.place.full_name, refused)
             self._version = ""
         elif refused.status == 404 and self._kind.older is not None:
             self._kind = self._kind.older
-            log.info("%s: read from %s", self._kind.name, self._kind.path)
+            log.info("%s: read from %s", self._kind.place.full_name, self._kind.place.path())
         elif refused.status == 404 and self._kind.optional:
             self._absent()
         else:
@@ -132,7 +132,7 @@ class _Reflector(threading.Thread):
         if not self._missing:
             log.info(
                 "%s: not installed here; looking again every %gs",
-                self._kind.name,
+                self._kind.place.full_name,
                 self._missing_again_s,
             )
         self._missing = True
@@ -148,7 +148,7 @@ class _Reflector(threading.Thread):
         first, longest = BACKOFF_S
         pause = min(longest, first * 2**self._failures) * random.uniform(0.5, 1.0)
         self._failures = min(self._failures + 1, 10)
-        log.warning("%s: %s; again in %.1fs", self._kind.name, why, pause)
+        log.warning("%s: %s; again in %.1fs", self._kind.place.full_name, why, pause)
         self._ending.wait(pause)
 
     def _list(self) -> None:
@@ -156,7 +156,7 @@ class _Reflector(threading.Thread):
         found: dict[Fact, Fact] = {}
         token = ""
         while True:
-            path = f"{self._kind.path}?limit={self._page}"
+            path = f"{self._kind.place.path()}?limit={self._page}"
             if token:
                 path += f"&continue={quote(token, safe='')}"
             page = self._client.get(path, bare=self._kind.bare)
@@ -167,7 +167,7 @@ class _Reflector(threading.Thread):
             if not token or self._ending.is_set():
                 break
         if self._missing:
-            log.info("%s: installed now", self._kind.name)
+            log.info("%s: installed now", self._kind.place.full_name)
             self._missing = False
         self._replace(found)
         self._version = meta.get("resourceVersion") or "0"
@@ -185,7 +185,7 @@ class _Reflector(threading.Thread):
         try:
             into[self._kind.gone(raw)] = self._kind.seen(raw)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s: an object is left out: %s", self._kind.name, error)
+            log.warning("%s: an object is left out: %s", self._kind.place.full_name, error)
 
     def _tell(self, gone: Fact, fact: Fact) -> None:
         if self._told.get(gone) != fact:
@@ -202,7 +202,7 @@ class _Reflector(threading.Thread):
 
     def _watch(self) -> None:
         path = (
-            f"{self._kind.path}?watch=1&allowWatchBookmarks=true"
+            f"{self._kind.place.path()}?watch=1&allowWatchBookmarks=true"
             f"&resourceVersion={self._version}"
             f"&timeoutSeconds={int(WATCH_S * random.uniform(0.8, 1.0))}"
         )

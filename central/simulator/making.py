@@ -6,20 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from central.core.decisions import Create, Delete, Patch, SetStatus
-from central.core.facts import (
-    Answered,
-    CommandGone,
-    CronGone,
-    Fact,
-    FlowGone,
-    GangGone,
-    GangSeen,
-    JobGone,
-    JobSeen,
-    PodSeen,
-    TemplateGone,
-)
-from central.kube import batch, flows, storage
+from central.core.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
+from central.kube import kinds
 from central.kube.errors import Malformed
 from central.kube.objects import Reader
 from central.simulator.documents import BadInput, Json
@@ -27,14 +15,7 @@ from central.simulator.priorities import Priorities
 from central.simulator.story import Ended, Story
 
 Place = tuple[str, str, str]  # kind, namespace, name
-GONE: dict[str, Callable[[str, str], Fact]] = {
-    "Job": JobGone,
-    "CronJob": CronGone,
-    "JobFlow": FlowGone,
-    "JobTemplate": TemplateGone,
-    "Command": CommandGone,
-}
-KINDS = {gone: kind for kind, gone in GONE.items()}
+OWNERS = ("Job", "CronJob", "JobFlow", "JobTemplate", "Command")  # deleted with what they own
 ENDINGS = ("Completed", "Failed", "Terminated", "Aborted", "Succeed")
 STEP_S = 1e-6  # between two objects of one moment
 
@@ -52,6 +33,7 @@ class Making:
         delete: Callable[[str, float], Iterator[Fact]],
     ) -> None:
         self._reader = reader
+        self._kinds = kinds.by_word(reader)
         self._priorities = priorities
         self._story = story
         self._pod = pod
@@ -79,18 +61,12 @@ class Making:
         self._created.setdefault(place, 0.0)
         yield from self._told(place, raw)
 
-    def gone(self, kind: str, namespace: str, name: str, now: float) -> Iterator[Fact]:
+    def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
         """A Job, or what makes Jobs, is deleted, with all that it owns."""
-        place = (kind, namespace, name)
-        raw = self._there.pop(place, None)
-        if raw is None:
-            return
-        uid = raw["metadata"]["uid"]
-        yield GONE[kind](namespace, name)
-        for owned, body in list(self._there.items()):
-            owners = body["metadata"].get("ownerReferences") or ()
-            if any(owner["uid"] == uid for owner in owners):
-                yield from self._take(owned, now)
+        for place, raw in self._there.items():
+            if place[0] in OWNERS and self._kinds[place[0]].gone(raw) == gone:
+                yield from self._take(place, now)
+                return
 
     def obey(self, asked: Create | Delete | SetStatus | Patch, now: float) -> Iterator[Fact]:
         place = (asked.kind, asked.namespace, asked.name)
@@ -102,10 +78,7 @@ class Making:
                 yield from self._create(place, asked, now)
             case Delete():
                 yield Answered(verb, *place)
-                if asked.kind in GONE:
-                    yield from self.gone(*place, now)
-                else:
-                    yield from self._take(place, now)
+                yield from self._take(place, now)
             case SetStatus() | Patch():
                 raw = self._there.get(place)
                 if raw is None:
@@ -150,37 +123,28 @@ class Making:
         yield from self._told(place, raw)
 
     def _told(self, place: Place, raw: Json) -> Iterator[Fact]:
-        created = self._created[place]
+        kind = self._kinds.get(place[0])
+        if kind is None:
+            return  # nobody looks at it
         try:
-            match place[0]:
-                case "Job":
-                    yield replace(self._reader.job(raw), created=created)
-                case "PodGroup":
-                    seen: GangSeen = self._reader.gang(raw)
-                    yield replace(seen, created=created)
-                case "PersistentVolumeClaim":
-                    yield storage.claim(raw)
-                case "CronJob":
-                    yield batch.cron(raw)
-                case "JobFlow":
-                    yield flows.flow(raw)
-                case "JobTemplate":
-                    yield flows.template(raw)
-                case "Command":
-                    yield batch.command(raw)
-                case _:
-                    return  # nobody looks at it
+            fact = kind.seen(raw)
         except Malformed as error:  # the scheduler wrote it itself
             raise AssertionError(str(error)) from error
+        if isinstance(fact, JobSeen | GangSeen):
+            fact = replace(fact, created=self._created[place])
+        yield fact
 
     def _take(self, place: Place, now: float) -> Iterator[Fact]:
         raw = self._there.pop(place, None)
         if raw is None:
             return
-        if place[0] in GONE:
-            self._there[place] = raw
-            yield from self.gone(*place, now)
-        elif place[0] == "Pod":
+        if place[0] == "Pod":
             yield from self._delete(raw["metadata"]["uid"], now)
-        elif place[0] == "PodGroup":
-            yield GangGone(place[1], place[2])
+        elif place[0] == "PodGroup" or place[0] in OWNERS:
+            yield self._kinds[place[0]].gone(raw)
+        if place[0] in OWNERS:
+            uid = raw["metadata"]["uid"]
+            for owned, body in list(self._there.items()):
+                owners = body["metadata"].get("ownerReferences") or ()
+                if any(owner["uid"] == uid for owner in owners):
+                    yield from self._take(owned, now)

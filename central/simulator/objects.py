@@ -18,15 +18,14 @@ class Object:
             if not isinstance(value, str) or not value:
                 raise place.wrong(f"{key}: {missing(value)}")
         self.kind: kinds.Name = (kinds.group_of(str(version)), str(kind))
-        if self.kind not in kinds.PLURALS:
+        if not kinds.known(self.kind):
             raise place.wrong(f"kind: {kind} of {version} is not known here")
         meta = raw.get("metadata")
         if not isinstance(meta, dict):
             raise place.wrong(f"metadata: {missing(meta)}")
         self.meta = meta
         self.name = self._text("name")
-        unscoped = kinds.PLURALS[self.kind] in kinds.UNSCOPED
-        self.namespace = "" if unscoped else self._text("namespace", "default")
+        self.namespace = self._text("namespace", "default") if kinds.namespaced(self.kind) else ""
         self.labels = self._texts("labels")
         self.annotations = self._texts("annotations")
 

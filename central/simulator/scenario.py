@@ -33,7 +33,6 @@ ARRIVES = f"{DOMAIN}/arrives-at"
 LEAVES = f"{DOMAIN}/leaves-at"
 RECREATE = f"{DOMAIN}/recreate"
 
-JOB = ("batch.volcano.sh", "Job")
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 STEP_S = 1e-6  # between two objects of one moment: the order in the file is the order of creation
 
@@ -68,7 +67,9 @@ class _Reading:
     def __init__(self, objects: Sequence[Object], reader: Reader) -> None:
         self._objects = objects
         self._reader = reader
-        self._watched = kinds.watched(watched.kinds(reader))
+        self._watched = {
+            (kind.place.group, kind.place.kind): kind for kind in watched.kinds(reader)
+        }
         self._groups: dict[tuple[str, str], Object] = {}
         self._seen: dict[tuple[kinds.Name, str, str, float], Place] = {}
         self._unread: Counter[kinds.Name] = Counter()
@@ -79,10 +80,9 @@ class _Reading:
 
     def read(self) -> Scenario:
         for found in self._objects:
-            plural = kinds.PLURALS[found.kind]
-            if plural == "podgroups":
+            if found.kind == kinds.POD_GROUP:
                 self._groups[found.namespace, found.name] = found
-            elif plural == "priorityclasses":
+            elif found.kind == kinds.PRIORITY:
                 self._priorities.add(found.name, found.raw, found.wrong)
         for order, found in enumerate([*self._namespaces(), *self._objects]):
             self._add(order, found)
@@ -91,7 +91,7 @@ class _Reading:
 
     def _namespaces(self) -> list[Object]:
         """Those that are used and not in the input; all carry their name as a label."""
-        told = [found for found in self._objects if found.kind == ("", "Namespace")]
+        told = [found for found in self._objects if found.kind == kinds.NAMESPACE]
         for found in told:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
         used = {found.namespace for found in self._objects if found.namespace}
@@ -108,21 +108,19 @@ class _Reading:
         ]
 
     def _add(self, order: int, found: Object) -> None:
-        plural = kinds.PLURALS[found.kind]
-        at = self._inherited(found, ARRIVES)
-        arrives = at or 0.0
-        self._once(found, plural, arrives)
-        if plural == "poddisruptionbudgets":
+        arrives = self._inherited(found, ARRIVES) or 0.0
+        self._once(found, arrives)
+        if found.kind == kinds.BUDGET:
             self._found.budgets.append(
                 Budget.read(found.namespace, found.name, found.raw, found.wrong)
             )
         kind = self._watched.get(found.kind)
-        of_no_use = kind is None and plural not in kinds.OF_THE_WORLD | kinds.OF_NO_MATTER
+        of_no_use = kind is None and found.kind not in kinds.OF_NO_MATTER
         if of_no_use or found.kind in kinds.MAKES_PODS:
             self._unread[found.kind] += 1  # of these only counts what they say of pods
         if kind is None:
             return
-        self._furnish(order, found, plural, arrives)
+        self._furnish(order, found, arrives)
         try:
             fact = kind.seen(found.raw)
         except Malformed as error:
@@ -141,7 +139,7 @@ class _Reading:
             if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
 
-    def _furnish(self, order: int, found: Object, plural: str, arrives: float) -> None:
+    def _furnish(self, order: int, found: Object, arrives: float) -> None:
         """With what the API server and the world give it."""
         meta = found.meta
         own = meta.get("uid")
@@ -150,22 +148,22 @@ class _Reading:
         meta.pop("deletionTimestamp", None)
         if found.namespace:
             meta["namespace"] = found.namespace
-        if plural == "nodes":
+        if found.kind == kinds.NODE:
             if (machine := furnishing.node(found)) is not None:
                 self._found.machines[found.name] = machine
-        elif plural == "pods":
+        elif found.kind == kinds.POD:
             self._furnish_pod(found)
         elif found.kind in kinds.MAKES_PODS:
             meta["uid"] = own or meta["uid"]  # which pods name as their owner's
-        elif found.kind == JOB:
+        elif found.kind == kinds.JOB:
             meta["uid"] = own or f"job{order}"  # part of its PodGroup's name
             self._jobs.add((found.namespace, found.name))
-        elif found.kind[1] == "CronJob":
+        elif found.kind == kinds.CRON_JOB:
             meta["creationTimestamp"] = stamp(arrives)  # its times count from then
 
-    def _once(self, found: Object, plural: str, arrives: float) -> None:
+    def _once(self, found: Object, arrives: float) -> None:
         """An object may come again later, changed; a pod may not."""
-        moment = 0.0 if plural == "pods" else arrives
+        moment = 0.0 if found.kind == kinds.POD else arrives
         key = (found.kind, found.namespace, found.name, moment)
         if key in self._seen:
             raise found.wrong(f"metadata.name: it stands already in {self._seen[key]}")
@@ -174,7 +172,7 @@ class _Reading:
     def _inherited(self, found: Object, annotation: str) -> float | None:
         """A pod that does not say follows its PodGroup."""
         value = found.seconds(annotation)
-        if value is None and found.kind == ("", "Pod"):
+        if value is None and found.kind == kinds.POD:
             for key in GROUP_NAMES:
                 group = self._groups.get((found.namespace, found.annotations.get(key, "")))
                 if group is not None:
@@ -206,7 +204,7 @@ class _Reading:
     def _is_job(self, found: Object, owner: Json) -> bool:
         """One that the scheduler itself looks after."""
         kind = (kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
-        return kind == JOB and (found.namespace, owner.get("name")) in self._jobs
+        return kind == kinds.JOB and (found.namespace, owner.get("name")) in self._jobs
 
     def _check(self, found: Object, fact: Fact) -> None:
         """What an API server would not have accepted is an error here; what this version can't do

@@ -24,7 +24,7 @@ from central.kube.quantities import seconds
 from central.simulator.budgets import Statuses
 from central.simulator.documents import Json
 from central.simulator.kubelets import Kubelets
-from central.simulator.making import KINDS, Making
+from central.simulator.making import Making
 from central.simulator.pods import Life, Live, first_uid, gpus_of, job_of, waits
 from central.simulator.scenario import STEP_S, Scenario
 from central.simulator.story import Ended, Evicted, Placed, Story
@@ -82,12 +82,8 @@ class World:
             if live is not None:
                 yield from self._lose(live, now, again=False)
             return
-        if isinstance(gone, JobGone):
-            yield from self._making.gone("Job", gone.namespace, gone.name, now)
-            return
-        if isinstance(gone, BatchFact):
-            kind = KINDS[type(gone)]
-            yield from self._making.gone(kind, gone.namespace, gone.name, now)
+        if isinstance(gone, JobGone | BatchFact):
+            yield from self._making.leave(gone, now)
             return
         yield gone
         if isinstance(gone, BudgetGone):

@@ -20,6 +20,7 @@ import yaml
 
 from central import asking
 from central.kube.client import Client, connect
+from central.kube.places import NAMED
 from central.standalone.agents import token
 from central.standalone.apiserver import StandaloneApi
 from central.standalone.errors import Json
@@ -34,11 +35,6 @@ USER = "lockstep-user"
 CAPTURES = Path(__file__).parent / "captures"
 PATIENCE_S = 30.0
 LONGEST_BASE = 36  # bytes of TMPDIR; node names are up to a dozen
-_PATHS = {
-    "Pod": "/api/v1/namespaces/default/pods",
-    "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups",
-}
-
 Found = TypeVar("Found")
 
 
@@ -169,7 +165,7 @@ class Box:
         """Creates what the file holds, in its order."""
         objects = [obj for obj in yaml.safe_load_all(manifest.read_text()) if obj]
         for obj in objects:
-            self.create(_PATHS[obj["kind"]], obj)
+            self.create(NAMED[obj["kind"]].path("default"), obj)
         return objects
 
     def create(self, path: str, obj: Json) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from central.kube import places
 from central.standalone import schema
 from tests.manifests.manifests import FOLDER, documents, shipped
 from tests.manifests.spread import COPIES, spread
@@ -161,6 +162,14 @@ def at(kind: str, path: str) -> Any:
         if step.endswith("{}"):
             found = found["additionalProperties"]
     return found
+
+
+def test_who_calls_the_api_has_the_same_names() -> None:
+    for kind, definition in DEFINITIONS.items():
+        spec, place = definition["spec"], places.NAMED[kind]
+        assert (place.group, place.plural) == (spec["group"], spec["names"]["plural"])
+        assert place.version in {version["name"] for version in spec["versions"]}
+        assert place.namespaced == (spec["scope"] == "Namespaced")
 
 
 @pytest.mark.parametrize("kind", DOCUMENTED)

@@ -165,10 +165,3 @@ def test_a_server_that_stays_away_is_an_answer_too(connected: Connected, run: Ru
     with Scripted(lambda call: failure(500, "etcd is away")) as server:
         [fact] = run(connected(server.url), settings("c"), patience_s=0.3)
     assert fact == Answered("Create", "ConfigMap", "default", "c", why="etcd is away")
-
-
-def test_every_kind_has_its_place() -> None:
-    assert things.path("Pod", "ns", "p") == "/api/v1/namespaces/ns/pods/p"
-    assert things.path("Queue", "", "q") == "/apis/scheduling.volcano.sh/v1beta1/queues/q"
-    assert things.api_version("Pod") == "v1"
-    assert things.api_version("Job") == "batch.volcano.sh/v1alpha1"

@@ -93,7 +93,7 @@ class Inbox:
 
 def kinds(*names: str) -> tuple[watched.Kind, ...]:
     every = watched.kinds(Reader(("lockstep",), ("rack",)))
-    return tuple(kind for kind in every if not names or kind.name in names)
+    return tuple(kind for kind in every if not names or kind.place.plural in names)
 
 
 @pytest.fixture
@@ -316,8 +316,8 @@ def test_a_missing_crd_is_a_normal_day(
         watches.stop()
     said = [record.message for record in caplog.records if "installed" in record.message]
     assert said == [
-        "podgroups: not installed here; looking again every 0.05s",
-        "podgroups: installed now",
+        "podgroups.scheduling.volcano.sh: not installed here; looking again every 0.05s",
+        "podgroups.scheduling.volcano.sh: installed now",
     ]
 
 

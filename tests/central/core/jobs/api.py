@@ -12,22 +12,10 @@ import yaml
 from central.core import cycle
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
-from central.core.facts import (
-    Answered,
-    BindDone,
-    CommandGone,
-    CronGone,
-    Fact,
-    FlowGone,
-    GangGone,
-    JobGone,
-    NodeGone,
-    PodGone,
-    TemplateGone,
-)
+from central.core.facts import Answered, BindDone, Fact, NodeGone
 from central.core.filters.volumes import VolumeSeen
 from central.core.jobs.stamps import stamp
-from central.kube import batch, flows, jobs, queues, storage
+from central.kube import kinds, storage
 from central.kube.objects import Reader
 from tests.central.core import build
 
@@ -63,7 +51,7 @@ class Api:
         self._steps = 0
         self._calls_left = calls_left
         self._nodes = [build.node(f"n{i}", cpu=cpu, gpus=8) for i in range(nodes)]
-        self._reader = Reader(("lockstep", "volcano"), build.LEVELS)
+        self._kinds = kinds.by_word(Reader(("lockstep", "volcano"), build.LEVELS))
         self._facts: list[Fact] = []
         self._uids = 0
         self._going: dict[str, int] = {}  # by pod name: steps left
@@ -346,43 +334,14 @@ class Api:
             return
         kind, name = place
         self._going.pop(name, None)
-        if kind == "Pod":
-            self._watch(kind, PodGone(raw["metadata"]["uid"]))
-        elif kind == "PodGroup":
-            self._watch(kind, GangGone(NAMESPACE, name))
-        elif kind == "Job":
-            self._watch(kind, JobGone(NAMESPACE, name))
-        elif kind == "JobFlow":
-            self._watch(kind, FlowGone(NAMESPACE, name))
-        elif kind == "JobTemplate":
-            self._watch(kind, TemplateGone(NAMESPACE, name))
-        elif kind == "CronJob":
-            self._watch(kind, CronGone(NAMESPACE, name))
-        elif kind == "Command":
-            self._watch(kind, CommandGone(NAMESPACE, name))
+        if kind in WATCHED:
+            self._watch(kind, self._kinds[kind].gone(raw))
 
     def _read(self, raw: Json) -> Fact:
-        match raw["kind"]:
-            case "Pod":
-                return self._reader.pod(raw)
-            case "PodGroup":
-                return self._reader.gang(raw)
-            case "PersistentVolumeClaim":
-                bound = {**raw["metadata"], "annotations": {storage.BIND_COMPLETED: "yes"}}
-                spec = {**raw["spec"], "volumeName": "v"}
-                return storage.claim({**raw, "metadata": bound, "spec": spec})
-            case "Queue":
-                return queues.queue(raw)
-            case "Command":
-                return batch.command(raw)
-            case "CronJob":
-                return batch.cron(raw)
-            case "JobFlow":
-                return flows.flow(raw)
-            case "JobTemplate":
-                return flows.template(raw)
-            case _:
-                return jobs.job(raw)
+        if raw["kind"] == "PersistentVolumeClaim":  # bound at once
+            meta = {**raw["metadata"], "annotations": {storage.BIND_COMPLETED: "yes"}}
+            raw = {**raw, "metadata": meta, "spec": {**raw["spec"], "volumeName": "v"}}
+        return self._kinds[raw["kind"]].seen(raw)
 
 
 def job(
