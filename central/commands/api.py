@@ -1,15 +1,14 @@
 """The API server for people: kinds by name, and one sentence for whatever goes wrong."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import orjson
 
 from central.kube.client import MERGE, Client, Refused, Stream, Unreachable
 from central.kube.configuration import Unusable, load_as_user
+from central.kube.places import NAMED, Place
 
 Json = dict[str, Any]
 
@@ -25,30 +24,8 @@ class TooOld(Exception):
     """The watch must start from a list again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    word: str  # in sentences: job
-    api_version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-
-    def path(self, namespace: str, name: str = "") -> str:
-        """namespace "": in all of them."""
-        root = (
-            f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
-        )
-        if self.namespaced and namespace:
-            root += f"/namespaces/{quote(namespace, safe='')}"
-        return f"{root}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
-
-
-JOBS = Kind("job", "batch.volcano.sh/v1alpha1", "jobs", "Job")
-GROUPS = Kind("group", "scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")
-QUEUES = Kind("queue", "scheduling.volcano.sh/v1beta1", "queues", "Queue", namespaced=False)
-COMMANDS = Kind("command", "bus.volcano.sh/v1alpha1", "commands", "Command")
-PODS = Kind("pod", "v1", "pods", "Pod")
-EVENTS = Kind("event", "v1", "events", "Event")
+JOBS, GROUPS, QUEUES = NAMED["Job"], NAMED["PodGroup"], NAMED["Queue"]
+COMMANDS, PODS, EVENTS = NAMED["Command"], NAMED["Pod"], NAMED["Event"]
 
 
 class Api:
@@ -57,23 +34,18 @@ class Api:
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self.namespace = namespace
-        self._resources: dict[str, dict[str, Kind]] = {}
+        self._resources: dict[str, dict[str, Place]] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def get(self, kind: Kind, name: str) -> Json:
+    def get(self, kind: Place, name: str) -> Json:
         return self._json("GET", kind.path(self.namespace, name), None, kind, name)
 
-    def find(self, kind: Kind, name: str) -> Json | None:
+    def find(self, kind: Place, name: str) -> Json | None:
         """None: there is none, or not for this user."""
         try:
             return self._client.get(kind.path(self.namespace, name))
@@ -82,11 +54,11 @@ class Api:
         except Unreachable as error:
             raise CannotDo(_unreachable(error)) from error
 
-    def all(self, kind: Kind, *, everywhere: bool = False, **query: str) -> list[Json]:
+    def all(self, kind: Place, *, everywhere: bool = False, **query: str) -> list[Json]:
         return self.all_from(kind, everywhere=everywhere, **query)[0]
 
     def all_from(
-        self, kind: Kind, *, everywhere: bool = False, **query: str
+        self, kind: Place, *, everywhere: bool = False, **query: str
     ) -> tuple[list[Json], str]:
         """The objects, and the version that a watch can go on from."""
         found: list[Json] = []
@@ -103,7 +75,7 @@ class Api:
                 return found, str(meta.get("resourceVersion") or "0")
 
     def watch(
-        self, kind: Kind, version: str, *, everywhere: bool = False, **query: str
+        self, kind: Place, version: str, *, everywhere: bool = False, **query: str
     ) -> Iterator[tuple[str, Json]]:
         """What happens after that version: ADDED, MODIFIED, DELETED. Ends when the server hangs up;
         raises TooOld."""
@@ -132,24 +104,25 @@ class Api:
         except Unreachable as error:
             raise CannotDo(_unreachable(error)) from error
 
-    def create(self, kind: Kind, obj: Json) -> Json:
+    def create(self, kind: Place, obj: Json) -> Json:
         meta = obj.get("metadata") or {}
         name = str(meta.get("name") or meta.get("generateName") or "")
         path = kind.path(str(meta.get("namespace") or self.namespace))
         return self._json("POST", path, obj, kind, name)
 
-    def patch(self, kind: Kind, name: str, change: Json) -> Json:
+    def patch(self, kind: Place, name: str, change: Json) -> Json:
         return self._json("PATCH", kind.path(self.namespace, name), change, kind, name)
 
-    def delete(self, kind: Kind, name: str) -> None:
+    def delete(self, kind: Place, name: str) -> None:
         options = {"propagationPolicy": "Background"}
         self._json("DELETE", kind.path(self.namespace, name), options, kind, name)
 
-    def kind_of(self, obj: Json) -> Kind:
+    def kind_of(self, obj: Json) -> Place:
         """By what the server serves: any manifest's kind."""
         version, name = str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")
         if version not in self._resources:
-            root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+            group, _, number = version.rpartition("/")
+            root = f"/apis/{version}" if group else f"/api/{version}"
             try:
                 served = self._client.get(root).get("resources") or ()
             except Refused as refused:
@@ -159,9 +132,7 @@ class Api:
             except Unreachable as error:
                 raise CannotDo(_unreachable(error)) from error
             self._resources[version] = {
-                one["kind"]: Kind(
-                    str(one["kind"]).lower(), version, one["name"], one["kind"], one["namespaced"]
-                )
+                one["kind"]: Place(group, number, one["kind"], one["name"], one["namespaced"])
                 for one in served
                 if "/" not in one["name"]
             }
@@ -173,7 +144,7 @@ class Api:
             )
         return kind
 
-    def _json(self, method: str, path: str, body: Json | None, kind: Kind, name: str) -> Json:
+    def _json(self, method: str, path: str, body: Json | None, kind: Place, name: str) -> Json:
         content = MERGE if method == "PATCH" else "application/json"
         sent = None if body is None else orjson.dumps(body)
         try:
@@ -197,7 +168,7 @@ def open_api(kubeconfig: str | None, context: str | None, namespace: str | None)
     return Api(Client(access), namespace or usual)
 
 
-def _sentence(refused: Refused, verb: str, kind: Kind, name: str, namespace: str) -> str:
+def _sentence(refused: Refused, verb: str, kind: Place, name: str, namespace: str) -> str:
     where = f"{namespace}/{name}" if kind.namespaced else name
     match refused.status:
         case 401:
@@ -209,7 +180,7 @@ def _sentence(refused: Refused, verb: str, kind: Kind, name: str, namespace: str
         case 404 if "amespace" in refused.message:
             return f"there is no namespace {namespace}"
         case 404:
-            return f"the cluster serves no {kind.plural}.{kind.api_version}{_missing(kind.api_version)}"
+            return f"the cluster serves no {kind.plural} of {kind.api_version}{_missing(kind.api_version)}"
         case 409 if refused.reason == "AlreadyExists":
             return f"there is a {kind.word} {where} already"
         case _:

@@ -3,7 +3,8 @@ object itself for queues."""
 
 from collections.abc import Mapping
 
-from central.commands.api import COMMANDS, JOBS, QUEUES, Api, CannotDo, Json, Kind
+from central.commands.api import COMMANDS, JOBS, QUEUES, Api, CannotDo, Json
+from central.kube.places import Place
 
 STATES = {"open": "Open", "close": "Closed"}
 ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}
@@ -17,7 +18,7 @@ def command(api: Api, name: str, action: str, word: str) -> str:
     return f"{word} job {name} successfully (it was {phase})"
 
 
-def _give(api: Api, kind: Kind, obj: Json, action: str, word: str) -> None:
+def _give(api: Api, kind: Place, obj: Json, action: str, word: str) -> None:
     meta = obj["metadata"]
     target = {
         "apiVersion": kind.api_version,
@@ -36,7 +37,7 @@ def _give(api: Api, kind: Kind, obj: Json, action: str, word: str) -> None:
     api.create(COMMANDS, {**command, "target": target, "action": action})
 
 
-def delete(api: Api, kind: Kind, name: str) -> str:
+def delete(api: Api, kind: Place, name: str) -> str:
     api.delete(kind, name)
     return f"delete {kind.word} {name} successfully"
 

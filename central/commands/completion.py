@@ -67,14 +67,14 @@ def _done(_code: int = 0) -> None:
 
 def _there(kind: str, args: Any) -> Iterable[str]:
     from central.commands import api as apis
+    from central.kube.places import NAMED
 
-    kinds = {"job": apis.JOBS, "queue": apis.QUEUES, "group": apis.GROUPS}
-    kinds["namespace"] = apis.Kind("namespace", "v1", "namespaces", "Namespace", namespaced=False)
-    if kind not in kinds:
+    names = {"job": "Job", "queue": "Queue", "group": "PodGroup", "namespace": "Namespace"}
+    if kind not in names:
         return []
     try:
         chosen = [getattr(args, name, None) for name in ("kubeconfig", "context", "namespace")]
         with apis.open_api(*chosen) as api:
-            return [one["metadata"]["name"] for one in api.all(kinds[kind])]
+            return [one["metadata"]["name"] for one in api.all(NAMED[names[kind]])]
     except apis.CannotDo:
         return []  # a shell that completes is no place for sentences

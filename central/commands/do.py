@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from central.commands.api import Api, Json, Kind
+    from central.commands.api import Api, Json
+    from central.kube.places import Place
 
 Run = Callable[["Api", argparse.Namespace], int]
 
@@ -141,7 +142,7 @@ def _queue_spec(args: argparse.Namespace) -> "Json":
     return spec
 
 
-def _kind(args: argparse.Namespace) -> "Kind":
+def _kind(args: argparse.Namespace) -> "Place":
     from central.commands import api
 
     return {"job": api.JOBS, "group": api.GROUPS, "queue": api.QUEUES}[args.kind]

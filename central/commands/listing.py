@@ -4,14 +4,15 @@ import argparse
 import sys
 
 from central.commands import lists, tables, watching
-from central.commands.api import GROUPS, JOBS, QUEUES, Api, Json, Kind
+from central.commands.api import GROUPS, JOBS, QUEUES, Api, Json
 from central.commands.do import written
 from central.commands.tables import Column, Row
+from central.kube.places import Place
 
 COLUMNS = {JOBS.kind: lists.JOB, GROUPS.kind: lists.GROUP, QUEUES.kind: lists.QUEUE}
 
 
-def show(api: Api, kind: Kind, args: argparse.Namespace) -> int:
+def show(api: Api, kind: Place, args: argparse.Namespace) -> int:
     query = {"labelSelector": args.selector} if args.selector else {}
     if args.watch:
         return _watch(api, kind, args, query)
@@ -33,7 +34,7 @@ def show(api: Api, kind: Kind, args: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(api: Api, kind: Kind, args: argparse.Namespace, query: dict[str, str]) -> int:
+def _watch(api: Api, kind: Place, args: argparse.Namespace, query: dict[str, str]) -> int:
     feed = tables.Feed(_columns(kind, args), wide=args.output == "wide", most=tables.width())
     for _, obj in watching.changes(api, kind, everywhere=args.everywhere, **query):
         if not lists.in_queue([obj], args.queue):
@@ -47,18 +48,18 @@ def _watch(api: Api, kind: Kind, args: argparse.Namespace, query: dict[str, str]
     return 0
 
 
-def _table(api: Api, kind: Kind, objects: list[Json], args: argparse.Namespace) -> str:
+def _table(api: Api, kind: Place, objects: list[Json], args: argparse.Namespace) -> str:
     rows = _rows(api, kind, objects, args)
     wide = args.output == "wide"
     return tables.table(_columns(kind, args), rows, wide=wide, most=tables.width())
 
 
-def _columns(kind: Kind, args: argparse.Namespace) -> tuple[Column, ...]:
+def _columns(kind: Place, args: argparse.Namespace) -> tuple[Column, ...]:
     columns: tuple[Column, ...] = COLUMNS[kind.kind]
     return (lists.NAMESPACE, *columns) if args.everywhere and kind.namespaced else columns
 
 
-def _rows(api: Api, kind: Kind, objects: list[Json], args: argparse.Namespace) -> list[Row]:
+def _rows(api: Api, kind: Place, objects: list[Json], args: argparse.Namespace) -> list[Row]:
     match kind.kind:
         case "Job":
             rows = [lists.job_row(obj) for obj in objects]
@@ -79,6 +80,5 @@ def _rows(api: Api, kind: Kind, objects: list[Json], args: argparse.Namespace) -
     return rows
 
 
-def _name(kind: Kind, obj: Json) -> str:
-    group = kind.api_version.partition("/")[0]
-    return f"{kind.kind.lower()}.{group}/{obj['metadata']['name']}"
+def _name(kind: Place, obj: Json) -> str:
+    return f"{kind.word}.{kind.group}/{obj['metadata']['name']}"

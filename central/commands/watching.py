@@ -3,15 +3,16 @@
 import time
 from collections.abc import Callable, Iterator
 
-from central.commands.api import JOBS, Api, CannotDo, Json, Kind, TooOld
+from central.commands.api import JOBS, Api, CannotDo, Json, TooOld
 from central.commands.views import group_of, why_of
+from central.kube.places import Place
 
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 AGAIN_S = 1.0
 
 
 def changes(
-    api: Api, kind: Kind, *, everywhere: bool = False, **query: str
+    api: Api, kind: Place, *, everywhere: bool = False, **query: str
 ) -> Iterator[tuple[str, Json]]:
     """LISTED for each that is there, then ADDED, MODIFIED and DELETED for ever; a list that must be
     made again says only what is new in it."""

@@ -22,11 +22,16 @@ class Place:
         """As kubectl says it: pods, jobs.batch.volcano.sh."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def word(self) -> str:
+        """In sentences: job."""
+        return self.kind.lower()
+
     def path(self, namespace: str = "", name: str = "") -> str:
         """namespace "": in all of them."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
-        space = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
-        return f"{root}{space}/{self.plural}" + (f"/{quote(name)}" if name else "")
+        space = f"/namespaces/{quote(namespace, safe='')}" if self.namespaced and namespace else ""
+        return f"{root}{space}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
 
 
 _VOLCANO = (

@@ -9,7 +9,6 @@ import asyncio
 import json
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import orjson
@@ -53,12 +52,7 @@ class StandaloneApi:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

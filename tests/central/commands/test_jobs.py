@@ -15,8 +15,9 @@ import yaml
 
 from central.commands import api as apis
 from central.commands import views, watching
-from central.commands.api import Api, CannotDo, Kind
+from central.commands.api import Api, CannotDo
 from central.kube.client import Client
+from central.kube.places import Place
 from tests.central.commands.typed import (
     COMMANDS,
     EVENTS,
@@ -142,7 +143,7 @@ def test_a_view_says_why_and_shows_pods_and_events(lockstep: Lockstep, put: Put)
 class Blind(Api):
     """Of a user who may see jobs, and neither pods nor events."""
 
-    def all(self, kind: Kind, *, everywhere: bool = False, **query: str) -> list[Json]:
+    def all(self, kind: Place, *, everywhere: bool = False, **query: str) -> list[Json]:
         if kind in (apis.PODS, apis.EVENTS):
             raise CannotDo(f"you may not list this {kind.word}")
         return super().all(kind, everywhere=everywhere, **query)
