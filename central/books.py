@@ -2,6 +2,7 @@
 loop, so every answer is of one moment between two turns."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from central.core.cluster import Cluster
@@ -99,16 +100,15 @@ def _trouble(node: Node, allocatable: int) -> str:
 
 
 def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
-    """By the name of a PodGroup, of a gang by label, of a single pod, of any member, or of the
-    controller that makes a gang of its pods (deployment/web, or web)."""
+    """By the name of a PodGroup, of a gang by label, of a single pod, of any member, of the Job (or what
+    else made the PodGroup), or of the controller that makes a gang of its pods (deployment/web, or web)."""
     uid = cluster.uids.get((namespace, name), "")
     pod = cluster.pods.get(uid)
     gang = cluster.gangs.get((namespace, name, True)) or (cluster.gang_of(pod) if pod else None)
     if gang is None and pod is None:
-        tail = f"/{name}"
-        gang = next(
-            (g for k, g in cluster.gangs.items() if k[0] == namespace and k[1].endswith(tail)), None
-        )
+        gang = _of_controller(cluster, namespace, name)
+        if gang is not None and gang.owner:
+            return replace(_explanation(cluster, gang), name=gang.owner.rpartition("/")[2])
     if gang is not None:
         return _explanation(cluster, gang)
     if pod is None:
@@ -120,6 +120,16 @@ def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
         "another scheduler's pod" + (f", on node {pod.node}" if pod.node else ", not yet bound"),
         (PodView(name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase, pod.share),),
     )
+
+
+def _of_controller(cluster: Cluster, namespace: str, name: str) -> Gang | None:
+    """With its kind before its name, or without."""
+    tail = f"/{name.lower()}"
+    for gang in cluster.gangs.values():
+        called = gang.owner or gang.name
+        if gang.namespace == namespace and f"/{called}".endswith(tail):
+            return gang
+    return None
 
 
 def _explanation(cluster: Cluster, gang: Gang) -> Explanation:

@@ -130,7 +130,11 @@ def parser() -> argparse.ArgumentParser:
     topology.set_defaults(run=_topology)
 
     explain = commands.add_parser("explain", help="why a gang waits, or where it went")
-    explain.add_argument("name", metavar="[NAMESPACE/]NAME", help="of a PodGroup, gang or pod")
+    explain.add_argument(
+        "name",
+        metavar="[NAMESPACE/]NAME",
+        help="of a job, a gang, a pod, or a controller (deployment/web)",
+    )
     explain.add_argument("-n", "--namespace", default="default")
     explain.set_defaults(run=_explain)
 

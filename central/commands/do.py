@@ -22,6 +22,10 @@ def saying(run: Run) -> Callable[[argparse.Namespace], int]:
 
         try:
             _names(args)
+            if getattr(args, "filename", None):
+                from central.commands import manifests
+
+                args.objects = manifests.read(args.filename)  # what is typed wrong is said first
             space = getattr(args, "namespace", None)
             with open_api(args.kubeconfig, args.context, space) as api:
                 return run(api, args)

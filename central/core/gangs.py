@@ -172,6 +172,23 @@ class Gang:
         return self.key[1]
 
     @property
+    def called(self) -> str:
+        """What people know it by: a PodGroup that somebody's controller made is that one's gang."""
+        kind, _, name = self.owner.rpartition("/")
+        return f"{kind} {name}".lstrip() or self.name
+
+    @property
+    def called_in_full(self) -> str:
+        """The same with its namespace, for who may be of another."""
+        kind, _, name = self.owner.rpartition("/")
+        return f"{kind} {self.namespace}/{name or self.name}".lstrip()
+
+    @property
+    def owner(self) -> str:
+        """Of its PodGroup: job/sweep."""
+        return self.object.owner if self.object is not None else ""
+
+    @property
     def minimum(self) -> int:
         if self.object is not None:
             return max(self.object.min_member, 1)

@@ -15,7 +15,7 @@ def heal(gang: Gang, now: float) -> list[Decision]:
     gang.broken_since = now  # an eviction that is refused is asked for again after as long
     placed = gang.placed()
     why = (
-        f"gang {gang.name} could not be completed: {len(placed)} of {gang.minimum} pods were "
+        f"gang {gang.called} could not be completed: {len(placed)} of {gang.minimum} pods were "
         f"bound, and the rest did not follow within {UNDO_AFTER_S:.0f} s"
     )
     evictions: list[Decision] = []

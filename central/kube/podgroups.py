@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from central.core.facts import Amounts, GangSeen, Roles, SubGroups
-from central.kube import podrules, podspec
+from central.kube import owners, podrules, podspec
 from central.kube.closeness import Closeness
 from central.kube.closeness import placement as placement_of
 from central.kube.errors import BROKEN, Malformed, text, what, who
@@ -75,6 +75,7 @@ def _gang(raw: Json, seen: GangSeen, closeness: Closeness) -> GangSeen:
         subgroups=subgroups,
         roles=roles,
         placement=placement,
+        owner=owners.controller(meta)[1],
     )
 
 

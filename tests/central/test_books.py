@@ -61,6 +61,20 @@ def test_a_gang_by_its_name_and_by_its_members() -> None:
     assert waiting.reason.startswith("needs 3 pods x 8 GPUs at once; the cluster has room for 0")
 
 
+def test_a_gang_by_the_job_that_made_it() -> None:
+    made = cluster()
+    other: list[Fact] = [
+        build.gang("sweep-5d0c", 2, owner="job/sweep"),
+        *(build.pod(f"sweep-w-{rank}", 8, "sweep-5d0c") for rank in range(2)),
+    ]
+    turn(made, other, 1.0)
+    for name in ("sweep", "job/sweep", "Job/sweep"):
+        found = explain(made, "ns", name)
+        assert found is not None
+        assert (found.name, found.phase, len(found.pods)) == ("sweep", "Pending", 2)
+    assert explain(made, "ns", "weep") is None
+
+
 def test_pods_of_others_and_what_there_is_not() -> None:
     made = cluster()
     other = explain(made, "ns", "other")

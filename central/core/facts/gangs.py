@@ -55,6 +55,7 @@ class GangSeen:
     roles: Roles | None = None
     placement: str = ""
     min_resources: Amounts = ()  # of all its pods together, those that are still to come as well
+    owner: str = ""  # its controller: job/sweep
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Holds:
         if mine := self._cluster.reserved.get(gang.key):
             gang.reason += f"; {mine.sentence(self._now)}"
         elif self._held:
-            names = sorted(name for _, name, _ in self._held)
+            names = sorted(kept.gang.called for kept, _ in self._held.values())
             gang.reason += f"; not counting the room that is kept for {', '.join(names)}"
         if gang.spared:
             gang.reason += f"; {gang.spared}"

@@ -232,7 +232,7 @@ def _missing(snapshot: Snapshot, leavers: Leavers, view: ClassView, want: Want) 
 
 def _whose(cluster: Cluster, pod: Pod) -> str:
     gang = cluster.gang_of(pod)
-    return gang.name if gang is not None else pod.seen.name
+    return gang.called if gang is not None else pod.seen.name
 
 
 def words(snapshot: Snapshot, rows: Ints) -> str:

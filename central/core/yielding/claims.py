@@ -101,7 +101,7 @@ def begin(cluster: Cluster, gang: Gang, want: Want, found: Plan, now: float) -> 
         pod.evicting, pod.agreed = True, False
         victim = cluster.gang_of(pod)
         if victim is not None:
-            victim.yields_to = gang.name
+            victim.yields_to = gang.called
             cluster.changed[victim.key] = victim
     kept = Reservation(
         gang,
@@ -163,7 +163,7 @@ def _evict(cluster: Cluster, pod: Pod, kept: Reservation, *, trial: bool = False
 
 def _why(kept: Reservation, victim: Gang | None, priority: int) -> str:
     claimant = kept.gang
-    name = f"{claimant.namespace}/{claimant.name}"
+    name = claimant.called_in_full
     if kept.moves:
         return f"is moved: {name} fits then, and so does it, elsewhere"
     if victim is not None and reservation.queue_of(victim) != reservation.queue_of(claimant):

@@ -13,6 +13,7 @@ import orjson
 import pytest
 import yaml
 
+from central.cli import main
 from central.commands import api as apis
 from central.commands import views, watching
 from central.commands.api import Api, CannotDo
@@ -266,6 +267,15 @@ def test_what_a_file_may_hold_wrongly(lockstep: Lockstep, tmp_path: Path) -> Non
     ):
         file.write_text(text)
         assert said in lockstep("job", "run", "-f", str(file), code=2)
+
+
+def test_a_file_is_read_before_a_cluster_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    missing = tmp_path / "missing.yaml"
+    assert main(["job", "run", "-f", str(missing)]) == 2
+    assert capsys.readouterr().err == f"lockstep: {missing}: No such file or directory\n"
 
 
 def test_a_job_that_is_there_already(lockstep: Lockstep) -> None:

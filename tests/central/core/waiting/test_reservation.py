@@ -95,6 +95,14 @@ def test_the_more_urgent_takes_the_reserved_room_and_becomes_the_head() -> None:
     assert list(world.cluster.reserved) == [("ns", "bigger", True)]
 
 
+def test_a_gang_is_called_after_the_job_that_made_it() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("long", 1, owner="job/chat"))
+    world.step(1.0, *job("big", 2, created=1.0, owner="job/sweep"), *job("late", 1, created=2.0))
+    assert "until enough ends there (job chat does not say when)" in world.told["big"]
+    assert "not counting the room that is kept for job sweep" in world.told["late"]
+
+
 def test_a_reservation_ends_with_its_gang() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("long", 1, runs_for_s=600))
