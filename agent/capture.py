@@ -161,6 +161,7 @@ def _check(file: _File) -> None:
         if gpu.uuid and gpu.uuid in uuids:
             raise _Bad(f"{where}.uuid", f"{gpu.uuid} is another GPU's, too")
         uuids.add(gpu.uuid)
+        _check_slices(gpu, where, uuids)
         if not gpu.fault or gpu.pci:
             _address(gpu.pci, f"{where}.pci")
         for name in ("p2p_nvlink", "ancestors"):
@@ -178,6 +179,14 @@ def _check(file: _File) -> None:
             raise _Bad(f"infiniband[{place}].name", f"{_shown(card.name)} is not a device's name")
         if card.pci and card.pci not in known:
             raise _Bad(f"infiniband[{place}].pci", f"{card.pci} is not among pci")
+
+
+def _check_slices(gpu: machine.GpuFacts, where: str, uuids: set[str]) -> None:
+    for place, part in enumerate(gpu.slices):
+        if not part.uuid or part.uuid in uuids:
+            field = f"{where}.slices[{place}].uuid"
+            raise _Bad(field, f"{part.uuid} is another one's, too" if part.uuid else "it is empty")
+        uuids.add(part.uuid)
 
 
 def _address(text: str, where: str) -> None:

@@ -58,7 +58,7 @@ COMPLETED, UNHEALTHY = 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    kind: str  # for metrics: lost, mig, fabric, recovery, rows, pages, nvlink, ecc, xid, silent
+    kind: str  # for metrics: lost, fabric, recovery, rows, pages, nvlink, ecc, xid, silent
     why: str
 
 
@@ -68,9 +68,7 @@ def of(gpu: GpuFacts) -> Finding | None:
         return Finding("lost", gpu.fault)
     if not gpu.uuid:
         return Finding("lost", "it tells no UUID")
-    if gpu.mig:
-        return Finding("mig", "MIG mode is on: it can't be given as a whole GPU")
-    return _wear(gpu) or _fabric(gpu)
+    return _wear(gpu) or (None if gpu.mig else _fabric(gpu))
 
 
 def _wear(gpu: GpuFacts) -> Finding | None:
@@ -105,7 +103,10 @@ def _fabric(gpu: GpuFacts) -> Finding | None:
 
 
 def links(gpu: GpuFacts, known: frozenset[int]) -> Finding | None:
-    """known: the links that have been up in this run. A link that never was may have no cable."""
+    """known: the links that have been up in this run. A link that never was may have no cable.
+    In MIG mode they are not in use."""
+    if gpu.mig:
+        return None
     active = {link.link for link in gpu.nvlinks if link.active}
     down = sorted(known - active)
     if not down:

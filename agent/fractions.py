@@ -77,7 +77,9 @@ def offered(topology: NodeTopology, wanted: Sequence[str]) -> NodeTopology:
     return replace(
         topology,
         gpus=tuple(
-            replace(gpu, shares=WHOLE) if "all" in wanted or str(gpu.index) in wanted else gpu
+            replace(gpu, shares=WHOLE)
+            if not gpu.mig and ("all" in wanted or str(gpu.index) in wanted)
+            else gpu
             for gpu in topology.gpus
         ),
     )

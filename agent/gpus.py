@@ -31,6 +31,7 @@ class GpuOffer:
         return tuple(
             Device(gpu.uuid, gpu.healthy and gpu.uuid not in shared, gpu.numa)
             for gpu in state.topology.gpus
+            if not gpu.mig
         )
 
     def preferred(

@@ -147,7 +147,7 @@ class Hardware:
         if self._watched:
             return "watch"
         try:
-            told = self.processes([gpu.uuid for gpu in topology.gpus if gpu.healthy])
+            told = self.processes([g.uuid for g in topology.gpus if g.healthy and not g.mig])
         except (Unusable, Hanging):
             return "none"
         self._watched = bool(told) and all(used is not None for used in told.values())

@@ -202,7 +202,14 @@ def judge(known: NodeTopology, seen: NodeTopology) -> NodeTopology:
 
 def _now(gpu: Gpu, seen: Gpu | None, strangers: list[Gpu]) -> Gpu:
     if seen is not None:
-        return replace(gpu, healthy=seen.healthy, why=seen.why)
+        return replace(
+            gpu,
+            healthy=seen.healthy,
+            why=seen.why,
+            mig=seen.mig,
+            mig_change=seen.mig_change,
+            slices=seen.slices,
+        )
     # A GPU that is lost tells neither uuid nor address: it stands where it stood.
     for stranger in strangers:
         if stranger.pci == gpu.pci or (not stranger.pci and stranger.index == gpu.index):

@@ -56,6 +56,19 @@ class Wear:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceFacts:
+    """A MIG device, as its own handle tells of it."""
+
+    uuid: str
+    name: str = ""  # NVIDIA A100-SXM4-40GB MIG 1g.5gb
+    gi: int = 0  # GPU instance
+    ci: int = 0  # compute instance in it
+    gi_slices: int = 0  # of the GPU's processors, that the GPU instance has
+    ci_slices: int = 0  # of these, that the compute instance has
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
     """One GPU by NVML's index. The rows p2p_nvlink and ancestors are by peer index: the status of
     the way over NVLink (0: open) and the level of the common PCIe ancestor (10, 20 ... 50)."""
@@ -74,6 +87,8 @@ class GpuFacts:
     cpu_affinity: str = ""  # 0-55,112-167
     memory_affinity: str = ""  # 0,3-9
     mig: bool = False
+    mig_change: bool = False  # the mode that the next reset brings is the other one
+    slices: tuple[SliceFacts, ...] = ()
     nvlinks: tuple[NvLink, ...] = ()
     p2p_nvlink: tuple[int, ...] = ()
     ancestors: tuple[int, ...] = ()

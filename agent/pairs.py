@@ -88,14 +88,14 @@ def _pcie_speed(gpu: GpuFacts) -> float:
 
 
 def weak(gpus: Sequence[GpuFacts]) -> tuple[Weak, ...]:
-    """GPUs without a driver's word are not counted: there the reason is another. Without a switch in
+    """GPUs without a driver's word, or in MIG mode, are not counted: there the reason is another. Without a switch in
     the machine nobody knows where a link that is down would lead: there may be no cable. With one,
     equal GPUs have equally many."""
     built: dict[str, int] = {}  # links into a switch, by model
     for gpu in gpus:
         if _switched(gpu) and not _direct(gpu):
             built[gpu.model] = max(built.get(gpu.model, 0), len(gpu.nvlinks))
-    known = [gpu for gpu in gpus if not gpu.fault]
+    known = [gpu for gpu in gpus if not gpu.fault and not gpu.mig]
     found = ((a, b, _weakness(a, b, built)) for a, b in combinations(known, 2))
     return tuple(Weak(a.index, b.index, why) for a, b, why in found if why)
 

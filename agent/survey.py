@@ -7,9 +7,10 @@ across host bridges the NUMA node decides.
 
 An island is a connected component of the GPUs under "is joined by NVLink": on a cube mesh all
 eight, though not every two are joined. A GPU without NVLink is an island of its own, so that every
-GPU is on exactly one.
+GPU is on exactly one. So is a GPU in MIG mode: its slices reach no other GPU.
 """
 
+from dataclasses import replace
 from itertools import combinations
 
 from agent import findings, pairs
@@ -20,13 +21,14 @@ from agent.machine import (
     PciDevice,
     RdmaCgroup,
 )
+from agent.mig import profile
 from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
 
 ACTIVE = "ACTIVE"
 
 
 def survey(machine: Machine) -> NodeTopology:
-    gpus = machine.nvml.gpus
+    gpus = tuple(replace(gpu, nvlinks=()) if gpu.mig else gpu for gpu in machine.nvml.gpus)
     pci = {device.address: device for device in machine.sysfs.pci}
     cards = _cards(machine.sysfs.infiniband, pci)
     addresses = [gpu.pci for gpu in gpus] + [card.pci for card in cards]
@@ -66,6 +68,9 @@ def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         cpu_affinity=(device.local_cpus if device else "") or gpu.cpu_affinity,
         gpu_numa=gpu.memory_numa,
         numa_affinity=gpu.memory_affinity or (str(numa) if numa >= 0 else ""),
+        mig=gpu.mig,
+        mig_change=gpu.mig_change,
+        slices=profile.slices(gpu),
         clique=_clique(gpu),
         chassis=gpu.platform.chassis if gpu.platform else "",
         slot=gpu.platform.slot if gpu.platform else -1,

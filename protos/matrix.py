@@ -1,7 +1,10 @@
 """A node's topology for people and for programs: the matrix as `nvidia-smi topo -m` words it,
 network cards included, and the JSON of `topology -o json`. Pure."""
 
-from protos.topology import NodeTopology, RdmaLimit
+from collections.abc import Iterator, Mapping
+
+from protos import slicing
+from protos.topology import Gpu, NodeTopology, RdmaLimit
 
 AFFINITY = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 NONE = "N/A"
@@ -32,19 +35,21 @@ def words(topology: NodeTopology) -> list[list[str]]:
     return rows
 
 
-def table(topology: NodeTopology) -> str:
-    """Columns are aligned and two spaces apart, so that they can be split again."""
-    rows = words(topology)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    parts = ["\n".join(lines), LEGEND]
+def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> str:
+    """Columns are aligned and two spaces apart, so that they can be split again. holders: of MIG
+    slices, by uuid, where they are known."""
+    parts = ["\n".join(_aligned(words(topology))), LEGEND]
     if topology.hcas:
         cards = [f"  NIC{place}: {hca.name}" for place, hca in enumerate(topology.hcas)]
         parts.append("\n".join(["NIC Legend:", "", *cards, ""]))
+    if mig := [*_slices(topology, holders), *_modes(topology)]:
+        parts.append("\n".join(["MIG:", "", *mig, ""]))
     unfit = [f"  GPU{gpu.index}: {gpu.why}" for gpu in topology.gpus if not gpu.healthy]
+    unfit += [
+        f"  {slicing.words(gpu, part)}: {part.why}"
+        for gpu, part in slicing.of(topology)
+        if gpu.healthy and not part.healthy
+    ]
     unfit += [f"  NIC{place}: {hca.why}" for place, hca in enumerate(topology.hcas) if hca.why]
     if unfit:
         parts.append("\n".join(["Not fit for work:", "", *unfit, ""]))
@@ -52,6 +57,37 @@ def table(topology: NodeTopology) -> str:
     if weak:
         parts.append("\n".join(["Joined worse than they are built for:", "", *weak, ""]))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _slices(topology: NodeTopology, holders: Mapping[str, str] | None) -> Iterator[str]:
+    rows = [
+        [f"  GPU{gpu.index}", part.profile, f"gi {part.gi}", f"ci {part.ci}", part.uuid]
+        + ([holders.get(part.uuid, "-")] if holders is not None else [])
+        for gpu, part in slicing.of(topology)
+    ]
+    return iter(_aligned(rows))
+
+
+def _modes(topology: NodeTopology) -> Iterator[str]:
+    """Of GPUs that are in the mode for nothing, or soon in another one."""
+    for gpu in topology.gpus:
+        if gpu.mig and not gpu.slices:
+            how = f"nvidia-smi mig -i {gpu.index} -cgi PROFILE -C"
+            yield f"  GPU{gpu.index}: MIG mode is on and there are no slices ({how})"
+        if gpu.mig_change:
+            yield f"  GPU{gpu.index}: MIG mode is {_then(gpu)} after its next reset"
+
+
+def _then(gpu: Gpu) -> str:
+    return "off" if gpu.mig else "on"
 
 
 def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
@@ -74,6 +110,20 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 "chassis": gpu.chassis,
                 "slot": gpu.slot,
                 "tray": gpu.tray,
+                "mig": gpu.mig,
+                "mig_change": gpu.mig_change,
+                "slices": [
+                    {
+                        "uuid": part.uuid,
+                        "profile": part.profile,
+                        "gi": part.gi,
+                        "ci": part.ci,
+                        "memory_bytes": part.memory_bytes,
+                        "healthy": part.healthy,
+                        "why": part.why,
+                    }
+                    for part in gpu.slices
+                ],
             }
             for gpu in topology.gpus
         ],

@@ -1,6 +1,7 @@
 """Kubernetes names that both sides use: resources, annotations, labels, identities. Pure."""
 
 GPU = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-"  # begins the resources of MIG slices: nvidia.com/mig-1g.10gb
 
 DOMAIN = "lockstep.dev"
 GPU_SHARE = f"{DOMAIN}/gpu-share"  # a hundredth of one GPU

@@ -10,6 +10,19 @@ LEVELS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")  # the words of nvidia-smi to
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """A MIG slice: a part of a GPU that is a device of its own."""
+
+    uuid: str
+    profile: str  # 1g.10gb
+    gi: int  # its GPU instance, of the GPU's
+    ci: int  # its compute instance, of the GPU instance's
+    memory_bytes: int = 0
+    healthy: bool = True
+    why: str = ""  # why it is not healthy
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     index: int
     uuid: str
@@ -27,6 +40,9 @@ class Gpu:
     slot: int = -1  # in the chassis
     tray: int = -1
     shares: int = 0  # of lockstep.dev/gpu-share that it is offered as; 0: whole only
+    mig: bool = False  # in MIG mode: it is given in slices only
+    mig_change: bool = False  # its next reset turns MIG mode on, or off
+    slices: tuple[Slice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +107,8 @@ class NodeTopology:
         return _KNOWN.setdefault(shape, shape)
 
     def healthy_mask(self) -> int:
-        return mask_of(gpu.index for gpu in self.gpus if gpu.healthy)
+        """The GPUs that are fit to be given, whole or in shares."""
+        return mask_of(gpu.index for gpu in self.gpus if gpu.healthy and not gpu.mig)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,6 +12,7 @@ from protos.topology import (
     NumaNode,
     RdmaLimit,
     RdmaUse,
+    Slice,
     Weak,
 )
 
@@ -32,6 +33,9 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 gpu_numa=gpu.gpu_numa,
                 numa_affinity=gpu.numa_affinity,
                 shares=gpu.shares,
+                mig=gpu.mig,
+                mig_change=gpu.mig_change,
+                slices=_to_slices(gpu.slices),
                 clique=gpu.clique,
                 chassis=gpu.chassis,
                 slot=gpu.slot,
@@ -87,6 +91,9 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 gpu_numa=gpu.gpu_numa,
                 numa_affinity=gpu.numa_affinity,
                 shares=gpu.shares,
+                mig=gpu.mig,
+                mig_change=gpu.mig_change,
+                slices=_from_slices(gpu.slices),
                 clique=gpu.clique,
                 chassis=gpu.chassis,
                 slot=gpu.slot,
@@ -129,11 +136,35 @@ def from_topology(message: pb.Topology) -> NodeTopology:
     return topology
 
 
+def _to_slices(slices: Iterable[Slice]) -> list[pb.Slice]:
+    return [
+        pb.Slice(
+            uuid=part.uuid,
+            profile=part.profile,
+            gi=part.gi,
+            ci=part.ci,
+            memory_bytes=part.memory_bytes,
+            healthy=part.healthy,
+            why=part.why,
+        )
+        for part in slices
+    ]
+
+
+def _from_slices(messages: Iterable[pb.Slice]) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(m.uuid, m.profile, m.gi, m.ci, m.memory_bytes, m.healthy, m.why) for m in messages
+    )
+
+
 def _check(topology: NodeTopology) -> None:
     if [gpu.index for gpu in topology.gpus] != list(range(len(topology.gpus))):
         raise ValueError("the GPUs' indices are not 0, 1, 2 ...")
     if len({gpu.uuid for gpu in topology.gpus}) != len(topology.gpus):
         raise ValueError("two GPUs have one uuid")
+    slices = [part.uuid for gpu in topology.gpus for part in gpu.slices]
+    if len(set(slices)) != len(slices):
+        raise ValueError("two MIG slices have one uuid")
     side = len(topology.gpus) + len(topology.hcas)
     if len(topology.links) != side or any(len(row) != side for row in topology.links):
         raise ValueError(f"links is not a square of {side} (GPUs and HCAs)")

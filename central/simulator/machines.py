@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from protos.sharing import WHOLE
-from protos.topology import Gpu, Hca, NodeTopology
+from protos.topology import Gpu, Hca, NodeTopology, Slice
 
 FOLDER = Path(__file__).parent / "machines"
 MOST_EQUAL = 64  # beyond so many, which GPUs sit closest is not asked
@@ -37,17 +37,22 @@ def named(name: str) -> tuple[NodeTopology, Mapping[str, int]]:
 
 def _topology(raw: dict[str, Any]) -> NodeTopology:
     return NodeTopology(
-        gpus=tuple(Gpu(**gpu) for gpu in raw["gpus"]),
+        gpus=tuple(_gpu(gpu) for gpu in raw["gpus"]),
         hcas=tuple(Hca(**hca) for hca in raw["hcas"]),
         links=tuple(tuple(row) for row in raw["links"]),
         islands=tuple(tuple(island) for island in raw["islands"]),
     )
 
 
+def _gpu(raw: dict[str, Any]) -> Gpu:
+    return Gpu(**{**raw, "slices": tuple(Slice(**part) for part in raw["slices"])})
+
+
 @lru_cache(maxsize=256)
 def shared(topology: NodeTopology) -> NodeTopology:
     """The same, offered in shares, too."""
-    return replace(topology, gpus=tuple(replace(gpu, shares=WHOLE) for gpu in topology.gpus))
+    gpus = tuple(gpu if gpu.mig else replace(gpu, shares=WHOLE) for gpu in topology.gpus)
+    return replace(topology, gpus=gpus)
 
 
 @lru_cache(maxsize=MOST_EQUAL)

@@ -173,6 +173,9 @@ class Gpu(_message.Message):
     GPU_NUMA_FIELD_NUMBER: _builtins.int
     NUMA_AFFINITY_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
+    MIG_FIELD_NUMBER: _builtins.int
+    MIG_CHANGE_FIELD_NUMBER: _builtins.int
     CLIQUE_FIELD_NUMBER: _builtins.int
     CHASSIS_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
@@ -196,6 +199,10 @@ class Gpu(_message.Message):
     """0, or 0,3-9,11-17 on Grace"""
     shares: _builtins.int
     """of lockstep.dev/gpu-share that it is offered as; 0: whole only"""
+    mig: _builtins.bool
+    """in MIG mode: it is given in slices only"""
+    mig_change: _builtins.bool
+    """its next reset turns MIG mode on, or off"""
     clique: _builtins.str
     """GPUs of one clique reach each other by NVLink, whatever their machines"""
     chassis: _builtins.str
@@ -203,6 +210,10 @@ class Gpu(_message.Message):
     slot: _builtins.int
     """in the chassis, -1: not told"""
     tray: _builtins.int
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slice]:
+        """of a GPU in MIG mode"""
+
     def __init__(
         self,
         *,
@@ -218,6 +229,9 @@ class Gpu(_message.Message):
         gpu_numa: _builtins.int = ...,
         numa_affinity: _builtins.str = ...,
         shares: _builtins.int = ...,
+        slices: _abc.Iterable[Global___Slice] | None = ...,
+        mig: _builtins.bool = ...,
+        mig_change: _builtins.bool = ...,
         clique: _builtins.str = ...,
         chassis: _builtins.str = ...,
         slot: _builtins.int = ...,
@@ -225,11 +239,54 @@ class Gpu(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gpu: _TypeAlias = Gpu  # noqa: Y015
+
+@_typing.final
+class Slice(_message.Message):
+    """A MIG slice: a part of a GPU that is a device of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    GI_FIELD_NUMBER: _builtins.int
+    CI_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    HEALTHY_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    profile: _builtins.str
+    """1g.10gb"""
+    gi: _builtins.int
+    """its GPU instance, of the GPU's"""
+    ci: _builtins.int
+    """its compute instance, of the GPU instance's"""
+    memory_bytes: _builtins.int
+    healthy: _builtins.bool
+    why: _builtins.str
+    """why it is not healthy"""
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        profile: _builtins.str = ...,
+        gi: _builtins.int = ...,
+        ci: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        healthy: _builtins.bool = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ci", b"ci", "gi", b"gi", "healthy", b"healthy", "memory_bytes", b"memory_bytes", "profile", b"profile", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Slice: _TypeAlias = Slice  # noqa: Y015
 
 @_typing.final
 class Hca(_message.Message):

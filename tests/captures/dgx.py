@@ -97,10 +97,12 @@ def dgx2() -> Machine:
     return made.machine(lambda a, b: a != b)
 
 
-def dgx_a100() -> Machine:
+def dgx_a100(
+    name: str = "dgx-a100-8", model: str = "NVIDIA A100-SXM4-80GB", gib: int = 80
+) -> Machine:
     """F4: four NUMA nodes to a socket; two GPUs and two cards below a switch of switches; storage
     cards with two functions on nodes of their own."""
-    made = Sketch("dgx-a100-8", "NVIDIA A100-SXM4-80GB", 80, 0x20B210DE, "8.0", "535.161.08")
+    made = Sketch(name, model, gib, 0x20B210DE, "8.0", "535.161.08")
     made.nodes([f"{16 * n}-{16 * n + 15},{16 * n + 128}-{16 * n + 143}" for n in range(8)], 2)
     gpus = [f"0000:{bus}:00.0" for bus in ["07", "0f", "47", "4e", "87", "90", "b7", "bd"]]
     cards = [f"0000:{bus}:00.0" for bus in ["0c", "12", "4b", "54", "8d", "94", "ba", "cc"]]

@@ -11,6 +11,7 @@ from agent import capture
 from agent.machine import Machine
 from tests.captures.dgx import dgx1, dgx2, dgx_a100
 from tests.captures.hgx import b200_one_off, gb200, hgx_h100
+from tests.captures.mig import dgx_a100_mig
 from tests.captures.pcie import pcie_plx, pcie_switch, single
 
 HERE = Path(__file__).parent
@@ -19,6 +20,7 @@ MACHINES = (
     dgx1,
     dgx2,
     dgx_a100,
+    dgx_a100_mig,
     hgx_h100,
     gb200,
     pcie_switch,

@@ -86,8 +86,11 @@ def _gpu(gpu: GpuFacts) -> Iterator[str]:
     yield from (f"{key} {number}" for key, number in numbers.items() if number >= 0)
     yield f"device_id {gpu.device_id}"
     yield f"memory {gpu.memory_bytes}"
-    if gpu.mig:
-        yield "mig 1"
+    if gpu.mig or gpu.mig_change:
+        yield f"mig {int(gpu.mig)} {int(gpu.mig != gpu.mig_change)}"
+    for part in gpu.slices:
+        place = f"{part.gi} {part.ci} {part.gi_slices} {part.ci_slices}"
+        yield f"slice {place} {part.memory_bytes >> 20} {part.uuid} {part.name}"
     wear = gpu.wear
     if wear.ecc_volatile >= 0:
         yield f"ecc {wear.ecc_volatile} {wear.ecc_aggregate}"

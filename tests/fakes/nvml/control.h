@@ -4,14 +4,15 @@
  *                        lost (an NVML error, 0: none), ecc, ecc_aggregate, rows_pending, rows_failed, pages,
  *                        recovery, used (bytes), utilization, temperature, power, events (0: tells none)
  *   KEY GPU LINK VALUE   link (0: down, 1: up), link_errors
+ *   slice_used GPU GI MIB  memory in use of the slice of this GPU instance
  *   process GPU PID MIB  a process that computes there, and its memory
- *   xid GPU CODE         an event, told once: lines are appended
+ *   xid GPU CODE [GI CI] an event, told once: lines are appended
  *   hang CALL MS         the call takes so long
  *   fail CALL ERROR      the call answers with this NVML error
  *
  * GPU is an index of the profile. Of a call that an older driver lacks, see build(hide=...). */
 
-typedef struct { char key[96]; int index, first, second; long long value; } Order;
+typedef struct { char key[96]; int index, first, second, third, told; long long value; } Order;
 enum { ORDERS = 512 };
 static Order order[ORDERS];
 static int order_count;
@@ -49,7 +50,9 @@ static void read_orders(void) { /* under control_lock */
     Order *new = &order[order_count];
     char who[40] = "";
     new->second = 0;
-    if (sscanf(line, "%39s %39s %lld %d", new->key, who, &new->value, &new->second) < 3) continue;
+    new->told = sscanf(line, "%39s %39s %lld %d %d", new->key, who, &new->value, &new->second,
+                       &new->third);
+    if (new->told < 3) continue;
     if (!strncmp(who, "nvml", 4)) { /* a call's name stands where a GPU's index would */
       strcat(new->key, " ");
       strcat(new->key, who);
@@ -62,16 +65,13 @@ static void read_orders(void) { /* under control_lock */
 }
 
 /* The number of xid lines; the n-th of them where asked for. */
-static int xids(int wanted, int *index, int *code) {
+static int xids(int wanted, Order *found) {
   int count = 0;
   pthread_mutex_lock(&control_lock);
   read_orders();
   for (int place = 0; place < order_count; place++) {
     if (strcmp(order[place].key, "xid")) continue;
-    if (count == wanted) {
-      *index = order[place].index;
-      *code = order[place].first;
-    }
+    if (count == wanted) *found = order[place];
     count++;
   }
   pthread_mutex_unlock(&control_lock);

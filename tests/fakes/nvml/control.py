@@ -14,8 +14,9 @@ class Control:
         """From now on; the last word on a key and a GPU counts."""
         self._append(" ".join(map(str, (key, gpu, *values))))
 
-    def xid(self, gpu: int, code: int) -> None:
-        self._append(f"xid {gpu} {code}")
+    def xid(self, gpu: int, code: int, *instance: int) -> None:
+        """instance: the GPU instance, and the compute instance in it, where it is told."""
+        self._append(" ".join(map(str, ("xid", gpu, code, *instance))))
 
     def hang(self, call: str, seconds: float) -> None:
         self._append(f"hang {call} {int(seconds * 1000)}")

@@ -24,7 +24,7 @@ enum {
   SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
   INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25, UNKNOWN = 999
 };
-enum { GPUS = 64, LINKS = 36, TEXT = 96, MASK = 4096, WORD = 64, NOT_TOLD = -1 };
+enum { GPUS = 64, MIG_MOST = 8, SLICES = GPUS * MIG_MOST, LINKS = 36, TEXT = 96, MASK = 4096, WORD = 64, NOT_TOLD = -1 };
 enum { P2P_NVLINK = 2, LEVEL_INTERNAL = 0, LINK_STATE_FIELD = 165, RECOVERY_FIELD = 230 };
 
 typedef struct {
@@ -54,9 +54,14 @@ enum { FABRIC_V2 = 0x02000024, FABRIC_V3 = 0x03000028, MEMORY_V2 = 0x02000028 };
 
 typedef struct { int known, active, remote; char pci[TEXT]; } Link;
 typedef struct {
+  unsigned gpu, gi, ci, gi_slices, ci_slices;
+  unsigned long long mib;
+  char uuid[TEXT], name[TEXT];
+} Slice;
+typedef struct {
   unsigned index;
   char uuid[TEXT], name[TEXT], serial[TEXT], pci[TEXT], part[TEXT];
-  unsigned device_id, minor, module, major_cc, minor_cc, mig;
+  unsigned device_id, minor, module, major_cc, minor_cc, mig, mig_pending;
   int has_minor, has_module, has_cc, has_mig, has_numa, has_fabric, numa, lost;
   unsigned long long memory;
   uint64_t cpus[MASK / WORD], nodes[MASK / WORD];
@@ -77,8 +82,9 @@ typedef struct {
   int init_error;
   char driver[TEXT], nvml[TEXT];
   int cuda;
-  unsigned count;
+  unsigned count, slices;
   Gpu gpu[GPUS];
+  Slice slice[SLICES];
 } Machine;
 enum { TURNS = 8 };
 static Machine machines[TURNS], *now = machines;
@@ -141,6 +147,18 @@ static Gpu *new_gpu(void) {
   return gpu;
 }
 
+static void read_slice(Gpu *gpu, const char *values) { /* see mig.h */
+  Slice *new = &machine.slice[machine.slices];
+  int name = 0;
+  if (machine.slices == SLICES ||
+      sscanf(values, "%u %u %u %u %llu %95s %n", &new->gi, &new->ci, &new->gi_slices,
+             &new->ci_slices, &new->mib, new->uuid, &name) < 6)
+    return;
+  new->gpu = gpu->index;
+  copy(new->name, values + name);
+  machine.slices++;
+}
+
 static void read_gpu_line(Gpu *gpu, const char *key, const char *rest) {
   if (!strcmp(key, "uuid")) copy(gpu->uuid, rest);
   else if (!strcmp(key, "name")) copy(gpu->name, rest);
@@ -155,7 +173,9 @@ static void read_gpu_line(Gpu *gpu, const char *key, const char *rest) {
   else if (!strcmp(key, "numa")) gpu->has_numa = sscanf(rest, "%d", &gpu->numa) == 1;
   else if (!strcmp(key, "cpus")) gpu->has_cpus = read_mask(gpu->cpus, rest);
   else if (!strcmp(key, "nodes")) gpu->has_nodes = read_mask(gpu->nodes, rest);
-  else if (!strcmp(key, "mig")) gpu->has_mig = sscanf(rest, "%u", &gpu->mig) == 1;
+  else if (!strcmp(key, "mig"))
+    gpu->has_mig = sscanf(rest, "%u %u", &gpu->mig, &gpu->mig_pending) == 2;
+  else if (!strcmp(key, "slice")) read_slice(gpu, rest);
   else if (!strcmp(key, "p2p")) read_row(gpu->p2p, rest);
   else if (!strcmp(key, "levels")) read_row(gpu->level, rest);
   else if (!strcmp(key, "link")) read_link(gpu, rest);
@@ -234,7 +254,7 @@ static int read_profile(void) { /* the lock is held */
 
 #define READY() do { if (!initialized) return UNINITIALIZED; \
     int trouble_ = trouble(__func__); if (trouble_) return trouble_; } while (0)
-#define USE(gpu) do { READY(); if (!(gpu)) return INVALID_ARGUMENT; \
+#define USE(gpu) do { READY(); if (!(gpu) || slice_of(gpu)) return INVALID_ARGUMENT; \
     int lost_ = lost(gpu); if (lost_) return lost_; } while (0)
 #define TOLD(condition) do { if (!(condition)) return NOT_SUPPORTED; } while (0)
 
@@ -244,6 +264,8 @@ static int give_text(const char *text, char *to, unsigned size) {
   strcpy(to, text);
   return SUCCESS;
 }
+
+#include "mig.h"
 
 static void give_pci(const char *address, PciInfo *info) {
   unsigned function = 0;
@@ -343,10 +365,12 @@ int nvmlDeviceGetIndex(Gpu *gpu, unsigned *index) {
   return SUCCESS;
 }
 int nvmlDeviceGetUUID(Gpu *gpu, char *to, unsigned size) {
+  if (slice_of(gpu)) return slice_text(gpu, 0, to, size);
   USE(gpu);
   return give_text(gpu->uuid, to, size);
 }
 int nvmlDeviceGetName(Gpu *gpu, char *to, unsigned size) {
+  if (slice_of(gpu)) return slice_text(gpu, 1, to, size);
   USE(gpu);
   return give_text(gpu->name, to, size);
 }
@@ -380,6 +404,7 @@ int nvmlDeviceGetPciInfo_v3(Gpu *gpu, PciInfo *info) {
   return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
+  if (slice_of(gpu)) return slice_memory(gpu, memory);
   USE(gpu);
   *memory = (Memory){.total = gpu->memory, .free = gpu->memory - used(gpu), .used = used(gpu)};
   return SUCCESS;
@@ -406,12 +431,6 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *
     processes(gpu, place, &pid, &mib);
     found[place] = (Process){(unsigned)pid, (unsigned long long)mib << 20, ~0u, ~0u};
   }
-  return SUCCESS;
-}
-int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *current, unsigned *pending) {
-  USE(gpu);
-  TOLD(gpu->has_mig);
-  *current = *pending = gpu->mig;
   return SUCCESS;
 }
 
@@ -635,7 +654,7 @@ int nvmlEventSetCreate(EventSet **set) {
   READY();
   *set = calloc(1, sizeof **set);
   (*set)->news = control_news();
-  (*set)->told = xids(-1, NULL, NULL);
+  (*set)->told = xids(-1, NULL);
   return SUCCESS;
 }
 int nvmlDeviceGetSupportedEventTypes(Gpu *gpu, unsigned long long *types) {
@@ -656,12 +675,16 @@ int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds) {
   clock_gettime(CLOCK_MONOTONIC, &began);
   for (long left = milliseconds; left >= 0;) {
     READY();
-    int index, code, all = xids(-1, NULL, NULL);
+    int all = xids(-1, NULL);
     if (set->told > all) set->told = all; /* the file was begun anew */
     while (set->told < all) {
-      xids(set->told++, &index, &code);
-      if (index < 0 || index >= (int)machine.count || !(set->registered >> index & 1)) continue;
-      *event = (Event){&machine.gpu[index], XID_EVENT, (unsigned)code, ~0u, ~0u};
+      Order xid;
+      xids(set->told++, &xid);
+      if (xid.index < 0 || xid.index >= (int)machine.count || !(set->registered >> xid.index & 1))
+        continue;
+      *event = (Event){&machine.gpu[xid.index], XID_EVENT, (unsigned)xid.first,
+                       xid.told > 3 ? (unsigned)xid.second : ~0u,
+                       xid.told > 4 ? (unsigned)xid.third : ~0u};
       return SUCCESS;
     }
     /* a driver wakes its waiters; so does the file's folder */
