@@ -1,11 +1,11 @@
 """Shares of GPUs as a resource: hundredths, unequal ones side by side on one GPU."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from agent.allocation import Choice, Holding, Key, Question, Response, first_in_line, response
-from agent.cdi import Injection
+from agent.gpuoffer import GpuParts
 from agent.node import State
 from agent.offer import Device
 from protos.names import DOMAIN, GPU, GPU_SHARE
@@ -14,14 +14,9 @@ from protos.sharing import WHOLE, hundredths, key_of, pick
 from protos.topology import Grant, NodeTopology
 
 
-class ShareOffer:
+class ShareOffer(GpuParts):
     resource = GPU_SHARE
     endpoint = "lockstep-gpu-share.sock"
-
-    def __init__(
-        self, device_nodes: Callable[[Sequence[str]], tuple[str, ...]], injection: Injection
-    ) -> None:
-        self._device_nodes, self._injection = device_nodes, injection
 
     def devices(self, state: State) -> tuple[Device, ...]:
         sold = state.sold()
@@ -44,12 +39,13 @@ class ShareOffer:
         question = replace(question, available=free)
         return preferred(question, state.topology, state.intents, listed, asked)
 
-    def response(self, ids: Sequence[str], state: State) -> Response:
-        gpus = sorted(set(map(card_of, ids)))
-        files = () if self._injection.mode == "cdi" else self._device_nodes(gpus)
-        given = response(gpus, state.topology, files)
+    def names(self, ids: Sequence[str]) -> list[str]:
+        return sorted(set(map(card_of, ids)))
+
+    def told(self, ids: Sequence[str], state: State, files: tuple[str, ...]) -> Response:
+        given = response(self.names(ids), state.topology, files)
         part = str(len(set(ids)))
-        given = Response(
+        return Response(
             {
                 **given.envs,
                 "LOCKSTEP_GPU_SHARE": part,
@@ -58,15 +54,11 @@ class ShareOffer:
             given.device_nodes,
             annotations={**given.annotations, f"{DOMAIN}/gpu-share": part},
         )
-        return self._injection.apply(gpus, given)
 
     def words(self, ids: Sequence[str], state: State) -> str:
         gpus = set(map(card_of, ids))
         told = ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in gpus)
         return f"{len(ids)} hundredths of GPU {told}"
-
-    def starting(self, ids: Sequence[str], holder: Key | None) -> None:
-        pass
 
 
 def offered(topology: NodeTopology, wanted: Sequence[str]) -> NodeTopology:

@@ -5,15 +5,13 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import TypeVar
 
 from agent import (
     cardhealth,
     commands,
-    devicenodes,
     findings,
     fractions,
     health,
@@ -35,13 +33,12 @@ from agent.patience import Hanging, Patience
 from agent.settings import Settings
 from agent.sharepolicy import SharePolicy
 from agent.survey import survey
-from protos.topology import Hca, NodeTopology
+from protos.topology import NodeTopology
 
 log = logging.getLogger(__name__)
 
 USAGE_S = 2.0  # what was read is good for so long
 METER_S = 1.0  # a driver that takes longer tells no usage
-T = TypeVar("T")
 
 CALM_S = 1.0  # a storm of errors is one look in so long
 MOST_XIDS = 1000  # that are counted apart
@@ -53,7 +50,7 @@ class Hardware:
         self._voice = Voice(log)
         self._driver = Patience("the NVIDIA driver")
         self._news: SimpleQueue[Event | None] = SimpleQueue()
-        self._minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
+        self.minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
         self._meter = Patience("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
         self._sharing = SharePolicy(settings.share_config, node.name, settings.share_gpus)
@@ -185,7 +182,7 @@ class Hardware:
                     self.facts = ()  # no driver: when it is back, it starts anew
                 return health.blind(known, str(error))
             return survey(Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root)))
-        self._minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
+        self.minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
         self.facts = machine.nvml.gpus
         seen = survey(machine)
         self._voice.good(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} network cards")
@@ -205,35 +202,6 @@ class Hardware:
         self._usage = (time.monotonic(), usage)
         return usage
 
-    def device_nodes(self, uuids: Sequence[str]) -> tuple[str, ...]:
-        return devicenodes.paths(uuids, self._minors, self._files_policy(), self._settings.dev_root)
-
-    def card_nodes(self, cards: Sequence[Hca]) -> tuple[str, ...]:
-        names = [card.uverbs for card in cards if card.uverbs]
-        return devicenodes.cards(names, self._files_policy(), self._settings.dev_root)
-
-    def gpu_files(self) -> dict[str, tuple[str, ...]]:
-        """By uuid; GPUs without a file are left out."""
-        uuids = [gpu.uuid for gpu in self._node.state.topology.gpus]
-        return {uuid: files for uuid in uuids if (files := _safely(self.device_nodes, uuid))}
-
-    def card_files(self) -> dict[str, tuple[str, ...]]:
-        """By name, of those that are offered."""
-        cards = [card for card in self._node.state.topology.hcas if card.shares]
-        found = ((card.name, _safely(self.card_nodes, card)) for card in cards)
-        return {name: files for name, files in found if files}
-
-    def _files_policy(self) -> str:
-        # The files here are not those of the machine in a capture.
-        return "never" if self._settings.capture else self._settings.pass_device_nodes
-
 
 def _listed(cases: Mapping[str, Case]) -> set[str]:
     return {uuid for uuid, case in cases.items() if not case.lost}
-
-
-def _safely(files: Callable[[Sequence[T]], tuple[str, ...]], one: T) -> tuple[str, ...]:
-    try:
-        return files([one])
-    except ValueError:  # --pass-device-nodes=always, and it has none
-        return ()

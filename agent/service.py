@@ -10,8 +10,10 @@ from queue import SimpleQueue
 
 from agent.cdi import Injection, Specs
 from agent.cgroups import Cgroups
+from agent.devicefiles import DeviceFiles
 from agent.folder import Folder
 from agent.fractions import ShareOffer
+from agent.gpuoffer import Recent
 from agent.gpus import GpuOffer
 from agent.hardware import Hardware
 from agent.hcas import HcaOffer
@@ -57,22 +59,30 @@ class Agent:
             settings.kubelet_dir / "device-plugins",
             RdmaLimit(settings.rdma_hca_handles, settings.rdma_hca_objects),
         )
+        files = DeviceFiles(
+            self.node,
+            self._hardware.minors,
+            # The files here are not those of the machine in a capture.
+            "never" if settings.capture else settings.pass_device_nodes,
+            settings.dev_root,
+        )
         specs = Specs(settings.cdi_dir) if settings.cdi_dir else None
         self._injections = [
             Injection(settings.injection(), kind, name, specs, current)
             for kind, name, current in (
-                (settings.cdi_kind, "LOCKSTEP_GPU", self._hardware.gpu_files),
-                (RDMA, "LOCKSTEP_HCA", self._hardware.card_files),
+                (settings.cdi_kind, "LOCKSTEP_GPU", files.gpus),
+                (RDMA, "LOCKSTEP_HCA", files.cards),
             )
         ]
-        gpus = GpuOffer(self._hardware.device_nodes, self._injections[0])
+        given = Recent()
+        gpus = GpuOffer(files.of, self._injections[0], given)
         hcas = HcaOffer(
-            self._hardware.card_nodes,
-            gpus.just_given,
+            files.of_cards,
+            given.now,
             self._injections[1],
             self._limits.starting,
         )
-        shares = ShareOffer(self._hardware.device_nodes, self._injections[0])
+        shares = ShareOffer(files.of, self._injections[0])
         offers: tuple[Offer, ...] = (gpus, shares, hcas)
         self._plugins = Folder(settings.kubelet_dir / "device-plugins", self.node.wake)
         self._kubelets = [
