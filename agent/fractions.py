@@ -49,7 +49,7 @@ class ShareOffer(GpuParts):
             {
                 **given.envs,
                 "LOCKSTEP_GPU_SHARE": part,
-                "LOCKSTEP_GPU_ENFORCEMENT": state.topology.memory_enforcement,
+                "LOCKSTEP_GPU_ENFORCEMENT": _level(self.names(ids), state.topology),
             },
             given.device_nodes,
             annotations={**given.annotations, f"{DOMAIN}/gpu-share": part},
@@ -61,20 +61,24 @@ class ShareOffer(GpuParts):
         return f"{len(ids)} hundredths of GPU {told}"
 
 
-def offered(topology: NodeTopology, wanted: Sequence[str]) -> NodeTopology:
-    """The same topology; its GPUs say whether shares of them are offered. wanted: indices, or one
-    word: all, none."""
+def offered(topology: NodeTopology, wanted: Sequence[str], level: str = "none") -> NodeTopology:
+    """The same topology; its GPUs say whether shares of them are offered, and how caps of their memory
+    hold. wanted: indices, or one word: all, none."""
     if "none" in wanted:
         return topology
     return replace(
         topology,
         gpus=tuple(
-            replace(gpu, shares=WHOLE)
+            replace(gpu, shares=WHOLE, enforcement=level)
             if not gpu.mig and ("all" in wanted or str(gpu.index) in wanted)
             else gpu
             for gpu in topology.gpus
         ),
     )
+
+
+def _level(uuids: Sequence[str], topology: NodeTopology) -> str:
+    return next((gpu.enforcement for gpu in topology.gpus if gpu.uuid in uuids), "none")
 
 
 @lru_cache(maxsize=256)

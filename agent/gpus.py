@@ -45,7 +45,8 @@ class GpuOffer(GpuParts):
         return sorted(ids)
 
     def told(self, ids: Sequence[str], state: State, files: tuple[str, ...]) -> Response:
-        return allocation.response(ids, state.topology, files)
+        given = allocation.response(ids, state.topology, files)
+        return replace(given, envs={**given.envs, "LOCKSTEP_GPU_ENFORCEMENT": "whole"})
 
     def words(self, ids: Sequence[str], state: State) -> str:
         return "GPUs " + ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in ids)

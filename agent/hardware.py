@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from agent import (
@@ -133,8 +132,7 @@ class Hardware:
         s = self._settings
         policy = shares.Policy(s.rdma_shares, s.rdma_hca_handles, s.cgroup_root is not None)
         topology = shares.offered(topology, s.rdma_devices, policy)
-        topology = fractions.offered(topology, self._sharing.now())
-        return replace(topology, memory_enforcement=self._enforcement(topology))
+        return fractions.offered(topology, self._sharing.now(), self._enforcement(topology))
 
     def _enforcement(self, topology: NodeTopology) -> str:
         """How caps of memory hold here: a driver that tells nothing of processes can't be watched."""

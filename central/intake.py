@@ -22,7 +22,7 @@ from central.door import Context, Door
 from central.identity import Review
 from central.intents import Intents
 from protos import wire
-from protos.sharing import ENFORCEMENTS
+from protos.sharing import WISHES
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
 from protos.topology import LEVELS, NodeTopology
@@ -141,8 +141,8 @@ def _check(request: pb.NodeReport) -> None:
         raise Malformed("boot_id: it is empty")
     if not request.generation:
         raise Malformed("generation: it begins at 1")
-    if request.topology.memory_enforcement not in ("", *ENFORCEMENTS):
-        raise Malformed("topology.memory_enforcement: it is not one of " + ", ".join(ENFORCEMENTS))
+    if any(gpu.enforcement not in ("", *WISHES) for gpu in request.topology.gpus):
+        raise Malformed("topology.gpus.enforcement: it is not one of " + ", ".join(WISHES))
     if not (request.heartbeat or request.topology_of or request.HasField("topology")):
         raise Malformed("topology: a full report has one")
 

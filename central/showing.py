@@ -98,7 +98,6 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         "gpus_used": node.gpus_used,
         "gpus_shared": node.gpus_shared,
         "shares_used": node.shares_used,
-        "memory_enforcement": node.topology.memory_enforcement or "none",
         "holders": [
             {
                 "namespace": holder.namespace,

@@ -124,6 +124,8 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                     }
                     for part in gpu.slices
                 ],
+                "shares": gpu.shares,
+                "enforcement": gpu.enforcement,
             }
             for gpu in topology.gpus
         ],

@@ -11,9 +11,12 @@ from protos.topology import Grant, Shape, indices_of, mask_of
 WHOLE = 100  # hundredths
 SHARE = "share"  # in a grant's limits: how many of them
 MEMORY = "memory"  # in an intent's limits: bytes that the pod may have of its GPU
-# How surely a cap of memory holds, the least first: not at all; who exceeds it is evicted; by MPS, MIG
-# or the kernel it can't be exceeded.
-ENFORCEMENTS = ("none", "watch", "mps", "mig", "kernel")
+LEAST = "least"  # and how surely at least that must hold: a rank
+# How surely what a container may have of a GPU's memory holds: not at all; who exceeds it is evicted;
+# MPS, MIG or the kernel refuse more. The whole GPU is a container's own: there is nobody to mind.
+RANKS = {"none": 0, "watch": 1, "mps": 2, "mig": 3, "kernel": 3, "whole": 4}
+WISHES = tuple(word for word in RANKS if word != "whole")  # what a pod may ask of a share
+HIGHEST = max(map(RANKS.__getitem__, WISHES))
 
 
 def pick(shape: Shape, left: Mapping[int, int], wanted: int) -> int:

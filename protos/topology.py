@@ -43,6 +43,7 @@ class Gpu:
     mig: bool = False  # in MIG mode: it is given in slices only
     mig_change: bool = False  # its next reset turns MIG mode on, or off
     slices: tuple[Slice, ...] = ()
+    enforcement: str = "none"  # of caps on the memory of its shares: a word of sharing.RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,6 @@ class NodeTopology:
     rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
     rdma_settable: bool = False  # the agent may set pods' limits
     driver_version: str = ""
-    memory_enforcement: str = "none"  # of caps on shares
     bandwidth: tuple[tuple[float, ...], ...] = ()  # of each pair of GPUs, GB/s each way
     weak: tuple[Weak, ...] = ()
 
@@ -122,7 +122,8 @@ class Grant:
     # An intent of network cards names cards, the truth their shares. Between agent and centre
     # grants of lockstep.dev/gpu-share name the GPU, and limits how much of it.
     device_ids: tuple[str, ...]
-    # Of an intent: hca_handle, hca_object, per card and pod; share: hundredths of the GPU.
+    # Of an intent: hca_handle, hca_object, per card and pod; share: hundredths of the GPU; memory and
+    # least: bytes of it, and how surely.
     limits: tuple[tuple[str, int], ...] = ()
 
 

@@ -36,6 +36,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 mig=gpu.mig,
                 mig_change=gpu.mig_change,
                 slices=_to_slices(gpu.slices),
+                enforcement=gpu.enforcement,
                 clique=gpu.clique,
                 chassis=gpu.chassis,
                 slot=gpu.slot,
@@ -61,7 +62,6 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
         islands=[pb.Island(gpus=island) for island in topology.islands],
         numa_nodes=[pb.NumaNode(id=numa.id, cpus=numa.cpus) for numa in topology.numa_nodes],
         driver_version=topology.driver_version,
-        memory_enforcement=topology.memory_enforcement,
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
         weak=[pb.Weak(a=pair.a, b=pair.b, why=pair.why) for pair in topology.weak],
     )
@@ -94,6 +94,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 mig=gpu.mig,
                 mig_change=gpu.mig_change,
                 slices=_from_slices(gpu.slices),
+                enforcement=gpu.enforcement or "none",
                 clique=gpu.clique,
                 chassis=gpu.chassis,
                 slot=gpu.slot,
@@ -128,7 +129,6 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         ),
         rdma_settable=message.rdma_cgroup.settable,
         driver_version=message.driver_version,
-        memory_enforcement=message.memory_enforcement or "none",
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
         weak=tuple(Weak(pair.a, pair.b, pair.why) for pair in message.weak),
     )

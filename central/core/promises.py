@@ -11,7 +11,7 @@ from central.core.jobs import promises as jobs
 from central.core.saying.phases import phase
 from central.core.waiting.pledges import owed
 from protos.names import DOMAINS, GPU
-from protos.sharing import WHOLE
+from protos.sharing import RANKS, WHOLE
 from protos.topology import mask_of
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def _gpus(cluster: "Cluster", node: "Node") -> None:
             assert pod.gpus.bit_count() <= 1, f"{pod.seen.name} has shares of two GPUs"
             if pod.gpus:
                 parts[pod.gpus.bit_length() - 1] += pod.share
+            sure = pod.confirmed or not pod.gpus & ~node.offered()[RANKS[pod.spec.memory_level]]
+            assert sure, f"{pod.seen.name}: its GPU may not be shared so, or enforces too little"
             continue
         assert pod.gpus.bit_count() <= pod.spec.request(GPU) or pod.confirmed, (
             f"{pod.seen.name} is planned more GPUs than it asks for"

@@ -6,7 +6,7 @@ from typing import Any
 from central.core.facts import PodSpec
 from central.kube.quantities import NotAQuantity, whole
 from protos.names import GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_SHARE
-from protos.sharing import ENFORCEMENTS
+from protos.sharing import WISHES
 
 Json = dict[str, Any]
 
@@ -26,9 +26,9 @@ def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
         return spec, f"annotation {GPU_MEMORY}: {error}"
     if size <= 0:
         return spec, f'annotation {GPU_MEMORY}: "{cap}" is no memory at all'
-    if level is not None and level not in ENFORCEMENTS:
+    if level is not None and level not in WISHES:
         return (
             spec,
-            f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(ENFORCEMENTS)}',
+            f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(WISHES)}',
         )
-    return replace(spec, memory_cap=size, memory_level=level or ENFORCEMENTS[0]), ""
+    return replace(spec, memory_cap=size, memory_level=level or WISHES[0]), ""

@@ -111,10 +111,7 @@ class Topology(_message.Message):
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     BANDWIDTH_FIELD_NUMBER: _builtins.int
     WEAK_FIELD_NUMBER: _builtins.int
-    MEMORY_ENFORCEMENT_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
-    memory_enforcement: _builtins.str
-    """of caps on shares: none, watch, mps, mig or kernel; empty: none"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
@@ -147,11 +144,10 @@ class Topology(_message.Message):
         driver_version: _builtins.str = ...,
         bandwidth: _abc.Iterable[Global___PairRow] | None = ...,
         weak: _abc.Iterable[Global___Weak] | None = ...,
-        memory_enforcement: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memory_enforcement", b"memory_enforcement", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "weak", b"weak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -176,6 +172,7 @@ class Gpu(_message.Message):
     SLICES_FIELD_NUMBER: _builtins.int
     MIG_FIELD_NUMBER: _builtins.int
     MIG_CHANGE_FIELD_NUMBER: _builtins.int
+    ENFORCEMENT_FIELD_NUMBER: _builtins.int
     CLIQUE_FIELD_NUMBER: _builtins.int
     CHASSIS_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
@@ -203,6 +200,8 @@ class Gpu(_message.Message):
     """in MIG mode: it is given in slices only"""
     mig_change: _builtins.bool
     """its next reset turns MIG mode on, or off"""
+    enforcement: _builtins.str
+    """how caps of memory of its shares hold: none, watch, mps, kernel; empty: none"""
     clique: _builtins.str
     """GPUs of one clique reach each other by NVLink, whatever their machines"""
     chassis: _builtins.str
@@ -232,6 +231,7 @@ class Gpu(_message.Message):
         slices: _abc.Iterable[Global___Slice] | None = ...,
         mig: _builtins.bool = ...,
         mig_change: _builtins.bool = ...,
+        enforcement: _builtins.str = ...,
         clique: _builtins.str = ...,
         chassis: _builtins.str = ...,
         slot: _builtins.int = ...,
@@ -239,7 +239,7 @@ class Gpu(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "enforcement", b"enforcement", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -564,7 +564,9 @@ class Grant(_message.Message):
 
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """of an intent: hca_handle, hca_object, per card and pod; share"""
+        """Of an intent: hca_handle, hca_object, per card and pod; share; memory, and how surely it must hold
+        at least (see protos/sharing.py).
+        """
 
     def __init__(
         self,

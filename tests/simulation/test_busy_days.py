@@ -41,6 +41,7 @@ from central.core.facts import (
 )
 from central.core.filters.rules import Port, Rules
 from protos.names import GPU, GPU_SHARE, RACK
+from protos.sharing import RANKS
 from tests.central.core import build
 from tests.simulation.judge import judge, within_budgets
 
@@ -49,6 +50,7 @@ DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim lives through more
 FAULTS_END, LATEST = 200, 1500
 TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
+SURE = ("mps",) * 4 + ("watch",) * 4  # how caps of memory hold, by GPU
 
 
 class Day:
@@ -137,6 +139,7 @@ class Day:
             if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))
             handles = (0, 0, 4, 16)[int(name[1:]) % 4]
+            sure = ("none", "mps", "watch")[int(name[1:]) % 3]
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
                 made = partial(build.part, share=share) if share else partial(build.pod, gpus=gpus)
@@ -152,6 +155,7 @@ class Day:
                     task="worker" if rank % 3 else "ps",
                 )
                 pod = build.wishing(pod, handles)
+                pod = build.sure(pod, sure) if share else pod
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
@@ -269,7 +273,7 @@ class Day:
             for uid, pod in sorted(self.pods.items())
             if pod.node == name and uid in self.held
         )
-        what = build.carded(build.topology(8, HALVES, shares=True), 64)
+        what = build.carded(build.topology(8, HALVES, shares=True, level=SURE), 64)
         return build.report(name, what, self.generation, grants)
 
     def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
@@ -333,7 +337,10 @@ class Day:
         for uid, gpus in self.held.items():
             if self.pods[uid].node == pod.node:
                 used.update(dict.fromkeys(gpus, self.pods[uid].spec.request(GPU_SHARE) or 100))
-        free = [gpu for gpu in range(8) if used[gpu] + (share or 100) <= 100]
+        least = RANKS[pod.spec.memory_level]
+        self.seen["sure"] += bool(least)
+        fit = [gpu for gpu in range(8) if RANKS[SURE[gpu]] >= least]  # the agent gives no other
+        free = [gpu for gpu in fit if used[gpu] + (share or 100) <= 100]
         assert len(free) >= wanted, f"{pod.node} was sold twice: {pod.name} finds {free}"
         mine = [gpu for gpu in free if planned >> gpu & 1]
         odd = not share  # a share elsewhere opens a GPU too many: the agent would refuse the next
@@ -391,6 +398,7 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "subgroups",
         "roles",
         "shares",
+        "sure",
     }
     assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):

@@ -338,10 +338,14 @@ FACTS = st.one_of(
 SIZES = {"-0": 10, "-1": 30, "-2": 60, "-3": 100}  # hundredths; the others want whole GPUs
 
 
+SURE = {"-0": "mps", "-1": "mps", "-2": "watch"}
+
+
 def _single(name: str, **other: object) -> PodSeen:
     """A pod's devices never change."""
     if name in SIZES:
-        return build.part(name, SIZES[name], **other)
+        made = build.part(name, SIZES[name], **other)
+        return build.sure(made, SURE[name]) if name in SURE else made
     return build.pod(name, int(name[1:]) - 3, **other)  # type: ignore[arg-type]  # a test's shorthand
 
 
@@ -351,8 +355,8 @@ OF_SHARES = st.one_of(
         lambda name, gpus: build.node(name, gpus=gpus, shares=True), NODES, st.integers(1, 3)
     ),
     st.builds(
-        lambda name, sick, generation, grants: build.report(
-            name, build.topology(3, sick=sick, shares=True), generation, grants
+        lambda name, sick, generation, grants, level: build.report(
+            name, build.topology(3, sick=sick, shares=True, level=level), generation, grants
         ),
         NODES,
         st.lists(st.integers(0, 2), max_size=1).map(tuple),
@@ -366,6 +370,7 @@ OF_SHARES = st.one_of(
             ),
             max_size=3,
         ).map(tuple),
+        st.sampled_from([("mps",) * 3, ("none", "kernel", "mps"), ("none", "watch", "mps")]),
     ),
     st.builds(
         lambda name, node, phase, ours, urgent: _single(

@@ -40,7 +40,7 @@ class PodSpec:
     share_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/gpu-share
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
     memory_cap: int = 0  # bytes of its GPU that it may have; 0: no cap
-    memory_level: str = "none"  # how surely at least, of sharing.ENFORCEMENTS
+    memory_level: str = "none"  # how surely at least, of sharing.WISHES
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
     rules: Rules | None = None  # what it asks of the pods beside it
     volumes: Volumes | None = None  # filled in by kinds.Kinds, as claims are bound

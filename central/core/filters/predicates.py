@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from central.core.facts import NodeSeen, PodSpec, Taint, Toleration
 from central.core.filters.rules import NodeTerms, Requirement
-from protos.sharing import ENFORCEMENTS
+from protos.sharing import RANKS
 
 SOFT = "PreferNoSchedule"
 BLOCKING = ("NoSchedule", "NoExecute")
@@ -47,8 +47,9 @@ def unlimited(spec: PodSpec, node: NodeSeen) -> str:
 
 def unenforced(spec: PodSpec, node: NodeSeen) -> str:
     """Whether its cap of GPU memory holds there as surely as it wishes."""
-    has, wished = ENFORCEMENTS.index(node.memory_level), ENFORCEMENTS.index(spec.memory_level)
-    return f"enforces GPU memory by {node.memory_level} at most" if has < wished else ""
+    if RANKS[node.memory_level] >= RANKS[spec.memory_level]:
+        return ""
+    return f"enforces GPU memory by {node.memory_level} at most"
 
 
 def unsuited(spec: PodSpec, node: NodeSeen) -> str:

@@ -77,8 +77,8 @@ class Draft:
 
     def _take_shares(self, row: int, spec: PodSpec, count: int) -> None:
         """A seat for each GPU that pods share."""
-        wanted = self.snapshot.view(spec).share
-        for gpu, pods in fractions.deal(self.snapshot, row, wanted, count):
+        view = self.snapshot.view(spec)
+        for gpu, pods in fractions.deal(self.snapshot, row, view.share, count, view.least):
             if not gpu and self.snapshot.shape[row] is not None:
                 raise DoesNotFit("no GPU has so much left")
             self.snapshot.take(row, spec, pods, gpu)

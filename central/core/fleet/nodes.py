@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from central.core.facts import NodeReported, NodeSeen
 from central.core.fleet import cards, fractions
-from central.core.fleet.fractions import Parts
+from central.core.fleet.fractions import NOTHING, Offered, Parts
 from central.core.gangs import Pod
 from protos.closest import closest
 from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE
-from protos.sharing import MEMORY, SHARE, WHOLE, hundredths, pick
+from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, hundredths, pick
 from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
 
 Name = tuple[str, str]  # namespace and pod
@@ -47,7 +47,7 @@ class Node:
         self.rdma_most = cards.most(report.topology)
         self.rdma_total = cards.allocatable(report.topology)
         self.levels = _levels(report.topology)
-        self.memory_level = report.topology.memory_enforcement
+        self.memory_level = fractions.best(report.topology)
         return True
 
     def forget(self) -> None:
@@ -99,15 +99,14 @@ class Node:
             taken |= pod.gpus
         return self.healthy() & ~taken
 
-    def offered(self) -> int:
+    def offered(self) -> Offered:
         """The GPUs that may be used in shares."""
-        gpus = self.report.topology.gpus if self.report else ()
-        return mask_of(gpu.index for gpu in gpus if gpu.shares)
+        return fractions.offered(self.report.topology) if self.report else NOTHING
 
     def left(self) -> Parts:
         """Of the GPUs that are in use as shares: hundredths still to be had."""
         used = fractions.used(self.pods.values(), self.foreign_parts)
-        fit = self.healthy() & self.offered()
+        fit = self.healthy() & self.offered()[0]
         return {gpu: max(0, WHOLE - part) if fit >> gpu & 1 else 0 for gpu, part in used.items()}
 
     def settle(self, find: Callable[[Name], Pod | None]) -> None:
@@ -172,8 +171,9 @@ class Node:
         return not pod.gpus & (taken | mask_of(used))
 
     def _plan_share(self, pod: Pod, taken: int, used: Counter[int]) -> None:
-        """As for whole GPUs; another GPU only where the planned one has not so much left."""
-        fit = self.healthy() & self.offered() & ~taken
+        """As for whole GPUs; another GPU only where the planned one has not so much left, or does not
+        enforce caps as surely as it must."""
+        fit = self.healthy() & self.offered()[RANKS[pod.spec.memory_level]] & ~taken
         left = {gpu: WHOLE - used[gpu] for gpu in indices_of(fit)}
         wanted = pod.share if pod.seen.ours else 0
         now = pod.gpus.bit_length() - 1
@@ -227,8 +227,7 @@ class Node:
                 key = (pod.seen.namespace, pod.seen.name, container)
                 planned[key] = pod.gpus
                 uuid = uuids[pod.gpus.bit_length() - 1]
-                cap = ((MEMORY, pod.spec.memory_cap),) if pod.spec.memory_cap else ()
-                grants.append(Grant(*key, GPU_SHARE, (uuid,), (*cap, (SHARE, part))))
+                grants.append(Grant(*key, GPU_SHARE, (uuid,), _part(pod, part)))
             left = pod.gpus
             for container, count in pod.spec.gpu_containers:
                 share = closest(self.shape, left, count)
@@ -241,6 +240,13 @@ class Node:
         if asking:
             grants += cards.intents(self.report, asking, planned)
         return tuple(sorted(grants))
+
+
+def _part(pod: Pod, part: int) -> tuple[tuple[str, int], ...]:
+    """What a container is to get of its GPU, and what its pod may have of the memory."""
+    least = RANKS[pod.spec.memory_level]
+    wished = {SHARE: part, MEMORY: pod.spec.memory_cap, LEAST: least}
+    return tuple(sorted((key, amount) for key, amount in wished.items() if amount))
 
 
 def _levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:

@@ -17,7 +17,7 @@ from central.core.filters.judgement import Constraint, Judgement, constraint
 from central.core.filters.neighbours import Neighbours
 from central.core.fleet import fractions
 from central.core.fleet.domains import Domains, Ints
-from central.core.fleet.fractions import Parts
+from central.core.fleet.fractions import NOTHING, Offered, Parts
 from central.core.fleet.fragments import Mix
 from central.core.fleet.touched import Touched
 from central.core.fleet.view import UNLIMITED, ClassView
@@ -41,7 +41,7 @@ class Snapshot:
         self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one island
         self.shape: list[Shape | None] = []  # None: no agent has reported
         self.free_mask: list[int] = []  # healthy and nobody's
-        self.offered: list[int] = []  # that may be used in shares
+        self.offered: list[Offered] = []  # that may be used in shares
         self.left: list[Parts] = []  # of those that are: hundredths still to be had
         self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
         self.neighbours = Neighbours()
@@ -101,8 +101,7 @@ class Snapshot:
         self._biggest = None
         self.free[row] = 0
         self.shape[row] = None
-        self.free_mask[row] = self.offered[row] = 0
-        self.left[row] = {}
+        self.free_mask[row], self.offered[row], self.left[row] = 0, NOTHING, {}
         self.domains.drop(row)
         self.neighbours.put_node(row, None, len(self.names))
         self._unused.append(row)
@@ -115,7 +114,7 @@ class Snapshot:
         row: int,
         shape: Shape | None,
         free_mask: int,
-        offered: int = 0,
+        offered: Offered = NOTHING,
         left: Parts | None = None,
     ) -> None:
         """What an agent says: the GPUs' shape, which of them are healthy and not given, which may be
@@ -264,7 +263,7 @@ class Snapshot:
         self.nodes += [None] * more
         self.shape += [None] * more
         self.free_mask += [0] * more
-        self.offered += [0] * more
+        self.offered += [NOTHING] * more
         self.left += [{} for _ in range(more)]
         blank = np.zeros((more, len(self.column)), dtype=np.int64)
         self.allocatable = np.vstack([self.allocatable, blank])

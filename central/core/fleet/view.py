@@ -11,6 +11,7 @@ from central.core.filters.leaning import Leaning
 from central.core.fleet import fractions
 from central.core.fleet.domains import Ints
 from protos.names import GPU, GPU_SHARE
+from protos.sharing import RANKS
 
 if TYPE_CHECKING:
     from central.core.fleet.snapshot import Snapshot
@@ -29,6 +30,7 @@ class ClassView:
         self._asks = list(zip(self.columns.tolist(), self.amounts.tolist(), strict=True))
         self.gpus = spec.request(GPU)
         self.share = spec.request(GPU_SHARE)
+        self.least = RANKS[spec.memory_level] if self.share else 0
         self.company = Company(snapshot, spec) if has_company(spec) else None
         self.leaning: Leaning | None = None  # made where somebody asks
         self._snapshot = snapshot
@@ -87,7 +89,7 @@ class ClassView:
             have = snapshot.free.item(row, column) if column else snapshot.gpus.item(row)
             room = min(room, have // amount)
         if self.share:
-            room = min(room, fractions.room_at(snapshot, row, self.share))
+            room = min(room, fractions.room_at(snapshot, row, self.share, self.least))
         if self.company is not None:
             room = min(room, self._limit.item(row))
         if room < 0 or not self._judgement.fits(row, snapshot.nodes, snapshot.version):
@@ -117,7 +119,7 @@ class ClassView:
             free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
             np.minimum(room, free // amount, out=room)
         if self.share:
-            np.minimum(room, fractions.room(snapshot, rows, self.share), out=room)
+            np.minimum(room, fractions.room(snapshot, rows, self.share, self.least), out=room)
         if self.company is not None:
             np.minimum(room, self._limit[rows], out=room)
         self._judgement.refresh(rows, snapshot.nodes, snapshot.version)

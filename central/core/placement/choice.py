@@ -28,13 +28,14 @@ class Rooms(Protocol):
     sums: list[Ints]
     gpus: int
     share: int  # hundredths of a GPU
+    least: int  # how surely its memory must be enforced: a rank
 
 
 class Counted:
     """Rooms of some rows only, or of what is no pod."""
 
     def __init__(self, snapshot: Snapshot, cap: Ints, gpus: int) -> None:
-        self.cap, self.gpus, self.share = cap, gpus, 0
+        self.cap, self.gpus, self.share, self.least = cap, gpus, 0, 0
         domains = snapshot.domains
         self.sums = [
             sums_of(cap, domains.of[level], domains.count(level))
@@ -117,10 +118,11 @@ class Choice:
         # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
         left = snapshot.island if level == ISLAND else snapshot.gpus
         load = self._load
-        if share := max(room.share for room in rooms):
+        part = max(rooms, key=lambda room: room.share)
+        if part.share:
             load = ()  # what a share leaves of a GPU counts here
             left = left.copy()
-            left[rows] += 1000 * fractions.waste(snapshot, rows, share)
+            left[rows] += 1000 * fractions.waste(snapshot, rows, part.share, part.least)
         elif not gpus:
             left = snapshot.allocatable[:, 0]
         keys = [left, rooms[0].cap, snapshot.name_rank()]

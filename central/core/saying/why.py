@@ -121,11 +121,12 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
         nodes = f"{len(fitting)} node" + ("s" if len(fitting) != 1 else "")
         details.append(f"{free} of {total} GPUs free on {nodes}")
     if view.share and room < count and len(fitting):
-        if not any(snapshot.offered[row] for row in fitting.tolist()):
+        if not any(any(snapshot.offered[row]) for row in fitting.tolist()):
             details.append("no agent there offers shares of GPUs")
         else:
-            total, most = fractions.remaining(snapshot, fitting)
-            details.append(f"{total} hundredths of GPUs free, at most {most} of one")
+            total, most = fractions.remaining(snapshot, fitting, view.least)
+            sure = f" whose memory is enforced by {view.spec.memory_level}" if view.least else ""
+            details.append(f"{total} hundredths of GPUs{sure} free, at most {most} of one")
     if room < count and len(fitting):
         names = {column: name for name, column in snapshot.column.items()}
         rooms = {

@@ -109,7 +109,7 @@ def _part(cluster: Cluster, pod: Pod) -> int:
     if not pod.gpus or not pod.share:
         return 0
     node = cluster.nodes[pod.node]
-    return pod.share if pod.gpus & node.healthy() & node.offered() else 0
+    return pod.share if pod.gpus & node.healthy() & node.offered()[0] else 0
 
 
 def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> tuple[Ints, Ints, list[int]]:

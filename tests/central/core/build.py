@@ -106,8 +106,10 @@ def topology(
     sick: tuple[int, ...] = (),
     *,
     shares: bool = False,
+    level: str | tuple[str, ...] = "none",
 ) -> NodeTopology:
-    """GPUs whose islands are joined by NV12; the rest of the pairs are SYS."""
+    """GPUs whose islands are joined by NV12; the rest of the pairs are SYS. level: of the caps of memory,
+    of all of them or one by one."""
     islands = islands if islands is not None else (tuple(range(gpus)),)
     where = {index: number for number, island in enumerate(islands) for index in island}
 
@@ -126,6 +128,7 @@ def topology(
                 f"0000:{i:02x}:00.0",
                 healthy=i not in sick,
                 shares=100 * shares,
+                enforcement=level if isinstance(level, str) else level[i],
             )
             for i in range(gpus)
         ),
@@ -166,6 +169,11 @@ def report(
     boot: str = "boot",
 ) -> NodeReported:
     return NodeReported(name, boot, generation, what or topology(), grants)
+
+
+def sure(plain: PodSeen, level: str) -> PodSeen:
+    """The same with a cap of memory that must hold at least so."""
+    return replace(plain, spec=replace(plain.spec, memory_cap=2**32, memory_level=level))
 
 
 def grant(pod_name: str, *gpus: int) -> Grant:

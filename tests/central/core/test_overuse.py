@@ -6,7 +6,7 @@ from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.decisions import Bind, Decision, Evict, Warn
 from central.core.facts import EvictDone, Fact, MemoryExceeded, PodGone, PodSeen
-from protos.sharing import MEMORY, SHARE
+from protos.sharing import LEAST, MEMORY, SHARE
 from protos.topology import MemoryOver
 from tests.central.core import build
 
@@ -20,7 +20,7 @@ def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
 
 
 def node(made: Cluster, name: str, level: str) -> None:
-    what = replace(build.topology(2, shares=True), memory_enforcement=level)
+    what = build.topology(2, shares=True, level=level)
     say(made, build.node(name, gpus=2, shares=True), build.report(name, what))
 
 
@@ -46,13 +46,35 @@ def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
     assert [each.node for each in say(made, capped("r")) if isinstance(each, Bind)] == ["b"]
 
 
+def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
+    """GPU 0 is watched, GPU 1 has MPS: whoever needs that goes there, however full the other is."""
+    made = Cluster(build.LEVELS)
+    say(made, build.node("a", gpus=2, shares=True))
+    say(made, build.report("a", build.topology(2, shares=True, level=("watch", "mps"))))
+    for name in ("p", "q", "r"):
+        say(made, capped(name, "mps"))
+    assert [made.pods[f"uid-{name}"].gpus for name in ("p", "q", "r")] == [2, 2, 2]
+    say(made, capped("s", "mps"))
+    sure = "(10 hundredths of GPUs whose memory is enforced by mps free, at most 10 of one)"
+    assert sure in made.gangs["ns", "s", False].reason
+    say(made, capped("t", "watch"))
+    assert made.pods["uid-t"].gpus == 1
+    assert dict(made.intents("a")[0].limits) == {MEMORY: 4 * GIB, SHARE: 30, LEAST: 2}
+    say(made, capped("u", "mig"))
+    assert "(1 node: enforces GPU memory by mps at most)" in made.gangs["ns", "u", False].reason
+    # The GPU is configured anew: what is not given yet is planned anew, what is given stays.
+    given = (build.grant_part("p", 1, 30), build.grant_part("t", 0, 30))
+    say(made, build.report("a", build.topology(2, shares=True, level="watch"), 2, given))
+    assert [made.pods[f"uid-{name}"].gpus for name in ("p", "q", "t")] == [2, 0, 1]
+
+
 def test_the_agent_knows_the_cap_as_long_as_the_pod_lives() -> None:
     made = Cluster(build.LEVELS)
     node(made, "a", "watch")
     say(made, capped("p"))
     assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
     gpu = made.pods["uid-p"].gpus.bit_length() - 1
-    what = replace(build.topology(2, shares=True), memory_enforcement="watch")
+    what = build.topology(2, shares=True, level="watch")
     say(made, build.report("a", what, 2, (build.grant_part("p", gpu, 30),)))
     assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
     say(made, replace(capped("p", node="a"), phase="Succeeded"))
