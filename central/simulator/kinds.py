@@ -10,26 +10,29 @@ POD_GROUP = ("scheduling.volcano.sh", "PodGroup")
 JOB, CRON_JOB = ("batch.volcano.sh", "Job"), ("batch.volcano.sh", "CronJob")
 PRIORITY, BUDGET = ("scheduling.k8s.io", "PriorityClass"), ("policy", "PodDisruptionBudget")
 
-MAKES_PODS = {
-    ("batch", "Job"),
-    ("batch", "CronJob"),
-    ("apps", "Deployment"),
-    ("apps", "ReplicaSet"),
-    ("apps", "StatefulSet"),
-    ("apps", "DaemonSet"),
-}
+DEPLOYMENT, REPLICA_SET = ("apps", "Deployment"), ("apps", "ReplicaSet")
+# Their pods are made here.
+CONTROLLERS = {REPLICA_SET, ("apps", "StatefulSet"), ("batch", "Job")}
+# Their pods are not, but may be in the input.
+_OTHER_CONTROLLERS = {("apps", "DaemonSet"), ("batch", "CronJob")}
 # Nothing that placement would ask about.
 OF_NO_MATTER = {("", "Service"), ("", "ServiceAccount"), ("", "ConfigMap"), ("", "Secret")}
-_NOT_LOOKED_AT = {("", "ResourceQuota"), ("", "LimitRange")}
+_QUOTAS = {("", "ResourceQuota"), ("", "LimitRange")}
 
 
 def known(kind: Name) -> bool:
-    return kind in places.OF or kind in MAKES_PODS | OF_NO_MATTER | _NOT_LOOKED_AT
+    others = _OTHER_CONTROLLERS | OF_NO_MATTER | _QUOTAS
+    return kind in places.OF or kind == DEPLOYMENT or kind in others
 
 
 def namespaced(kind: Name) -> bool:
     place = places.OF.get(kind)
     return place is None or place.namespaced
+
+
+def unread(kind: Name) -> str:
+    """Why it counts for nothing."""
+    return "its controller is not simulated" if kind in _OTHER_CONTROLLERS else "not looked at"
 
 
 def group_of(api_version: str) -> str:

@@ -16,13 +16,13 @@ class Object:
         version, kind = raw.get("apiVersion"), raw.get("kind")
         for key, value in (("apiVersion", version), ("kind", kind)):
             if not isinstance(value, str) or not value:
-                raise place.wrong(f"{key}: {missing(value)}")
+                raise place.wrong(f"{key}: {_missing(value)}")
         self.kind: kinds.Name = (kinds.group_of(str(version)), str(kind))
         if not kinds.known(self.kind):
             raise place.wrong(f"kind: {kind} of {version} is not known here")
         meta = raw.get("metadata")
         if not isinstance(meta, dict):
-            raise place.wrong(f"metadata: {missing(meta)}")
+            raise place.wrong(f"metadata: {_missing(meta)}")
         self.meta = meta
         self.name = self._text("name")
         self.namespace = self._text("namespace", "default") if kinds.namespaced(self.kind) else ""
@@ -32,7 +32,7 @@ class Object:
     def _text(self, key: str, default: str = "") -> str:
         value = self.meta.get(key) or default
         if not isinstance(value, str) or not value:
-            raise self.place.wrong(f"metadata.{key}: {missing(value or None)}")
+            raise self.place.wrong(f"metadata.{key}: {_missing(value or None)}")
         return value
 
     def _texts(self, key: str) -> dict[str, str]:
@@ -63,10 +63,15 @@ class Object:
             raise self.wrong(f"{key}: it is not an object")
         return found
 
+    def owners(self) -> list[Json]:
+        """Its controllers."""
+        told = self.meta.get("ownerReferences") or ()
+        return [owner for owner in told if isinstance(owner, dict) and owner.get("controller")]
+
     def wrong(self, what: str) -> BadInput:
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return self.place.wrong(f"{self.kind[1]} {name}: {what}")
 
 
-def missing(value: Any) -> str:
+def _missing(value: Any) -> str:
     return "it is missing" if value is None or value == "" else f"{value!r} is not a text"

@@ -15,6 +15,7 @@ class Life:
     runs_s: float | None  # None: for ever
     again: bool  # a controller makes it again when it is evicted or lost
     labels: tuple[tuple[str, str], ...]
+    owner: str = ""  # uid of its controller
 
 
 @dataclass(slots=True)

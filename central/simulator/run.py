@@ -116,7 +116,7 @@ class Simulation:
     def _moment(self, facts: list[Fact]) -> None:
         """Turns until nothing more comes of them at this moment."""
         for _ in range(MOST_TURNS):
-            facts += self._world.reports()
+            facts += self._world.reports(self.now)
             self._note_endings()
             decisions = self._turn(facts)
             facts = [fact for d in decisions for fact in self._world.obey(d, self.now)]

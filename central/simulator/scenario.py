@@ -2,7 +2,7 @@
 simulated world must know beside them. Raises BadInput."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from central.core.facts import (
@@ -13,6 +13,7 @@ from central.core.facts import (
     GangSeen,
     JobSeen,
     NodeSeen,
+    OwnerSeen,
     PodSeen,
 )
 from central.core.jobs.stamps import stamp
@@ -20,10 +21,10 @@ from central.kube import kinds as watched
 from central.kube import podrules, podspec
 from central.kube.errors import Malformed, Unreadable
 from central.kube.objects import Reader
-from central.simulator import furnishing, kinds
+from central.simulator import controllers, furnishing, kinds
 from central.simulator.budgets import Budget
 from central.simulator.documents import BadInput, Json, Place
-from central.simulator.objects import Object, missing
+from central.simulator.objects import Object
 from central.simulator.pods import Life
 from central.simulator.priorities import Priorities
 from protos.names import DOMAIN, GROUP_NAMES, RUNS_FOR
@@ -45,9 +46,7 @@ class Scenario:
     machines: dict[str, NodeTopology] = field(default_factory=dict)  # by node
     budgets: list[Budget] = field(default_factory=list)
     jobs: dict[float, Json] = field(default_factory=dict)  # as they are written, by creation
-    batch: dict[int, Json] = field(
-        default_factory=dict
-    )  # likewise what makes them, by the fact's id
+    batch: dict[int, Json] = field(default_factory=dict)  # what makes Jobs or pods, by fact's id
     endless: str = ""  # who never comes to an end by itself
     warnings: list[str] = field(default_factory=list)
     priorities: Priorities = field(default_factory=Priorities)
@@ -84,10 +83,26 @@ class _Reading:
                 self._groups[found.namespace, found.name] = found
             elif found.kind == kinds.PRIORITY:
                 self._priorities.add(found.name, found.raw, found.wrong)
+        self._objects = list(self._without_deployments())
         for order, found in enumerate([*self._namespaces(), *self._objects]):
             self._add(order, found)
         self._warn()
         return self._found
+
+    def _without_deployments(self) -> Iterator[Object]:
+        """Each is a ReplicaSet; in a dump this is there already."""
+        there = {
+            (found.namespace, owner.get("name"))
+            for found in self._objects
+            if found.kind == kinds.REPLICA_SET
+            for owner in found.owners()
+        }
+        for found in self._objects:
+            if found.kind != kinds.DEPLOYMENT:
+                yield found
+            elif (found.namespace, found.name) not in there:
+                controllers.check(found)
+                yield Object(found.place, controllers.replica_set(found.raw))
 
     def _namespaces(self) -> list[Object]:
         """Those that are used and not in the input; all carry their name as a label."""
@@ -115,10 +130,8 @@ class _Reading:
                 Budget.read(found.namespace, found.name, found.raw, found.wrong)
             )
         kind = self._watched.get(found.kind)
-        of_no_use = kind is None and found.kind not in kinds.OF_NO_MATTER
-        if of_no_use or found.kind in kinds.MAKES_PODS:
-            self._unread[found.kind] += 1  # of these only counts what they say of pods
         if kind is None:
+            self._unread[found.kind] += found.kind not in kinds.OF_NO_MATTER
             return
         self._furnish(order, found, arrives)
         try:
@@ -134,7 +147,7 @@ class _Reading:
         leaves = found.seconds(LEAVES)
         if leaves is not None:
             self._found.departures.append((leaves, kind.gone(found.raw)))
-        if isinstance(fact, BatchFact):
+        if isinstance(fact, BatchFact | OwnerSeen):
             self._found.batch[id(fact)] = found.raw
             if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
@@ -153,8 +166,9 @@ class _Reading:
                 self._found.machines[found.name] = machine
         elif found.kind == kinds.POD:
             self._furnish_pod(found)
-        elif found.kind in kinds.MAKES_PODS:
+        elif found.kind in kinds.CONTROLLERS:
             meta["uid"] = own or meta["uid"]  # which pods name as their owner's
+            self._furnish_template(order, found, arrives)
         elif found.kind == kinds.JOB:
             meta["uid"] = own or f"job{order}"  # part of its PodGroup's name
             self._jobs.add((found.namespace, found.name))
@@ -182,24 +196,39 @@ class _Reading:
     def _furnish_pod(self, found: Object) -> None:
         """What admission and the kubelet would add."""
         spec = found.part("spec")
-        if not isinstance(spec.get("containers"), list) or not spec["containers"]:
-            raise found.wrong(f"spec.containers: {missing(spec.get('containers'))}")
+        containers = spec.get("containers")
+        if not isinstance(containers, list) or not containers:
+            what = "is missing" if containers is None else "is not a list with a container"
+            raise found.wrong(f"spec.containers: it {what}")
         self._priorities.apply(spec, found.wrong)
         status = found.part("status")
         if spec.get("nodeName"):
             status.setdefault("phase", "Running")
-        owned = any(
-            isinstance(owner, dict) and owner.get("controller") and not self._is_job(found, owner)
-            for owner in found.meta.get("ownerReferences") or ()
-        )
+        owners = [owner for owner in found.owners() if not self._is_job(found, owner)]
         runs_s = self._inherited(found, RUNS_FOR)
         if runs_s is not None and RUNS_FOR not in found.annotations:
             found.meta["annotations"] = {**found.annotations, RUNS_FOR: f"{runs_s:.6f}s"}
         self._found.lives[found.meta["uid"]] = Life(
             runs_s,
-            owned or found.annotations.get(RECREATE) == "true",
+            bool(owners) or found.annotations.get(RECREATE) == "true",
             tuple(found.labels.items()),
+            str(owners[0].get("uid", "")) if owners else "",
         )
+
+    def _furnish_template(self, order: int, found: Object, arrives: float) -> None:
+        """As one of its pods, which is looked at like any other."""
+        controllers.check(found)
+        spec = found.raw["spec"]
+        pod = controllers.Template(found)
+        self._furnish(order, pod, arrives)
+        del self._found.lives[pod.meta["uid"]]
+        try:
+            seen = self._reader.pod(pod.raw)
+        except Malformed as error:
+            raise found.place.wrong(str(error)) from error
+        self._check(pod, seen)
+        told = {**(spec["template"].get("metadata") or {}), "annotations": pod.meta["annotations"]}
+        spec["template"] = {"metadata": told, "spec": pod.raw["spec"]}
 
     def _is_job(self, found: Object, owner: Json) -> bool:
         """One that the scheduler itself looks after."""
@@ -231,10 +260,8 @@ class _Reading:
     def _warn(self) -> None:
         for kind, count in sorted(self._unread.items()):
             objects = f"{count} {kind[1]} object{'s' if count != 1 else ''}"
-            what = (
-                "its controller is not simulated" if kind in kinds.MAKES_PODS else "not looked at"
-            )
-            self._found.warnings.append(f"{objects} of {kind[0] or 'the core API'}: {what} yet")
+            group = kind[0] or "the core API"
+            self._found.warnings.append(f"{objects} of {group}: {kinds.unread(kind)} yet")
         if self._strangers:
             self._found.warnings.append(
                 f"{self._strangers} pods have another scheduler's schedulerName: nobody places them "

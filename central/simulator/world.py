@@ -17,11 +17,14 @@ from central.core.facts import (
     JobSeen,
     NodeGone,
     NodeSeen,
+    OwnerGone,
+    OwnerSeen,
     PodGone,
     PodSeen,
 )
 from central.kube.quantities import seconds
 from central.simulator.budgets import Statuses
+from central.simulator.controllers import Controller, Controllers
 from central.simulator.documents import Json
 from central.simulator.kubelets import Kubelets
 from central.simulator.making import Making
@@ -48,6 +51,7 @@ class World:
         self._scenario = scenario
         self._story = story
         self._kubelets = Kubelets(scenario.machines)
+        self._controllers = Controllers()
         self._statuses = Statuses(scenario.budgets)
         self._births = 0
         self.gpus_used = 0.0
@@ -71,6 +75,9 @@ class World:
                 yield fact
             case JobSeen():
                 yield from self._making.come(fact, self._scenario.jobs[fact.created])
+            case OwnerSeen():
+                self._controllers.come(self._scenario.batch[id(fact)])
+                yield fact
             case _ if (raw := self._scenario.batch.get(id(fact))) is not None:
                 yield from self._making.put(raw)
             case _:
@@ -86,6 +93,9 @@ class World:
             yield from self._making.leave(gone, now)
             return
         yield gone
+        if isinstance(gone, OwnerGone):
+            for uid in self._controllers.go(gone.uid):
+                yield from self._lose(self.pods[uid], now, again=False)
         if isinstance(gone, BudgetGone):
             self._statuses.go(gone)
         if isinstance(gone, NodeGone):
@@ -103,6 +113,7 @@ class World:
         live.seen = replace(live.seen, phase="Succeeded")
         seen = live.seen
         self._story.ended.append(Ended(now, seen.namespace, seen.name, "Pod", "Succeeded"))
+        self._controllers.ended(live.life.owner, uid)
         yield seen
 
     # --- what the scheduler asks for ------------------------------------------
@@ -132,6 +143,7 @@ class World:
             part = replace(part, ready=True)
         live.seen = replace(live.seen, node=bind.node, phase="Running", part=part)
         self._start(live, now, planned=bind.gpus)
+        self._controllers.runs(live.life.owner)
         seen = live.seen
         self._story.placed.append(
             Placed(
@@ -166,13 +178,35 @@ class World:
 
     # --- pods -----------------------------------------------------------------
 
-    def _made(self, seen: PodSeen, raw: Json, now: float) -> Iterator[Fact]:
-        """By a controller of the scheduler's own, which makes it again if it is lost."""
+    def _made(self, seen: PodSeen, raw: Json, now: float, owner: str = "") -> Iterator[Fact]:
+        """By a controller, which makes it again if it is lost. owner: the uid of one of Kubernetes'."""
         told = raw["metadata"].get("annotations") or {}
         labels = raw["metadata"].get("labels") or {}
         runs_s = seconds(told[RUNS_FOR]) if RUNS_FOR in told else None
-        self._scenario.lives[first_uid(seen.uid)] = Life(runs_s, False, tuple(labels.items()))
+        if owner and raw["spec"].get("restartPolicy", "Always") == "Always":
+            runs_s = None  # its containers start again where they are
+        life = Life(runs_s, False, tuple(labels.items()), owner)
+        self._scenario.lives[first_uid(seen.uid)] = life
         yield from self._born(seen, now)
+
+    def _controlled(self, now: float) -> Iterator[Fact]:
+        """What Kubernetes' controllers do about what has changed."""
+        for one in self._controllers.changed():
+            if one.completed():
+                self._story.ended.append(Ended(now, *one.place, one.kind, "Complete"))
+            for uid in one.too_many():
+                yield from self._lose(self.pods[uid], now, again=False)
+            while len(one.pods) < one.wanted and not (one.one_by_one and self._any_waits(one)):
+                raw = one.next()
+                self._births += 1
+                meta = raw["metadata"]
+                meta["uid"] = f"Pod/{meta['namespace']}/{meta['name']}#{self._births}"
+                seen = self._scenario.reader.pod(raw)
+                seen = replace(seen, created=now + self._births * STEP_S)
+                yield from self._made(seen, raw, now, one.uid)
+
+    def _any_waits(self, controller: Controller) -> bool:
+        return any(self.pods[uid].seen.phase != "Running" for uid in controller.pods)
 
     def _unmade(self, uid: str, now: float) -> Iterator[Fact]:
         live = self.pods.get(uid)
@@ -191,6 +225,7 @@ class World:
         self.pods[seen.uid] = live
         for budget in live.budgets:
             budget.pods.add(seen.uid)
+        self._controllers.born(life.owner, seen.uid, seen.name, seen.phase)
         yield seen
         self.pods_waiting += waits(seen)
         if seen.node and seen.phase in RUNS:
@@ -238,8 +273,9 @@ class World:
             budget.pods.discard(seen.uid)
         self.pods_waiting -= waits(seen)
         del self.pods[seen.uid]
+        self._controllers.lost(live.life.owner, seen.uid)
         yield PodGone(seen.uid)
-        if again and live.life.again:
+        if again and live.life.again and live.life.owner not in self._controllers:
             self._births += 1
             uid = f"{first_uid(seen.uid)}#{self._births}"
             created = now + self._births * STEP_S
@@ -247,8 +283,9 @@ class World:
                 replace(seen, uid=uid, node="", phase="Pending", created=created), now
             )
 
-    def reports(self) -> Iterator[Fact]:
-        """What agents and the disruption controller tell."""
+    def reports(self, now: float) -> Iterator[Fact]:
+        """What agents and controllers tell."""
+        yield from self._controlled(now)
         yield from self._kubelets.reports()
         yield from self._statuses.changes()
 

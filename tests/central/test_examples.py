@@ -1,5 +1,5 @@
-"""Every example that is a Job, in the cluster in a box: made, placed, run by hollow kubelets, and over;
-what is cleared away and what stays; and the same in the simulation."""
+"""Every example in the simulation, as it is; and each that is a Job in the cluster in a box: made, placed,
+run by hollow kubelets, and over; what is cleared away and what stays."""
 
 import json
 import tempfile
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from central.cli import main
+from central.simulator.furnishing import CAPTURE
 from central.standalone.box import CAPTURES, Box
 from central.standalone.hollownode import HollowNode
 from protos.names import BLOCK, DOMAINS, RACK
@@ -104,3 +105,35 @@ def test_in_the_simulation(name: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert [
         one["phase"] for one in told["ended"] if one["name"] == example(name)["metadata"]["name"]
     ] == ["Completed"]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_finds_its_place(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On four machines in two racks; but for the one that is about waiting."""
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": f"a{i}",
+                "labels": {RACK: f"r{i // 2}", BLOCK: "b"},
+                "annotations": {CAPTURE: "dgx-a100-8"},
+            },
+        }
+        for i in range(4)
+    ]
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text("\n".join(json.dumps(node) for node in nodes))
+    assert main(["simulate", str(cluster), str(path), "-o", "json"]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    found = json.loads(told.out)
+    if path.stem == "gang-too-big":
+        [waits] = found["waiting"]
+        assert waits["reason"].startswith("needs 64 pods x 8 GPUs at once in one rack; rack r")
+        assert found["placements"] == []
+    else:
+        assert found["waiting"] == []
+        assert found["placements"] != []

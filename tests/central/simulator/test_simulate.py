@@ -272,13 +272,9 @@ def test_a_gang_by_label_needs_no_object(simulate: Simulate) -> None:
 
 
 def test_kinds_that_are_not_used_are_noted(simulate: Simulate) -> None:
-    hyper = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-    }
-    assert simulate(node("a"), hyper)["placements"] == []
-    assert "1 Deployment object" in simulate.errors
+    every = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "web"}}
+    assert simulate(node("a"), every)["placements"] == []
+    assert "1 DaemonSet object" in simulate.errors
 
 
 def test_lists_folders_and_more_than_one_json_document(simulate: Simulate) -> None:
