@@ -32,7 +32,9 @@ GROUPS = f"/apis/{GROUP_VERSION}"
 INQUEUE = "Inqueue"  # let in, and not tried yet: neither good nor bad
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
-RUNNING_S = 1.0  # the counts of a gang that runs, likewise
+RUNNING_S = 1.0  # the counts of a gang that runs, likewise,
+CROWD = 20  # and less often where more than so many have news, but
+COUNTS_LATE_S = 10.0  # within this
 GOOD_S = 1.0  # by then most pods of the gang run: one write says both
 LATE_S = 5.0  # bindings go first; news that is so old waits for them no longer
 SETTLE_S = 0.3  # a gang's pods are created one by one: its first words wait for the others
@@ -127,8 +129,7 @@ class Tells:
             if last == tell:
                 self._take(key)
                 return
-            apart_s = min(RUNNING_S, self._same_phase_s) if _is_good(tell) else self._same_phase_s
-            rest_s = when + apart_s - time.monotonic()
+            rest_s = when + self._apart_s(tell) - time.monotonic()
             if key in self._busy:
                 self._again(lane, key, 0.05)
                 return
@@ -152,6 +153,12 @@ class Tells:
         finally:
             with self._lock:
                 self._busy.discard(key)
+
+    def _apart_s(self, tell: Tell) -> float:
+        if not _is_good(tell):
+            return self._same_phase_s
+        crowded_s = RUNNING_S * max(1.0, len(self._next) / CROWD)
+        return min(crowded_s, COUNTS_LATE_S, self._same_phase_s)
 
     def _let_bindings_pass(self, key: Key) -> None:
         """Both ask the same API server, and a pod that runs is worth more than the word of it."""

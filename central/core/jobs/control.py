@@ -9,6 +9,7 @@ from central.core.jobs.counts import Counts
 from central.core.jobs.events import View
 from central.core.jobs.job import UNSEEN_S, Job
 from central.core.jobs.machine import ACTIVE, Cause
+from central.core.jobs.pacing import Pace
 from central.core.jobs.spec import PENDING, JobStatus
 from central.core.jobs.stamps import stamp
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 HOPS = 4  # states that may be passed through at once
 
 
-def decide(job: Job, gang: "Gang | None", now: float) -> list[Decision]:
-    """gang: its PodGroup's, once that is there."""
+def decide(job: Job, gang: "Gang | None", pace: Pace, now: float) -> list[Decision]:
+    """gang: its PodGroup's, once that is there; pace: at which counts are written."""
     job.due_at = None
     if job.seen.deleting or job.writing is not None:
         return []
@@ -31,7 +32,7 @@ def decide(job: Job, gang: "Gang | None", now: float) -> list[Decision]:
     if _is_move(job.status, status):
         return _write(job, status, counts, now)
     decisions = list(keeping.work(job, gang, counts, now))
-    return decisions + _report(job, counts, now)
+    return decisions + _report(job, counts, pace, now)
 
 
 def _counts(job: Job) -> Counts:
@@ -42,8 +43,8 @@ def _counts(job: Job) -> Counts:
 
 
 def _tidy(job: Job, now: float) -> None:
-    wanted = {name for name, _, _ in job.wanted()}
-    job.lost = {name: at for name, at in job.lost.items() if name in wanted}
+    if job.lost:
+        job.lost = {name: at for name, at in job.lost.items() if name in job.wanted}
     for uid, at in list(job.taken.items()):
         pod = job.pods.get(uid)
         if pod is None or (now - at >= UNSEEN_S and not pod.deleting):
@@ -126,7 +127,7 @@ def _write(job: Job, status: JobStatus, counts: Counts, now: float) -> list[Deci
 
 def _set_status(job: Job, status: JobStatus, counts: Counts, now: float) -> Decision:
     found = report.status_of(job, status, counts)
-    job.writing, job.written, job.wrote_at = status, found, now
+    job.writing, job.written, job.wrote_at, job.turn_at = status, found, now, None
     spec = job.spec
     return SetStatus("Job", spec.namespace, spec.name, spec.uid, found)
 
@@ -155,10 +156,10 @@ def _event(job: Job, status: JobStatus, now: float) -> Decision:
     return Create("Event", spec.namespace, name, body)
 
 
-def _report(job: Job, counts: Counts, now: float) -> list[Decision]:
+def _report(job: Job, counts: Counts, pace: Pace, now: float) -> list[Decision]:
     """The counts and the sentence, not too often."""
     found = report.status_of(job, job.status, counts)
-    write, later = report.worth(job, found, counts, now)
+    write, later = report.worth(job, found, counts, pace, now)
     if write and job.may("SetStatus", ("Job", job.spec.name), now):
         return [_set_status(job, job.status, counts, now)]
     if not write:

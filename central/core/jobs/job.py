@@ -1,6 +1,5 @@
 """One Job as the controller keeps it: what was seen, what was asked for, what came of that."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from central.core.facts import Answered, JobSeen, PodSeen
@@ -29,6 +28,8 @@ class Refusal:
 
 class Job:
     __slots__ = (
+        "_wanted",
+        "_wanted_by",
         "admitted",
         "alarm_at",
         "answered",
@@ -47,6 +48,7 @@ class Job:
         "seen",
         "status",
         "taken",
+        "turn_at",
         "updated",
         "waits_for",
         "writing",
@@ -61,6 +63,7 @@ class Job:
         self.writing: JobStatus | None = None  # on its way to the API
         self.written: object = None  # the whole of what was written last
         self.wrote_at = -UNSEEN_S
+        self.turn_at: float | None = None  # when its counts may be written (pacing)
         self.asked: set[tuple[str, Place]] = set()  # verb and object: not answered yet
         self.answered: dict[Place, float] = {}  # made, and not seen yet
         self.taken: dict[str, float] = {}  # uids of pods whose deletion was asked for
@@ -78,6 +81,8 @@ class Job:
         self.due_at: float | None = None  # when it is to be looked at again
         self.alarm_at: float | None = None  # the same, as it was noted last
         self.is_fresh = True  # nobody has looked at it yet
+        self._wanted: dict[str, tuple[TaskSpec, int]] = {}
+        self._wanted_by: JobSpec | None = None  # by which spec that is
 
     @property
     def spec(self) -> JobSpec:
@@ -96,12 +101,26 @@ class Job:
         """Whether we have written to it: then we know better than what is seen of it."""
         return self.written is not None or self.writing is not None
 
+    @property
+    def is_making_pods(self) -> bool:
+        """Some were asked for and are not seen yet: that their gang lacks them is no news."""
+        asked = any(verb == "Create" and place[0] == "Pod" for verb, place in self.asked)
+        return asked or any(place[0] == "Pod" for place in self.answered)
+
     # --- what should be there --------------------------------------------------
 
-    def wanted(self) -> Iterator[tuple[str, TaskSpec, int]]:
-        for task in self.spec.tasks:
-            for index in range(task.replicas):
-                yield pod_name(self.spec, task, index), task, index
+    @property
+    def wanted(self) -> dict[str, tuple[TaskSpec, int]]:
+        """By name. Hot: asked for whenever one of its pods changes."""
+        spec = self.spec
+        if self._wanted_by is not spec:
+            self._wanted_by = spec
+            self._wanted = {
+                pod_name(spec, task, index): (task, index)
+                for task in spec.tasks
+                for index in range(task.replicas)
+            }
+        return self._wanted
 
     def turn(self, name: str) -> int:
         return dict(self.status.restarts).get(name, 0)
@@ -109,7 +128,7 @@ class Job:
     def current(self) -> dict[str, PodSeen]:
         """By name, the pods of this version that were not told to go and are wanted."""
         turns = dict(self.status.restarts)
-        wanted = {name for name, _, _ in self.wanted()}
+        wanted = self.wanted
         found = {}
         for pod in self.pods.values():
             part = pod.part

@@ -69,7 +69,7 @@ def _keep(job: Job, gang: "Gang | None", counts: Counts, now: float) -> Iterator
     if not job.admitted or not _has_objects(job):
         return
     there, free = job.names(), {task.name for task in tasks}
-    for name, task, index in job.wanted():
+    for name, (task, index) in job.wanted.items():
         if name not in there and task.name in free:
             body = partial(pods.manifest, job.spec, job.status, task, index)
             yield from _create(job, ("Pod", name), body, now)

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from central.core.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.core.facts import Answered, JobSeen, PodSeen
 from central.core.jobs.job import Job
+from central.core.jobs.pacing import Pace
 from central.core.jobs.spec import ACTIONS
 
 Key = tuple[str, str]  # namespace and name
@@ -19,6 +20,7 @@ class Jobs:
         self.owned: dict[str, dict[Key, Job]] = {}  # by the uid of who made them
         self.changed: dict[Key, None] = {}  # since they were last looked at
         self.waiting: dict[Key, Job] = {}  # for their queues
+        self.pace = Pace()
         self.waits_changed = False  # something did, that may let them in
         self.let_in_at = 0.0  # when their queues were last asked for all who wait
         self._pods: dict[str, dict[str, PodSeen]] = {}  # by the Job's uid, then by their own

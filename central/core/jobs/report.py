@@ -4,6 +4,7 @@ from typing import Any
 
 from central.core.jobs.counts import Counts
 from central.core.jobs.job import Job
+from central.core.jobs.pacing import Pace
 from central.core.jobs.spec import OVER, PENDING, JobSpec, JobStatus, Json
 from central.core.jobs.stamps import duration, stamp
 
@@ -74,14 +75,24 @@ def _words(job: Job, status: JobStatus) -> tuple[str, str]:
     return status.reason, status.message
 
 
-def worth(job: Job, found: Json, counts: Counts, now: float) -> tuple[bool, float | None]:
+def worth(
+    job: Job, found: Json, counts: Counts, pace: Pace, now: float
+) -> tuple[bool, float | None]:
     """Whether to write it now; else when, if at all."""
     if found == job.written:
         return False, None
     if not isinstance(job.written, dict):
         return not (job.status.phase in OVER and _is_told(job.seen.status, counts)), None
-    at = job.wrote_at + (WORDS_S if _only_words(job.written, found) else COUNTS_S)
+    if job.turn_at is None:
+        job.turn_at = pace.turn(now)
+    at = max(job.turn_at, job.wrote_at + _apart(job.written, found))
     return now >= at, at
+
+
+def _apart(before: Json, after: Json) -> float:
+    """A sentence where there was none is news as counts are."""
+    only_words = before["state"]["message"] and _only_words(before, after)
+    return WORDS_S if only_words else COUNTS_S
 
 
 def _is_told(status: JobStatus, counts: Counts) -> bool:

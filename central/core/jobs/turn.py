@@ -42,8 +42,8 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
     for job in looked_at:
         gang = _gang_of(cluster, job)
         if job.admitted and gang is not None:
-            job.waits_for = gang.reason if gang.members else ""
-        found = control.decide(job, gang, now)
+            job.waits_for = gang.reason if gang.members and not job.is_making_pods else ""
+        found = control.decide(job, gang, jobs.pace, now)
         jobs.noted(job, found)
         decisions += found
         if gang is not None:

@@ -13,6 +13,7 @@ from central.core.jobs import control, machine
 from central.core.jobs.counts import Counts, TaskCounts
 from central.core.jobs.job import Job
 from central.core.jobs.machine import Cause
+from central.core.jobs.pacing import Pace
 from central.core.jobs.spec import (
     ACTIONS,
     ANY,
@@ -155,7 +156,7 @@ def test_an_event_brings_its_action_where_policies_hold(
     """Policies hold while the Job is Pending or Running. One that is stopping, stopped or over is
     not moved by what happens to its pods: what ended stays, what runs is stopped."""
     found, gang = case(phase, event, action)
-    decisions = control.decide(found, gang, NOW)
+    decisions = control.decide(found, gang, Pace(), NOW)
     [state] = [one.status for one in decisions if isinstance(one, SetStatus)]
     leads_to = LEADS_TO[phase, action] if phase in machine.ACTIVE else "."
     match leads_to:
