@@ -2,7 +2,6 @@
 command starts quickly."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -69,6 +68,7 @@ def show_list(api: "Api", args: argparse.Namespace) -> int:
 
 def show_one(api: "Api", args: argparse.Namespace) -> int:
     from central.commands import tables, views
+    from central.commands.writing import written
 
     if args.output in ("json", "yaml"):
         print(written(api.get(_kind(args), args.chosen), args.output), end="")
@@ -123,14 +123,6 @@ def operate_queue(api: "Api", args: argparse.Namespace) -> int:
 
     print(changes.operate_queue(api, args.chosen, args.action, _queue_spec(args)))
     return 0
-
-
-def written(obj: "Json", output: str) -> str:
-    if output == "json":
-        return json.dumps(obj, indent=2) + "\n"
-    import yaml
-
-    return str(yaml.safe_dump(obj, sort_keys=False))
 
 
 def _queue_spec(args: argparse.Namespace) -> "Json":

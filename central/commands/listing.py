@@ -5,8 +5,8 @@ import sys
 
 from central.commands import lists, tables, watching
 from central.commands.api import GROUPS, JOBS, QUEUES, Api, Json
-from central.commands.do import written
 from central.commands.tables import Column, Row
+from central.commands.writing import written
 from central.kube.places import Place
 
 COLUMNS = {JOBS.kind: lists.JOB, GROUPS.kind: lists.GROUP, QUEUES.kind: lists.QUEUE}

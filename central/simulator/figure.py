@@ -1,10 +1,11 @@
-"""A story as one picture (SVG): GPUs over time by job, and below it who waits. Pure."""
+"""A story as one picture (SVG): GPUs over time by job (pods, where no node has GPUs), and below it who
+waits. Pure."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from central.simulator.story import Story
 from central.simulator.wording import words
@@ -42,7 +43,10 @@ class _Panel:
 
 def svg(story: Story) -> str:
     end_s = max(story.end_s, story.makespan_s) or 1.0
-    upper = _Panel(TOP, UPPER, max(story.gpus, 1), end_s)
+    title, by_job, most = "GPUs in use", story.held, float(story.gpus)
+    if not story.gpus:
+        title, by_job, most = "Pods running", story.ran, _most(story.ran)
+    upper = _Panel(TOP, UPPER, max(most, 1), end_s)
     pods = _levels([(load.at_s, load.pods_waiting) for load in story.loads])
     gangs = _levels([(load.at_s, load.gangs_waiting) for load in story.loads])
     longest = max((load.pods_waiting for load in story.loads), default=0)
@@ -52,10 +56,10 @@ def svg(story: Story) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" font-family="Helvetica, Arial, sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        _text(LEFT, 24, "GPUs in use", bold=True),
+        _text(LEFT, 24, title, bold=True),
         _text(LEFT, TOP + UPPER + GAP - 10, "Waiting", bold=True),
         *_axes(upper, labels=False),
-        *_stack(story, upper),
+        *_stack(by_job, upper),
         *_axes(lower, labels=True),
         _line(pods, lower, PODS),
         _line(gangs, lower, GANGS),
@@ -65,12 +69,16 @@ def svg(story: Story) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _stack(story: Story, panel: _Panel) -> list[str]:
+def _most(changes: Sequence[tuple[float, str, float]]) -> float:
+    return max(accumulate(more for _, _, more in changes), default=0.0)
+
+
+def _stack(by_job: Sequence[tuple[float, str, float]], panel: _Panel) -> list[str]:
     jobs: dict[str, list[Change]] = defaultdict(list)
     worth: dict[str, float] = defaultdict(float)
-    for at_s, job, gpus in story.held:
-        jobs[job].append((at_s, gpus))
-        worth[job] += gpus * (panel.end_s - at_s)  # GPU-seconds until the end
+    for at_s, job, more in by_job:
+        jobs[job].append((at_s, more))
+        worth[job] += more * (panel.end_s - at_s)  # GPU-seconds until the end
     ranked = sorted(jobs, key=lambda job: (-worth[job], job))
     shown, rest = ranked[: len(COLOURS)], ranked[len(COLOURS) :]
     # Those that came first lie at the bottom, so that little moves above them.

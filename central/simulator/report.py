@@ -97,7 +97,7 @@ def _time(seconds: float) -> float:
 @dataclass(slots=True)
 class _Row:
     pods: int = 0
-    gpus: int = 0
+    gpus: float = 0.0
     nodes: dict[str, None] | None = None
     first_s: float = 0.0
     waited_s: float = 0.0
@@ -129,7 +129,7 @@ def _placements(placed: Sequence[Placed]) -> Table:
         name = f"{each.namespace}/{each.gang or each.pod}"
         row = rows.setdefault(name, _Row(nodes={}, first_s=each.at_s))
         row.pods += 1
-        row.gpus += len(each.gpus)
+        row.gpus += each.amount
         row.waited_s = max(row.waited_s, each.waited_s)
         if row.nodes is not None:
             row.nodes[each.node] = None
@@ -142,7 +142,7 @@ def _placements(placed: Sequence[Placed]) -> Table:
         shown.add_row(
             name,
             str(row.pods),
-            str(row.gpus),
+            f"{round(row.gpus, 2):.10g}",
             words(row.first_s),
             words(row.waited_s),
             ", ".join(nodes[:4]) + more,
@@ -154,12 +154,12 @@ def _summary(story: Story) -> str:
     numbers = metrics(story)
     ended = sum(ended.kind == "Pod" for ended in story.ended)
     rate = numbers["pods_placed"] / story.decide_s if story.decide_s else 0.0
+    busy = f"; {100 * numbers['gpu_utilization']:.1f} % of {story.gpus} GPUs in use on average"
     lines = [
         f"{numbers['pods_placed']} pods placed, {ended} ended, {numbers['evictions']} evicted, "
         f"{numbers['pods_waiting']} wait",
-        f"the last thing happened at {words(story.makespan_s)}; "
-        f"{100 * numbers['gpu_utilization']:.1f} % of {story.gpus} GPUs in use on average",
-        f"{numbers['turns']} turns, {numbers['turn_ms_p50']:.2f} ms each "
+        f"the last thing happened at {words(story.makespan_s)}{busy if story.gpus else ''}",
+        f"{numbers['turns']} turn{'s' if numbers['turns'] != 1 else ''}, {numbers['turn_ms_p50']:.2f} ms each "
         f"(99th percentile {numbers['turn_ms_p99']:.2f}); {story.decide_s:.3f} s spent deciding "
         f"({rate:,.0f} pods/s)",
     ]

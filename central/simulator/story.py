@@ -12,6 +12,7 @@ class Placed:
     gpus: tuple[int, ...]
     gang: str
     waited_s: float
+    amount: float = 0.0  # of GPUs: of one in shares its part
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ class Load:
     gangs_waiting: int
 
 
+Change = tuple[float, str, float]  # from this time on: of which job, how many more or less
+
+
 @dataclass(slots=True)
 class Story:
     placed: list[Placed] = field(default_factory=list)
@@ -58,9 +62,8 @@ class Story:
     ended: list[Ended] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)  # at the end
     loads: list[Load] = field(default_factory=list)
-    held: list[tuple[float, str, float]] = field(
-        default_factory=list
-    )  # time, gang, more GPUs or less
+    held: list[Change] = field(default_factory=list)  # GPUs
+    ran: list[Change] = field(default_factory=list)  # pods
     turn_s: list[float] = field(default_factory=list)
     decide_s: float = 0.0
     gpus: int = 0  # of the cluster, at most
@@ -70,3 +73,9 @@ class Story:
     end_s: float = 0.0
     makespan_s: float = 0.0
     stopped: str = ""  # why the simulation did not come to its own end
+
+    def note(self, now: float, job: str, gpus: float, pods: int) -> None:
+        """More of them run from now on, or less."""
+        self.ran.append((now, job, pods))
+        if gpus:
+            self.held.append((now, job, gpus))

@@ -154,6 +154,7 @@ class World:
                 tuple(indices_of(live.gpus)),
                 seen.part.job if seen.part is not None else seen.gang,
                 now - live.since,
+                gpus_of(seen),
             )
         )
         yield BindDone(bind.pod, bind.node)
@@ -240,9 +241,8 @@ class World:
         self._kubelets.start(live, planned)
         for budget in live.budgets:
             budget.running.add(seen.uid)
-        if wanted:
-            self.gpus_used += wanted
-            self._story.held.append((now, job_of(seen), wanted))
+        self.gpus_used += wanted
+        self._story.note(now, job_of(seen), wanted, 1)
         if live.life.runs_s is not None:
             self.endings.append((now + live.life.runs_s, seen.uid))
 
@@ -253,10 +253,9 @@ class World:
             budget.running.discard(seen.uid)
             budget.pods.discard(seen.uid)
         wanted = gpus_of(seen)
-        if wanted:
-            self._story.gpu_seconds_used += wanted * (now - live.started)
-            self.gpus_used -= wanted
-            self._story.held.append((now, job_of(seen), -wanted))
+        self._story.gpu_seconds_used += wanted * (now - live.started)
+        self.gpus_used -= wanted
+        self._story.note(now, job_of(seen), -wanted, -1)
 
     def _evicted(self, live: Live, why: str, now: float) -> None:
         seen = live.seen

@@ -65,3 +65,15 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert {"default/train", "default/late", "GPUs in use", "Waiting"} <= set(names)
     assert main(["simulate", str(file), "--figure", "/no/such/folder/x.svg"]) == 2
     assert "--figure /no/such/folder/x.svg: No such file" in capsys.readouterr().err
+
+
+def test_where_nobody_has_gpus_pods_are_drawn() -> None:
+    story = Story(end_s=10.0)
+    story.note(0.0, "ns/a", 0, 1)
+    story.note(0.0, "ns/b", 0, 1)
+    story.note(5.0, "ns/b", 0, -1)
+    picture = drawn(story)
+    assert next(element.text for element in picture.iter(f"{SVG}text")) == "Pods running"
+    whole = (figure.WIDTH - figure.LEFT - figure.RIGHT) * figure.UPPER
+    shares = [area(one.attrib["points"]) / whole for one in picture.findall(f"{SVG}polygon")]
+    assert shares == pytest.approx([0.5, 0.25], rel=0.01)
