@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from agent import devicenodes
+from agent.mig import files
 from agent.node import Node
+from protos import slicing
 from protos.topology import Hca
 
 T = TypeVar("T")
@@ -14,12 +16,17 @@ T = TypeVar("T")
 class DeviceFiles:
     """minors: the numbers of GPUs' files, by uuid. policy: see devicenodes.paths."""
 
-    def __init__(self, node: Node, minors: Mapping[str, int], policy: str, dev_root: Path) -> None:
+    def __init__(
+        self, node: Node, minors: Mapping[str, int], policy: str, dev_root: Path, proc_root: Path
+    ) -> None:
         self._node, self._minors = node, minors
-        self._policy, self._dev = policy, dev_root
+        self._policy, self._dev, self._proc = policy, dev_root, proc_root
 
     def of(self, uuids: Sequence[str]) -> tuple[str, ...]:
-        """Of GPUs. Raises ValueError where the policy says so."""
+        """Of GPUs or slices. Raises ValueError where the policy says so."""
+        topology = self._node.state.topology
+        if parts := [each for each in slicing.of(topology) if each[1].uuid in uuids]:
+            return files.paths(parts, self._minors, self._policy, self._dev, self._proc)
         return devicenodes.paths(uuids, self._minors, self._policy, self._dev)
 
     def of_cards(self, cards: Sequence[Hca]) -> tuple[str, ...]:
@@ -27,8 +34,10 @@ class DeviceFiles:
         return devicenodes.cards(names, self._policy, self._dev)
 
     def gpus(self) -> dict[str, tuple[str, ...]]:
-        """By uuid; those without a file are left out."""
-        uuids = [gpu.uuid for gpu in self._node.state.topology.gpus]
+        """And slices, by uuid; those without a file are left out, and those whose name can't be one."""
+        topology = self._node.state.topology
+        uuids = [gpu.uuid for gpu in topology.gpus if not gpu.mig]
+        uuids += [part.uuid for _, part in slicing.of(topology) if "/" not in part.uuid]
         return {uuid: files for uuid in uuids if (files := _safely(self.of, uuid))}
 
     def cards(self) -> dict[str, tuple[str, ...]]:

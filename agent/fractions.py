@@ -20,8 +20,9 @@ class ShareOffer(GpuParts):
 
     def devices(self, state: State) -> tuple[Device, ...]:
         sold = state.sold()
+        taken = sold.whole | sold.sliced
         return tuple(
-            Device(each, bool(gpu.shares) and gpu.healthy and gpu.uuid not in sold.whole, gpu.numa)
+            Device(each, bool(gpu.shares) and gpu.healthy and gpu.uuid not in taken, gpu.numa)
             for gpu in state.topology.gpus
             if gpu.shares or gpu.uuid in sold.shared
             for each in _names(gpu.uuid)
@@ -34,8 +35,9 @@ class ShareOffer(GpuParts):
         listed: Sequence[Holding] | None,
         asked: frozenset[Key],
     ) -> Choice:
-        whole = state.sold().whole
-        free = tuple(each for each in question.available if card_of(each) not in whole)
+        sold = state.sold()
+        taken = sold.whole | sold.sliced
+        free = tuple(each for each in question.available if card_of(each) not in taken)
         question = replace(question, available=free)
         return preferred(question, state.topology, state.intents, listed, asked)
 

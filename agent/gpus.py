@@ -16,9 +16,9 @@ class GpuOffer(GpuParts):
     endpoint = "lockstep-gpu.sock"
 
     def devices(self, state: State) -> tuple[Device, ...]:
-        shared = state.sold().shared
+        taken = _otherwise(state)
         return tuple(
-            Device(gpu.uuid, gpu.healthy and gpu.uuid not in shared, gpu.numa)
+            Device(gpu.uuid, gpu.healthy and gpu.uuid not in taken, gpu.numa)
             for gpu in state.topology.gpus
             if not gpu.mig
         )
@@ -32,9 +32,9 @@ class GpuOffer(GpuParts):
     ) -> Choice:
         plans = tuple(plan for plan in state.intents if plan.resource == GPU)
         rows = None if listed is None else tuple(row.of(GPU) for row in listed)
-        shared = state.sold().shared
+        taken = _otherwise(state)
         promised = {uuid for p in state.intents if p.resource == GPU_SHARE for uuid in p.device_ids}
-        for spoken_for in (shared.keys() | promised, shared.keys()):
+        for spoken_for in (taken | promised, taken):
             free = tuple(uuid for uuid in question.available if uuid not in spoken_for)
             if len(free) >= question.size:
                 question = replace(question, available=free)
@@ -50,3 +50,9 @@ class GpuOffer(GpuParts):
 
     def words(self, ids: Sequence[str], state: State) -> str:
         return "GPUs " + ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in ids)
+
+
+def _otherwise(state: State) -> frozenset[str]:
+    """The GPUs that are in use in another way."""
+    sold = state.sold()
+    return sold.sliced.union(sold.shared)

@@ -23,6 +23,7 @@ from agent.backoff import Voice
 from agent.capture import CaptureError
 from agent.health import Case, Event, Health
 from agent.machine import GpuFacts, Machine, NvmlFacts, Unusable
+from agent.mig import health as slicehealth
 from agent.node import Node
 from agent.nvml.processes import Used
 from agent.nvml.processes import read as read_processes
@@ -57,6 +58,7 @@ class Hardware:
         self.facts: tuple[GpuFacts, ...] = ()
         self.health = Health()
         self.cards: dict[str, Case] = {}  # by name
+        self.slices: slicehealth.Cases = {}
         self.looked_at = 0.0  # by the monotonic clock
         self.xids: dict[tuple[str, int], int] = {}  # how often, by uuid and number
         self.events = None if settings.capture else nvml.Events(settings.driver_root, self.heard)
@@ -70,9 +72,9 @@ class Hardware:
             if events:
                 stop.wait(CALM_S)
 
-    def heard(self, uuid: str, xid: int) -> None:
+    def heard(self, uuid: str, xid: int, gi: int = -1, ci: int = -1) -> None:
         """From any thread: the driver says that something happened."""
-        self._news.put(Event(uuid, xid))
+        self._news.put(Event(uuid, xid, gi, ci))
 
     def wake(self) -> None:
         self._news.put(None)
@@ -92,7 +94,7 @@ class Hardware:
     def _pause_s(self) -> float:
         """Until the next look; sooner where a hold ends."""
         every_s = self._settings.survey_every_s
-        held = (*self.health.cases.values(), *self.cards.values())
+        held = (*self.health.cases.values(), *self.cards.values(), *self.slices.values())
         due = health.due(held, self._settings.damping)
         return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
@@ -117,16 +119,23 @@ class Hardware:
             now=time.monotonic(),
             damping=self._settings.damping,
         )
-        self.cards, topology = cardhealth.step(
-            self.cards, topology, now=time.monotonic(), damping=self._settings.damping
+        now, damping = time.monotonic(), self._settings.damping
+        self.slices, topology = slicehealth.step(
+            self.slices, topology, xids, now=now, damping=damping
         )
-        news = (*health.changes(known, topology), *cardhealth.changes(known, topology))
-        for sentence in () if first else news:
-            log.warning("%s", sentence)
+        self.cards, topology = cardhealth.step(self.cards, topology, now=now, damping=damping)
+        self._say(known, topology, first)
         self._node.set_topology(self._offered(topology))
         self.looked_at = time.monotonic()
         if self.events and _listed(before) != _listed(self.health.cases):
             self.events.renew()
+
+    def _say(self, known: NodeTopology, topology: NodeTopology, first: bool) -> None:
+        for sentence in slicehealth.divisions(known, topology):
+            log.info("%s", sentence)
+        for judge in () if first else (health, slicehealth, cardhealth):
+            for sentence in judge.changes(known, topology):
+                log.warning("%s", sentence)
 
     def _offered(self, topology: NodeTopology) -> NodeTopology:
         s = self._settings
@@ -158,7 +167,9 @@ class Hardware:
             gpu = next((gpu.index for gpu in known.gpus if gpu.uuid == event.uuid), "?")
             kind, found = findings.xid(event.xid)
             often = f", {times} times" if times > 1 else ""
-            log.warning("GPU %s (%s) %s%s [%s]", gpu, event.uuid or "-", found.why, often, kind)
+            where = f", in GPU instance {event.gi}" if event.gi >= 0 else ""
+            name = event.uuid or "-"
+            log.warning("GPU %s (%s%s) %s%s [%s]", gpu, name, where, found.why, often, kind)
             key = (event.uuid, event.xid)
             if key in self.xids or len(self.xids) < MOST_XIDS:
                 self.xids[key] = self.xids.get(key, 0) + times

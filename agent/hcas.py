@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from agent import shares
 from agent.allocation import Choice, Holding, Key, Question, Response
 from agent.cdi import Injection
+from agent.gpuoffer import Recent
 from agent.node import State
 from agent.offer import Device
 from protos.names import RDMA
@@ -22,9 +23,10 @@ class HcaOffer:
         just_given: Callable[[], Sequence[str]],
         injection: Injection,
         starting: Callable[[tuple[str, ...], Key | None], None],
+        given: Recent,
     ) -> None:
         self._device_nodes, self._just_given = device_nodes, just_given
-        self._injection, self._starting = injection, starting
+        self._injection, self._starting, self._given = injection, starting, given
 
     def devices(self, state: State) -> tuple[Device, ...]:
         return tuple(
@@ -53,8 +55,10 @@ class HcaOffer:
         names = set(map(card_of, ids))
         cards = [hca for hca in state.topology.hcas if hca.name in names]
         files = () if self._injection.mode == "cdi" else self._device_nodes(cards)
-        given = shares.response(ids, state.topology, files)
-        return self._injection.apply([hca.name for hca in cards], given)
+        told = shares.response(ids, state.topology, files)
+        given = self._injection.apply([hca.name for hca in cards], told)
+        self._given.put(ids)
+        return given
 
     def words(self, ids: Sequence[str], state: State) -> str:
         names = set(map(card_of, ids))

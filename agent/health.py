@@ -31,6 +31,8 @@ class Event:
 
     uuid: str
     xid: int
+    gi: int = -1  # the GPU instance that it happened in; -1: the whole GPU
+    ci: int = -1  # the compute instance of that; -1: all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,11 @@ def step(
     cases = dict(health.cases)
     gpus = []
     for gpu in seen.gpus:
-        mine = [event.xid for event in events if event.uuid in ("", gpu.uuid)]
+        mine = [
+            event.xid
+            for event in events
+            if event.uuid in ("", gpu.uuid) and not confined(event, gpu)
+        ]
         case = _next(
             cases.get(gpu.uuid), gpu, by_uuid.get(gpu.uuid), mine, now=now, damping=damping
         )
@@ -88,6 +94,13 @@ def step(
     here = {gpu.uuid for gpu in seen.gpus}
     kept = {uuid: case for uuid, case in cases.items() if uuid in here}
     return Health(kept), replace(seen, gpus=tuple(gpus))
+
+
+def confined(event: Event, gpu: Gpu) -> bool:
+    """Whether it speaks against slices of this GPU, and not against the rest of it."""
+    if event.uuid != gpu.uuid or findings.xid(event.xid)[0] != findings.RESTART:
+        return False
+    return any(part.gi == event.gi for part in gpu.slices)
 
 
 def _next(

@@ -29,6 +29,7 @@ WATCHED_S = 5.0  # where it does: what it could have missed
 REGISTER_S = 15.0  # a newer kubelet dials us, for up to 10 s, before it answers
 TRUTH_S = 3.0  # how long pod-resources is waited for; then the checkpoint is believed
 DEAF_S = 10.0  # without a ListAndWatch for so long: the kubelet has dropped us
+EMPTY_S = 1.0  # the kubelet has been told that there is no device
 THREADS = 32  # a container that starts may wait in PreStartContainer; nobody waits for a thread
 
 Identity = tuple[int, int, int] | None
@@ -65,12 +66,13 @@ class Kubelet:
 
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff()
-        # A resource that no device stands behind would only confuse: first there must be one.
-        while not stop.is_set() and not self._offer.devices(self._node.state):
-            self._node.wait(lambda state: stop.is_set() or bool(self._offer.devices(state)), 60)
-        # Nor may a GPU be given before it is known who has which.
-        self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
         while not stop.is_set():
+            # A resource that no device stands behind would only confuse.
+            if not self.offers:
+                self._node.wait(lambda state: stop.is_set() or bool(self._offer.devices(state)), 60)
+                continue
+            # Nor may a GPU be given before it is known who has which.
+            self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
             try:
                 if self._serve_once(stop):
                     backoff.reset()
@@ -79,7 +81,7 @@ class Kubelet:
                 stop.wait(backoff.pause_s())
 
     def _serve_once(self, stop: threading.Event) -> bool:
-        """Until the kubelet restarts, or our socket goes, or stop; True then."""
+        """Until the kubelet restarts, or our socket or the last device goes, or stop; True then."""
         self._check_directory()
         with contextlib.suppress(FileNotFoundError):
             self.own.unlink()
@@ -146,8 +148,14 @@ class Kubelet:
 
     def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> None:
         heard, moves = time.monotonic(), -1
+        offered = time.monotonic()
         while not self._idle(stop, moves):
             moves = self._folder.moves
+            if self.offers:
+                offered = time.monotonic()
+            elif time.monotonic() - offered > EMPTY_S:
+                self._voice.good(f"there is no {self._offer.resource} any more")
+                return
             if identity(self.socket) != kubelet:
                 self._voice.good("the kubelet has restarted")
                 return

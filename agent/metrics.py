@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from agent.hardware import Hardware
 from agent.kubelet import Kubelet
+from agent.mig import metrics as slices
 from agent.node import Node
 from agent.nvml.usage import Usage
 from agent.reporter import Reporter
@@ -47,6 +48,7 @@ class Metrics(Collector):
         yield from self._gpus(usage)
         yield from self._errors()
         yield from self._grants(usage)
+        yield from slices.families(self._node.state, usage)
         yield from self._cards()
         yield from self._rdma()
         yield from self._self()
@@ -205,7 +207,7 @@ class Metrics(Collector):
 
     def _self(self) -> Iterator[Metric]:
         state, events = self._node.state, self._hardware.events
-        kubelets = [(kubelet, (kubelet.resource,)) for kubelet in self._kubelets]
+        kubelets = [(kubelet, (kubelet.resource,)) for kubelet in tuple(self._kubelets)]
         yield _gauge(
             "lockstep_agent_registered",
             "1: the kubelet takes this resource from us",

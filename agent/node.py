@@ -3,12 +3,12 @@ state; everyone else reads a State, which never changes, or waits for the next."
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from agent.sales import Sale, Sold, sold, still_open
-from protos.names import GPU, GPU_SHARE
+from agent import sales
+from agent.sales import Places, Sale, Sold
 from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 
 
@@ -20,13 +20,19 @@ class State:
     grants_known: bool = False
     sales: tuple[Sale, ...] = ()  # beside the grants, of GPUs: not listed yet
     unnamed: tuple[Sale, ...] = ()  # the same: of pods that only the checkpoint knows
+    gone: Places = field(default_factory=dict)  # where slices were that somebody may still hold
     intents: tuple[Grant, ...] = ()
     intents_version: int = 0
     rdma_use: tuple[RdmaUse, ...] = ()  # no change of it is news
     memory_over: tuple[MemoryOver, ...] = ()
 
     def sold(self) -> Sold:
-        return sold(self.grants, (*self.sales, *self.unnamed))
+        held = (*self.sales, *self.unnamed)
+        return sales.sold(self.grants, held, {**self.gone, **sales.places(self.topology)})
+
+    def unplaced(self, grants: Iterable[Grant]) -> set[str]:
+        """Slices that somebody holds of which is not known where they are, or were."""
+        return sales.slices_held(grants) - sales.places(self.topology).keys() - self.gone.keys()
 
 
 class Node:
@@ -43,20 +49,31 @@ class Node:
     def set_topology(self, topology: NodeTopology) -> None:
         with self._changed:
             if topology != self._state.topology:
-                self._become(replace(self._next(), topology=topology))
+                here = sales.places(topology)
+                were = {**self._state.gone, **sales.places(self._state.topology)}
+                gone = {uuid: place for uuid, place in were.items() if uuid not in here}
+                self._become(replace(self._next(), topology=topology, gone=gone))
 
     def set_grants(
-        self, grants: tuple[Grant, ...], unnamed: tuple[Sale, ...] = (), began: float = inf
+        self,
+        grants: tuple[Grant, ...],
+        unnamed: tuple[Sale, ...] = (),
+        began: float = inf,
+        gone: Places | None = None,
     ) -> None:
-        """What a listing says that began then, and what the checkpoint knows beside it."""
+        """What a listing says that began then, what the checkpoint knows beside it, and where it says
+        that slices were."""
         with self._changed:
             old = self._state
             grants = tuple(sorted(grants))
             if grants != old.grants or not old.grants_known:
                 self._become(replace(self._next(), grants=grants, grants_known=True))
-            sales = still_open(old.sales, grants, began)
-            if (sales, unnamed) != (old.sales, old.unnamed):
-                self._become(replace(self._state, sales=sales, unnamed=unnamed))
+            kept = sales.still_open(old.sales, grants, began)
+            held = sales.slices_held((*grants, *kept, *unnamed))
+            were = {**(gone or {}), **old.gone}
+            left = {uuid: place for uuid, place in were.items() if uuid in held}
+            if (kept, unnamed, left) != (old.sales, old.unnamed, old.gone):
+                self._become(replace(self._state, sales=kept, unnamed=unnamed, gone=left))
 
     def set_unnamed(self, unnamed: tuple[Sale, ...]) -> None:
         with self._changed:
@@ -64,7 +81,7 @@ class Node:
 
     def sell(self, resource: str, ids: tuple[str, ...], now: float) -> None:
         """Devices are about to be given. Raises ValueError where a GPU would be sold twice."""
-        if resource not in (GPU, GPU_SHARE):
+        if not sales.of_gpus(resource):
             return
         with self._changed:
             state = self._state

@@ -162,6 +162,7 @@ def same_devices(state: State, old: State) -> bool:
         and state.grants is old.grants
         and state.sales is old.sales
         and state.unnamed is old.unnamed
+        and state.gone is old.gone
     )
 
 

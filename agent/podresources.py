@@ -18,6 +18,7 @@ import grpc
 from agent.allocation import Holding, Key
 from agent.backoff import Voice
 from agent.node import Node
+from agent.sales import of_gpus
 from agent.sockets import CHANNEL, details
 from agent.unlisted import Unlisted
 from protos.names import GPU, GPU_SHARE, RDMA
@@ -27,7 +28,6 @@ from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
-RESOURCES = (GPU, GPU_SHARE, RDMA)  # that are ours to know about
 RECORD_S = 0.05  # from our answer to Allocate until the kubelet has certainly recorded it
 CALM = 6  # listings without news, after which it is listed less often
 SELDOM = 6  # times so seldom
@@ -124,7 +124,7 @@ def _ours(container: pb.ContainerResources) -> tuple[tuple[str, tuple[str, ...]]
     """A resource may be listed in several parts, one per NUMA node."""
     held: dict[str, list[str]] = {}
     for devices in container.devices:
-        if devices.resource_name in RESOURCES:
+        if of_gpus(devices.resource_name) or devices.resource_name == RDMA:
             held.setdefault(devices.resource_name, []).extend(devices.device_ids)
     return tuple((name, tuple(sorted(ids))) for name, ids in sorted(held.items()) if ids)
 
@@ -191,7 +191,9 @@ class Truth:
             for resource, ids in row.devices
         )
         unnamed = self._unlisted.sales(grants) if self._unlisted else ()
-        self._node.set_grants(grants, unnamed, began)
+        unplaced = self._node.state.unplaced(grants)
+        gone = self._unlisted.places(unplaced) if self._unlisted and unplaced else {}
+        self._node.set_grants(grants, unnamed, began, gone)
         return True
 
     def look_for(self, plans: tuple[Grant, ...]) -> None:
@@ -233,7 +235,8 @@ class Truth:
         come back soon after."""
         state = self._node.state
         shared = any(gpu.shares for gpu in state.topology.gpus)
-        return shared and any(grant.resource in (GPU, GPU_SHARE) for grant in state.grants)
+        held = any(grant.resource in (GPU, GPU_SHARE) for grant in state.grants)
+        return bool(state.gone) or (shared and held)
 
     def stop(self) -> None:
         self._wake.set()

@@ -1,17 +1,21 @@
-"""Who has which GPU: nobody, one container as a whole, or several in shares. Whole GPUs and shares
-are two resources to the kubelet, which does not know that they are the same GPUs: here is where one
-GPU is never sold both ways. Pure.
+"""Who has which GPU: nobody, one container as a whole, or several in shares or MIG slices. These are
+several resources to the kubelet, which does not know that they are the same GPUs: here is where one
+GPU is never sold in two ways. Pure.
 
-A GPU that is in use one way is not healthy the other way, which takes it off the kubelet's list until
-it is free again. The kubelet may act on an older list: then Allocate refuses."""
+A GPU that is in use one way is not healthy the other ways, which takes it off the kubelet's lists until
+it is free again. The kubelet may act on an older list: then Allocate refuses.
+
+Slices come and go while pods run: one that is gone and still held by a pod keeps its place, for its files
+would open what is made there next."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from protos import slicing
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import card_of
-from protos.topology import Grant, NodeTopology
+from protos.topology import Gpu, Grant, NodeTopology, Slice
 
 KEPT_S = (
     10.0  # a sale that pod-resources never showed is forgotten after so long: nobody was admitted
@@ -27,32 +31,92 @@ class Sale:
     at: float = 0.0  # when Allocate was answered
 
 
+Place = tuple[str, int, int]  # of a slice: its GPU's uuid, its GPU instance, its compute instance
+Places = Mapping[str, Place]  # by the slice's uuid
+
+
 @dataclass(frozen=True, slots=True)
 class Sold:
     whole: frozenset[str]  # uuids
     shared: Mapping[str, int]  # hundredths by uuid
+    sliced: frozenset[str]  # GPUs of which slices are in use
+    places: Mapping[Place, frozenset[tuple[str, str]]]  # who is there: resource and uuid of slices
 
     def refusal(self, resource: str, ids: Iterable[str], topology: NodeTopology) -> str:
         """Why these must not be given; empty: they may."""
+        if slicing.is_slice(resource):
+            return self._of_slices(resource, ids, topology)
         gpus = sorted(set(map(card_of, ids)))
         if resource == GPU_SHARE and len(gpus) > 1:
             return f"shares of {len(gpus)} GPUs ({_words(gpus, topology)}): no GPU here has so much left"
         other = self.shared.keys() if resource == GPU else self.whole
-        taken = [gpu for gpu in gpus if gpu in other]
-        if not taken:
-            return ""
-        how = "in shares" if resource == GPU else "as a whole"
-        return f"{_words(taken, topology)} is in use {how}"
+        in_mig = {gpu.uuid for gpu in topology.gpus if gpu.mig}
+        for taken, how in (
+            ([gpu for gpu in gpus if gpu in in_mig], "is in MIG mode: it is given in slices"),
+            (
+                [gpu for gpu in gpus if gpu in other],
+                "is in use in shares" if resource == GPU else "is in use as a whole",
+            ),
+            ([gpu for gpu in gpus if gpu in self.sliced], "has slices in use"),
+        ):
+            if taken:
+                return f"{_words(taken, topology)} {how}"
+        return ""
+
+    def _of_slices(self, resource: str, ids: Iterable[str], topology: NodeTopology) -> str:
+        here = {
+            part.uuid: (gpu, part)
+            for gpu, part in slicing.of(topology)
+            if slicing.resource(part.profile) == resource
+        }
+        for each in sorted(ids):
+            if each not in here:
+                return f"this node has no slice {each} of {resource}"
+            if why := self.withheld(*here[each]):
+                return why
+        return ""
+
+    def withheld(self, gpu: Gpu, part: Slice) -> str:
+        """Why this slice must not be given; empty: it may."""
+        if gpu.uuid in self.whole:
+            return f"GPU {gpu.index} is in use as a whole"
+        if gpu.uuid in self.shared:
+            return f"GPU {gpu.index} is in use in shares"
+        mine = (slicing.resource(part.profile), part.uuid)
+        if self.places.get((gpu.uuid, part.gi, part.ci), frozenset()) - {mine}:
+            return f"{slicing.words(gpu, part)} is in the place of a slice that is still in use"
+        return ""
 
 
-def sold(grants: Iterable[Grant], sales: Iterable[Sale]) -> Sold:
+def sold(grants: Iterable[Grant], sales: Iterable[Sale], places: Places) -> Sold:
+    """places: of the slices that there are, and of those that are gone."""
     held = {(grant.resource, grant.device_ids) for grant in grants}
     held |= {(sale.resource, sale.device_ids) for sale in sales}
     shares = {each for resource, ids in held if resource == GPU_SHARE for each in ids}
+    taken: dict[Place, set[tuple[str, str]]] = {}
+    for resource, ids in held:
+        for each in ids if slicing.is_slice(resource) else ():
+            if each in places:
+                taken.setdefault(places[each], set()).add((resource, each))
     return Sold(
         frozenset(each for resource, ids in held if resource == GPU for each in ids),
         Counter(map(card_of, shares)),
+        frozenset(place[0] for place in taken),
+        {place: frozenset(holders) for place, holders in taken.items()},
     )
+
+
+def of_gpus(resource: str) -> bool:
+    """Whether its devices are GPUs, or parts of them."""
+    return resource in (GPU, GPU_SHARE) or slicing.is_slice(resource)
+
+
+def places(topology: NodeTopology) -> dict[str, Place]:
+    return {part.uuid: (gpu.uuid, part.gi, part.ci) for gpu, part in slicing.of(topology)}
+
+
+def slices_held(held: Iterable[Grant | Sale]) -> set[str]:
+    return {each for one in held if slicing.is_slice(one.resource) for each in one.device_ids}
 
 
 def still_open(sales: Iterable[Sale], listed: Iterable[Grant], began: float) -> tuple[Sale, ...]:

@@ -21,6 +21,8 @@ from agent.kubelet import Kubelet
 from agent.limits import Limits
 from agent.machine import Unusable
 from agent.memory import Memory, capped
+from agent.mig.offer import SliceOffer
+from agent.mig.resources import Resources
 from agent.node import Node, State
 from agent.offer import Offer
 from agent.plugin import Plugin
@@ -65,6 +67,7 @@ class Agent:
             # The files here are not those of the machine in a capture.
             "never" if settings.capture else settings.pass_device_nodes,
             settings.dev_root,
+            settings.proc_root,
         )
         specs = Specs(settings.cdi_dir) if settings.cdi_dir else None
         self._injections = [
@@ -74,25 +77,28 @@ class Agent:
                 (RDMA, "LOCKSTEP_HCA", files.cards),
             )
         ]
-        given = Recent()
+        given, cards_given = Recent(), Recent()
         gpus = GpuOffer(files.of, self._injections[0], given)
         hcas = HcaOffer(
             files.of_cards,
             given.now,
             self._injections[1],
             self._limits.starting,
+            cards_given,
         )
         shares = ShareOffer(files.of, self._injections[0])
         offers: tuple[Offer, ...] = (gpus, shares, hcas)
         self._plugins = Folder(settings.kubelet_dir / "device-plugins", self.node.wake)
-        self._kubelets = [
-            Kubelet(
-                self._plugins,
-                self.node,
-                Plugin(offer, self.node, resources, admissions, self._truth),
-            )
-            for offer in offers
-        ]
+        self._admissions = admissions
+        self._kubelets = [self._kubelet(offer) for offer in offers]
+        self._slices = Resources(
+            self.node,
+            lambda resource: self._serve(
+                self._kubelet(
+                    SliceOffer(resource, files.of, self._injections[0], given, cards_given.now)
+                )
+            ),
+        )
         self._reporter: Reporter | None = None
         self._probes: Probes | None = None
         if settings.server:
@@ -107,6 +113,15 @@ class Agent:
                 on_plans=self._truth.look_for,
             )
 
+    def _kubelet(self, offer: Offer) -> Kubelet:
+        plugin = Plugin(offer, self.node, self._resources, self._admissions, self._truth)
+        return Kubelet(self._plugins, self.node, plugin)
+
+    def _serve(self, kubelet: Kubelet) -> None:
+        if kubelet not in self._kubelets:
+            self._kubelets.append(kubelet)
+        self._spawn("kubelet", partial(kubelet.run, self._stop))
+
     def start(self) -> None:
         """Raises CaptureError: a capture that can't be read will not heal."""
         self._serve_probes()
@@ -117,7 +132,8 @@ class Agent:
             self._spawn("events", partial(events.run, self._stop))
         self._spawn("folder", partial(self._plugins.run, self._stop))
         for kubelet in self._kubelets:
-            self._spawn("kubelet", partial(kubelet.run, self._stop))
+            self._serve(kubelet)
+        self._spawn("slices", partial(self._slices.run, self._stop))
         self._spawn("truth", lambda: self._truth.run(every, self._stop))
         if self._settings.injection() != "env":
             self._spawn("cdi", self._keep_specs)
@@ -187,7 +203,7 @@ class Agent:
         self.node.wake()
         if self._reporter:
             self._reporter.stop()
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join(STOP_S if thread.name == "kubelet" else 0.05)
         self._resources.close()
 

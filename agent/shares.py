@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from agent.allocation import Choice, Holding, Key, Question, Response, first_in_line
+from protos import slicing
 from protos.names import DOMAIN, GPU, RDMA
 from protos.nearest import BETWEEN, card_of, nearest, rails
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit, mask_of
@@ -76,7 +77,7 @@ def preferred(
     }
     candidates = first_in_line((row.key for row in unserved), ours.keys())
     meant = candidates if len(candidates) == 1 else candidates - asked_before
-    held = {row.key: row.ids(GPU) for row in rows}
+    held = {row.key: _gpus(row) for row in rows}
     if len(meant) == 1:
         key = next(iter(meant))
         cards: Sequence[str] = ours[key].device_ids
@@ -89,6 +90,12 @@ def preferred(
         gpus = tuple(just_given) if len(fresh) == 1 or listed is None else ()
         cards, who = (), "for the GPUs just given" if gpus else "a pod without GPUs or plan"
     return Choice(_shares(question, topology, cards, gpus), who, candidates)
+
+
+def _gpus(row: Holding) -> tuple[str, ...]:
+    """Whole ones and MIG slices that the container has."""
+    found = [ids for name, ids in row.devices if name == GPU or slicing.is_slice(name)]
+    return tuple(sorted(each for ids in found for each in ids))
 
 
 def _planned(plans: Iterable[Grant], key: Key) -> tuple[str, ...]:
@@ -111,6 +118,7 @@ def _shares(
         missing = max(0, min(wanted - have[card], question.size - len(chosen)))
         chosen += [free[card].pop(0) for _ in range(missing) if free.get(card)]
     index = {gpu.uuid: gpu.index for gpu in topology.gpus}
+    index |= {part.uuid: gpu.index for gpu, part in slicing.of(topology)}
     mask = mask_of(index[uuid] for uuid in gpus if uuid in index)
     room = {card: len(ids) for card, ids in free.items()}
     for card in nearest(topology, mask, room, question.size - len(chosen)):

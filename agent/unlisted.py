@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agent import cgroups, checkpoint
 from agent.backoff import Voice
-from agent.sales import Sale
-from protos.names import GPU, GPU_SHARE
+from agent.mig import orphans
+from agent.sales import Places, Sale, of_gpus
 from protos.topology import Grant
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,16 @@ class Unlisted:
         found = {
             Sale(entry.resource, entry.device_ids)
             for entry in entries
-            if entry.resource in (GPU, GPU_SHARE)
+            if of_gpus(entry.resource)
             and (entry.container, entry.resource, entry.device_ids) not in shown
             and (listed is None or cgroups.lives(self._root, entry.uid))
         }
         return tuple(sorted(found, key=lambda sale: (sale.resource, sale.device_ids)))
+
+    def places(self, slices: Iterable[str]) -> Places:
+        """Of slices that are not here any more, as their holders' containers were told."""
+        try:
+            return orphans.places(checkpoint.told(self._plugins), slices)
+        except OSError as error:
+            self._voice.bad(str(error))
+            return {}

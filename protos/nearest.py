@@ -6,7 +6,7 @@ Two devices are as far apart as the links' word says; where that is the way betw
 PCIe switch with a GPU carry the work's traffic ("rails"); the others, for storage and management, do
 not. A machine without such a switch has no such sign: there the fastest cards are rails."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from protos.topology import LEVELS, Gpu, Hca, NodeTopology, indices_of
 
@@ -79,6 +79,12 @@ def beside(topology: NodeTopology, gpus: int) -> tuple[str, ...]:
         return ()
     best = [min(way) for way in zip(*ways.values(), strict=True)]
     return tuple(name for name, way in ways.items() if any(map(int.__eq__, way, best)))
+
+
+def distance(topology: NodeTopology, gpu: int, cards: Collection[str]) -> int:
+    """How far the GPU is from the closest of the cards; 0 where there are none."""
+    places = [place for place, hca in enumerate(topology.hcas) if hca.name in cards]
+    return min((_ways(topology, 1 << gpu, place)[0] for place in places), default=0)
 
 
 def _ways(topology: NodeTopology, gpus: int, place: int) -> tuple[int, ...]:

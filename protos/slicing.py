@@ -11,15 +11,19 @@ def resource(profile: str) -> str:
     return MIG + profile.replace("+", ".")
 
 
+def is_slice(resource: str) -> bool:
+    return resource.startswith(MIG)
+
+
 def of(topology: NodeTopology) -> Iterator[tuple[Gpu, Slice]]:
     """Every slice, with the GPU that it is a part of."""
     return ((gpu, part) for gpu in topology.gpus for part in gpu.slices)
 
 
-def own_memory(profile: str) -> bool:
-    """Whether nobody else has a part of its memory: those that share a GPU instance (1c.3g.20gb)
-    share its memory."""
-    return "c." not in profile
+def enforcement(profile: str) -> str:
+    """What keeps others off its memory: a word of sharing. Slices that divide a GPU instance
+    (1c.3g.20gb) have its memory together."""
+    return "none" if "c." in profile else "mig"
 
 
 def words(gpu: Gpu, part: Slice) -> str:

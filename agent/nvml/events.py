@@ -20,6 +20,7 @@ XID = pynvml.nvmlEventTypeXidCriticalError
 ANYTHING = (  # whatever of these the GPU knows: each means "look at once"
     XID
     | pynvml.nvmlEventTypeDoubleBitEccError
+    | pynvml.nvmlEventMigConfigChange
     | 0x0400  # DRAM retirement, its failure, poison, GPU unavailable, recovery action
     | 0x0800
     | 0x1000
@@ -28,7 +29,9 @@ ANYTHING = (  # whatever of these the GPU knows: each means "look at once"
     | 0x8000
 )
 
-Heard = Callable[[str, int], None]  # uuid, empty: of no known GPU; the XID, 0: only look
+# uuid, empty: of no known GPU; the XID, 0: only look; GPU and compute instance, -1: not told
+Heard = Callable[[str, int, int, int], None]
+NO_INSTANCE = 0xFFFFFFFF
 
 
 class Events:
@@ -73,7 +76,12 @@ class Events:
                         continue
                     raise
                 xid = int(event.eventData) if event.eventType == XID else 0
-                self._heard(names.get(_address(event.device), ""), xid)
+                self._heard(
+                    names.get(_address(event.device), ""),
+                    xid,
+                    _instance(event.gpuInstanceId),
+                    _instance(event.computeInstanceId),
+                )
         finally:
             quiet(pynvml.nvmlEventSetFree, events)
 
@@ -96,6 +104,10 @@ def _register(events: Any) -> dict[int, str]:
             continue
         names[_address(handle)] = uuid
     return names
+
+
+def _instance(number: int) -> int:
+    return -1 if number == NO_INSTANCE else int(number)
 
 
 def _address(handle: Any) -> int:

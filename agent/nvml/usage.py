@@ -1,4 +1,4 @@
-"""How much each GPU does at this moment: for metrics only, and asked only when they are."""
+"""How much each GPU, and each MIG slice, does at this moment: for metrics only, and asked only when they are."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pynvml
 
+from agent.nvml import slices
 from agent.nvml.library import opened, quiet
 
 LINK_ERRORS = (
@@ -36,7 +37,20 @@ def read(driver_root: Path | None, links: dict[str, tuple[int, ...]]) -> tuple[U
             uuid = quiet(pynvml.nvmlDeviceGetUUID, handle) if handle is not None else None
             if uuid:
                 found.append(_usage(handle, uuid, links.get(uuid, ())))
+                found += quiet(_of_slices, handle) or ()
         return tuple(found)
+
+
+def _of_slices(gpu: Any) -> list[Usage]:
+    """Their memory is all that is told."""
+    if not slices.mode(gpu)[0]:
+        return []
+    handles = {quiet(pynvml.nvmlDeviceGetUUID, handle): handle for handle in slices.handles(gpu)}
+    return [
+        Usage(uuid, int(memory.used))
+        for uuid, handle in handles.items()
+        if uuid and (memory := quiet(pynvml.nvmlDeviceGetMemoryInfo, handle))
+    ]
 
 
 def _usage(handle: Any, uuid: str, links: tuple[int, ...]) -> Usage:

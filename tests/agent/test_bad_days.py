@@ -72,7 +72,7 @@ print(json.dumps(answers))
 """
 
 
-def asked(built: Path, tmp_path: Path, how: str) -> dict[str, tuple[int, int, str]]:
+def asked(built: Path, tmp_path: Path, how: str, name: str) -> dict[str, tuple[int, int, str]]:
     """What the agent sees with each call of the library missing, or failing in each of some ways."""
     data = (built / build.LIBRARY).read_bytes()
     calls = sorted(set(re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", data)))
@@ -80,7 +80,7 @@ def asked(built: Path, tmp_path: Path, how: str) -> dict[str, tuple[int, int, st
     place.mkdir(parents=True)
     (place / build.LIBRARY).write_bytes(data)
     hardware = Hardware(None, tmp_path / "machine")
-    hardware.install(capture.load(CAPTURES / "hgx-h100-8.json"))
+    hardware.install(capture.load(CAPTURES / f"{name}.json"))
     done = hardware.python(
         EACH_CALL,
         how,
@@ -101,16 +101,21 @@ NEEDED = {
 }
 
 
-def test_a_driver_without_any_one_of_its_calls(built: Path, tmp_path: Path) -> None:
-    found = asked(built, tmp_path, "hidden")
+MACHINES = pytest.mark.parametrize("name", ["hgx-h100-8", "dgx-a100-mig-8"])
+
+
+@MACHINES
+def test_a_driver_without_any_one_of_its_calls(built: Path, tmp_path: Path, name: str) -> None:
+    found = asked(built, tmp_path, "hidden", name)
     assert {call for call, (_, fit, _) in found.items() if fit != 8} == NEEDED
     for call, (count, _, sentence) in found.items():
         assert count == 8 or "Function Not Found" in sentence, call
 
 
-def test_each_call_failing_in_each_way(built: Path, tmp_path: Path) -> None:
+@MACHINES
+def test_each_call_failing_in_each_way(built: Path, tmp_path: Path, name: str) -> None:
     """15: GPU is lost, 17: the operating system refuses, whatever is asked: then the GPU is unfit."""
-    found = asked(built, tmp_path, "fails")
+    found = asked(built, tmp_path, "fails", name)
     for question, (count, fit, sentence) in found.items():
         call, error = question.split()
         assert count == 8 or sentence, question

@@ -48,6 +48,7 @@ class Box:
 
     def __init__(self, folder: Path, built: Path, kubelet: HollowKubelet) -> None:
         self.folder, self.built, self.kubelet = folder, built, kubelet
+        self.whole = 8  # GPUs that are given whole
         self.control = Control(folder / build.CONTROL)
         self.hardware = Hardware(built, folder)
         self.hardware.install(capture.load(CAPTURES / "hgx-h100-8.json"))
@@ -72,7 +73,7 @@ class Box:
         with Path(stderr or self.log).open("w") as file:
             process = subprocess.Popen(command, stderr=file, env=environment)
         try:
-            self.fit(8, seconds=20)
+            self.fit(self.whole, seconds=20)
             yield process
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=5) == 0

@@ -20,7 +20,7 @@ from tests.fakes.patience import eventually
 class NodeBox:
     def __init__(self, directory: Path, machine: Machine, kubelet: HollowKubelet) -> None:
         self.directory, self.kubelet = directory, kubelet
-        self.count = len(machine.nvml.gpus)
+        self.count = sum(not gpu.mig for gpu in machine.nvml.gpus)  # that are given whole
         self.settings = Settings(
             node="node-1",
             kubelet_dir=directory,
@@ -49,7 +49,7 @@ class NodeBox:
         self.agent = Agent(self.settings)
 
     def wait_for(self, allocatable: int) -> None:
-        eventually(lambda: self.kubelet.allocatable.get(GPU) == allocatable)
+        eventually(lambda: self.kubelet.allocatable.get(GPU, 0) == allocatable)
 
     def plan(self, *plans: Grant) -> None:
         self.agent.node.set_intents(tuple(plans), self.agent.node.state.intents_version + 1)

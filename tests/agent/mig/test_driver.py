@@ -1,0 +1,159 @@
+"""MIG through NVML's own calls, the agent as a program: slices come, go and fail while pods run."""
+
+import socket
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent import capture
+from agent.machine import Machine
+from central.standalone.kubelet import Container, HollowKubelet, Pod
+from protos.names import GPU
+from tests.agent.hardware import CAPTURES, library
+from tests.agent.test_hardware import Box
+from tests.captures.mig import sliced
+from tests.fakes.nvml import build
+from tests.fakes.patience import eventually
+
+ONE, TWO, THREE = (f"nvidia.com/mig-{name}" for name in ("1g.5gb", "2g.10gb", "3g.20gb"))
+MACHINE = capture.load(CAPTURES / "dgx-a100-mig-8.json")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def box(built: Path) -> Iterator[Box]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ls-") as name,  # a unix socket's path must be short
+        HollowKubelet(Path(name)) as kubelet,
+    ):
+        made = Box(Path(name), built, kubelet)
+        made.hardware.install(MACHINE)
+        made.whole = 6
+        yield made
+
+
+def divided(gpu: int, profiles: dict[int, str] | None) -> Machine:
+    """The machine with this GPU divided otherwise; None: not in MIG mode."""
+    parts = list(MACHINE.nvml.gpus)
+    plain = replace(parts[gpu], mig=False, slices=())
+    parts[gpu] = plain if profiles is None else sliced(plain, profiles)
+    return replace(MACHINE, nvml=replace(MACHINE.nvml, gpus=tuple(parts)))
+
+
+def can(box: Box, resource: str, count: int) -> None:
+    eventually(lambda: box.kubelet.allocatable.get(resource, 0) == count, 8)
+
+
+def slice_pod(box: Box, name: str, resource: str, count: int = 1) -> dict[str, str]:
+    wants = (Container("c0", ((resource, count),)),)
+    admission = box.kubelet.add_pod(Pod(f"uid-{name}", "team", name, wants))
+    assert admission.ok, admission
+    return dict(admission.containers[0].envs)
+
+
+def test_an_error_of_one_instance(box: Box) -> None:
+    with box.running("--survey-every=60"):
+        can(box, ONE, 9)
+        box.control.xid(7, 94, 9, 0)
+        can(box, ONE, 8)
+        box.says("GPU 7's 1g.5gb (gi 9, ci 0) is not fit: XID 94: a memory error, contained")
+        box.says("in GPU instance 9")
+        box.says("GPU 7's 1g.5gb (gi 9, ci 0) is fit again")
+        can(box, ONE, 9)
+        box.control.xid(7, 79, 9, 0)  # that one is the GPU's
+        can(box, ONE, 2)
+        box.says("GPU 7 (")
+    assert "GPU 6" not in box.said().replace("GPU 6 (GPU-", "")
+
+
+def test_divided_anew_without_a_restart(box: Box) -> None:
+    with box.running():
+        can(box, THREE, 1)
+        held = slice_pod(box, "a", THREE)["NVIDIA_VISIBLE_DEVICES"]
+        box.hardware.install(divided(6, {1: "3g.20gb", 2: "3g.20gb"}))
+        can(box, THREE, 2)
+        can(box, TWO, 0)
+        can(box, ONE, 7)
+        box.says("is in slices: 3g.20gb, 3g.20gb")
+        assert slice_pod(box, "b", THREE)["NVIDIA_VISIBLE_DEVICES"] != held
+        box.says("there is no nvidia.com/mig-2g.10gb any more")
+        box.hardware.install(divided(6, {}))
+        can(box, THREE, 0)
+        box.says("is in MIG mode, without slices")
+        box.fit(6)
+        box.hardware.install(divided(6, None))
+        box.says("is whole")
+        box.fit(6)  # two pods still hold what was made of it
+        box.kubelet.end_pod("uid-a")
+        box.kubelet.end_pod("uid-b")
+        box.fit(7, 20)
+
+
+def test_a_gpu_that_is_lost_takes_its_slices_along(box: Box) -> None:
+    with box.running():
+        can(box, ONE, 9)
+        box.control.set("lost", 7, build.GPU_IS_LOST)
+        can(box, ONE, 2)
+        assert box.kubelet.capacity[ONE] == 9
+        box.control.set("lost", 7, 0)
+        can(box, ONE, 9)
+
+
+def test_a_driver_that_hangs_in_a_slice(box: Box) -> None:
+    with box.running():
+        box.control.hang("nvmlDeviceGetComputeInstanceId", 1.0)
+        can(box, ONE, 0)
+        box.fit(0)
+        box.control.hang("nvmlDeviceGetComputeInstanceId", 0)
+        eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
+
+
+def test_what_slices_use(box: Box) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def metrics() -> dict[str, list[tuple[dict[str, str], float]]]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        found: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return found
+
+    with box.running("--metrics-listen", f"127.0.0.1:{port}", "--report-every=0.2"):
+        can(box, TWO, 1)
+        uuid = slice_pod(box, "a", TWO)["LOCKSTEP_SLICES"]
+        box.control.set("slice_used", 6, 5, 700)
+        name = "lockstep_grant_slice_memory_used_bytes"
+        eventually(lambda: metrics().get(name), 8)
+        ((labels, used),) = metrics()[name]
+        parent = MACHINE.nvml.gpus[6].uuid
+        expected = {"gpu": "6", "uuid": parent, "slice": uuid, "profile": "2g.10gb"}
+        holder = {"namespace": "team", "pod": "a", "container": "c0"}
+        assert labels == {**expected, **holder, "enforcement": "mig"}
+        assert used == 700 << 20
+        told = metrics()
+        assert (expected, 700 << 20) in told["lockstep_slice_memory_used_bytes"]
+        assert (expected, 9984 << 20) in told["lockstep_slice_memory_bytes"]
+        assert [fit for _, fit in told["lockstep_slice_healthy"]] == [1] * 11
+        assert ({"resource": TWO}, 1) in told["lockstep_agent_registered"]
+
+
+def test_whole_gpus_and_slices_at_once(box: Box) -> None:
+    with box.running():
+        can(box, ONE, 9)
+        slice_pod(box, "a", ONE, 9)
+        whole = slice_pod(box, "w", GPU, 6)
+        assert whole["LOCKSTEP_GPUS"] == "0,1,2,3,4,5"
+        refused = box.kubelet.add_pod(Pod("uid-v", "team", "v", (Container("c0", ((GPU, 1),)),)))
+        assert not refused.ok
