@@ -33,6 +33,7 @@ TASK_NEAR = "volcano.sh/task-topology-affinity"
 TASK_APART = "volcano.sh/task-topology-anti-affinity"
 # On pods, and on a namespace for those of its gangs that name no queue.
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+COMMAND = f"{DOMAIN}/command"  # on a Queue: the uid of the last Command that it obeyed
 
 ZONE = "topology.kubernetes.io/zone"
 BLOCK = f"{DOMAIN}/block"

@@ -37,6 +37,7 @@ def command(raw: Json) -> CommandSeen:
             text(raw, "reason"),
             text(raw, "message"),
             moment(meta.get("creationTimestamp")) or 0.0,
+            "deletionTimestamp" in meta,
         )
     except BROKEN as error:
         raise Malformed(f"Command {who(raw)}: {what(error)}") from error

@@ -154,6 +154,7 @@ def _status(raw: Json) -> JobStatus:
             (text(one, "status"), _moment(one.get("lastTransitionTime")))
             for one in raw.get("conditions") or ()
         ),
+        command=text(raw, "lastCommand"),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from central.core.facts import Amounts, PrioritySeen, QueueSeen
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.kube.podspec import amounts
+from protos import names
 
 Json = dict[str, Any]
 
@@ -64,6 +65,7 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
         reclaimable=reclaimable is not False,
         fifo=strategy == "fifo",
         closed=(states[0] or states[1]) in ("Closed", "Closing"),
+        command=text(raw["metadata"].get("annotations") or {}, names.COMMAND),
     )
     return replace(found, error=_contradiction(found))
 

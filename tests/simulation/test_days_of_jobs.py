@@ -76,12 +76,19 @@ class Day:
             name = dice.choice(names)
             action = dice.choice(("AbortJob", "ResumeJob", "RestartJob", "CompleteJob"))
             self.seen[action] += 1
-            self.api.cluster.jobs.command(("ns", name), action, "somebody wants it")
+            self._command(action, name)
         if names and dice.random() < 0.02:
             self.seen["deleted"] += 1
             self.api.delete_job(dice.choice(names))
         elif names and dice.random() < 0.04:
             self._scale(dice.choice(names))
+
+    def _command(self, action: str, name: str) -> None:
+        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name}
+        target["uid"] = self.api.job(name)["metadata"]["uid"]
+        meta = {"name": f"c{sum(self.seen.values())}"}
+        raw = {"kind": "Command", "metadata": meta, "action": action, "target": target}
+        self.api.apply(raw)
 
     def _job(self, name: str) -> Json:
         dice = self.dice
@@ -163,6 +170,8 @@ def test_every_job_comes_to_its_end(seed: int) -> None:
         owner = api.there["Pod", name]["metadata"]["ownerReferences"][0]
         assert owner["uid"] in jobs, f"{name} is nobody's"
         assert phase in ("Succeeded", "Failed"), f"{name} is {phase}, its Job is over"
+    for name in api.names("Command"):
+        assert api.there["Command", name]["target"]["uid"] not in jobs, f"{name} was not obeyed"
     for name in api.names("PodGroup"):
         assert api.there["PodGroup", name]["metadata"]["ownerReferences"][0]["uid"] in jobs
     for name in jobs.values():

@@ -39,6 +39,7 @@ class CommandSeen:
     reason: str = ""
     message: str = ""
     created: float = 0.0
+    leaving: bool = False  # somebody has deleted it
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class QueueSeen:
     error: str = ""  # why the object can't be used, naming the field; its gangs wait with it
     uid: str = ""
     fifo: bool = False  # nobody starts before who comes first
+    command: str = ""  # the uid of the last Command that it obeyed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What one Job needs now: first its next state, written down before anything is done about it; then
 the pods and objects that its state wants."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from central.core.decisions import Create, Decision, SetStatus
@@ -70,11 +71,12 @@ def _progress(job: Job, gang: "Gang | None", counts: Counts, now: float) -> JobS
     if not status.phase:
         return machine.entered(status, PENDING, now, "Created", "")
     while job.commands:
-        action, why = job.commands[0]
-        after = machine.moved(job.spec, status, action, Cause("Command", why), now)
-        if after is not status:
-            return after
-        job.commands.pop(0)  # it changes nothing in this state
+        wish = job.commands[0]
+        if wish.uid != status.command:
+            after = machine.moved(job.spec, status, wish.action, Cause("Command", wish.why), now)
+            if after is not status:  # kept until that is written
+                return replace(after, command=wish.uid)
+        job.commands.pop(0)  # obeyed, or it changes nothing in this state
     if status.phase in ACTIVE and not job.seen.error:
         verdict = policies.judge(_view(job, gang, counts), job.noticed, now)
         job.noticed = verdict.noticed
@@ -115,7 +117,6 @@ def _write(job: Job, status: JobStatus, counts: Counts, now: float) -> list[Deci
     there."""
     if not job.may("SetStatus", ("Job", job.spec.name), now):
         return []
-    job.commands = job.commands[1:]
     job.updated = False
     if status.version != job.status.version:
         counts = Counts(terminating=len(job.pods))  # what was, does not count any more

@@ -26,6 +26,15 @@ class Refusal:
     retry_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a Command asks for."""
+
+    action: str
+    why: str  # who wants it
+    uid: str
+
+
 class Job:
     __slots__ = (
         "_wanted",
@@ -74,7 +83,7 @@ class Job:
         self.gave_way: set[str] = set()  # of those, whom the scheduler took
         self.lost_of: dict[str, float] = {}  # tasks that lost pods while nobody looked
         self.noticed: dict[str, float] = {}
-        self.commands: list[tuple[str, str]] = []  # actions, and who wants them
+        self.commands: list[Wish] = []
         self.updated = False
         self.admitted = False  # its pods may be made
         self.waits_for = ""  # why not

@@ -6,11 +6,13 @@ from heapq import heappop, heappush
 
 from central.core.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.core.facts import Answered, JobSeen, PodSeen
-from central.core.jobs.job import Job
+from central.core.jobs.job import Job, Wish
+from central.core.jobs.machine import TARGETED
 from central.core.jobs.pacing import Pace
 from central.core.jobs.spec import ACTIONS
 
 Key = tuple[str, str]  # namespace and name
+COMMANDS = tuple(action for action in ACTIONS if action not in TARGETED)  # a Command names no pods
 
 
 class Jobs:
@@ -100,14 +102,14 @@ class Jobs:
             job.hear(fact, now)
             self.changed[job.key] = None
 
-    def command(self, key: Key, action: str, why: str) -> str:
-        """A person's wish, as a Command brings it. Returns why it can't be followed."""
+    def command(self, key: Key, action: str, why: str, uid: str) -> str:
+        """A person's wish, as a Command of this uid brings it. Returns why it can't be followed."""
         job = self.by_name.get(key)
         if job is None:
             return f"there is no Job {key[1]} in namespace {key[0]}"
-        if action not in ACTIONS:
-            return f'action: "{action}" is not one of {", ".join(ACTIONS)}'
-        job.commands.append((action, why))
+        if action not in COMMANDS:
+            return f'action: "{action}" is not one of {", ".join(COMMANDS)}'
+        job.commands.append(Wish(action, why, uid))
         self.changed[key] = None
         return ""
 

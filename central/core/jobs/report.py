@@ -45,6 +45,8 @@ def status_of(job: Job, status: JobStatus, counts: Counts) -> dict[str, Any]:
         found["taskStatusCount"] = {name: {"phase": phases} for name, phases in tasks.items()}
     if status.restarts:
         found["podRestarts"] = dict(status.restarts)
+    if status.command:
+        found["lastCommand"] = status.command
     if resources := controlled(spec):
         found["controlledResources"] = resources
     if status.phase in OVER:

@@ -171,6 +171,7 @@ class JobStatus:
     terminating: int = 0  # pods
     resources: tuple[tuple[str, str], ...] = ()  # controlledResources
     conditions: tuple[tuple[str, float], ...] = ()  # when each phase began last
+    command: str = ""  # the uid of the last Command that it obeyed
 
 
 NO_STATUS = JobStatus()

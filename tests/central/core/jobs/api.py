@@ -131,7 +131,9 @@ class Api:
                 self._facts.append(self._nodes[at])
 
     def command(self, action: str, name: str = "j") -> None:
-        assert not self.cluster.jobs.command((NAMESPACE, name), action, f"somebody wants {action}")
+        self._uids += 1
+        why, uid = f"somebody wants {action}", f"uid-{self._uids}"
+        assert not self.cluster.jobs.command((NAMESPACE, name), action, why, uid)
 
     def delete_job(self, name: str = "j") -> None:
         """The garbage collector takes what it owned, before or after."""
@@ -279,6 +281,8 @@ class Api:
             raw["status"] = copy.deepcopy(dict(asked.status))
         else:
             raw["spec"].update(copy.deepcopy(dict(asked.body["spec"])))
+            told = (asked.body.get("metadata") or {}).get("annotations") or {}
+            raw["metadata"]["annotations"] = (raw["metadata"].get("annotations") or {}) | told
         self._put(raw)
         self._facts.append(Answered(type(asked).__name__, *where, uid=asked.uid))
 

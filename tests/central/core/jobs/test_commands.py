@@ -1,10 +1,10 @@
-"""Commands: taken away first, then obeyed, once; the centre may fall at any call."""
+"""Commands: obeyed once, then taken away; the centre may fall at any call."""
 
 from typing import Any
 
 import pytest
 
-from central.core.decisions import Decision, Delete
+from central.core.decisions import Decision, Delete, SetStatus
 from tests.central.core.jobs.api import Api, job
 
 Json = dict[str, Any]
@@ -18,6 +18,10 @@ def command(api: Api, action: str, number: int = 0, kind: str = "Job", **target:
         meant["uid"] = api.job(meant["name"])["metadata"]["uid"]
     api.apply({"kind": "Command", "metadata": {"name": name}, "action": action, "target": meant})
     return name
+
+
+def warnings(api: Api) -> list[Json]:
+    return [e for (kind, _), e in api.there.items() if kind == "Event" and e["type"] == "Warning"]
 
 
 def started(calls_left: int | None = None) -> Api:
@@ -42,10 +46,15 @@ def test_the_same_job_is_told_one_after_the_other() -> None:
     api = started()
     for number, action in enumerate(("AbortJob", "ResumeJob")):
         command(api, action, number)
-    taken = [d.name for d in api.step() if isinstance(d, Delete) and d.kind == "Command"]
-    assert taken == ["c-0"]
+    taken = []
+    while api.names("Command"):
+        before = api.phase()
+        taken += [
+            (d.name, before) for d in api.step() if isinstance(d, Delete) and d.kind == "Command"
+        ]
+    assert taken == [("c-0", "Aborting"), ("c-1", "Restarting")]
     api.settle()
-    assert (api.phase(), api.names("Command")) == ("Running", [])
+    assert (api.phase(), len(api.pods())) == ("Running", 2)
 
 
 def test_what_is_not_ours_stays() -> None:
@@ -81,8 +90,37 @@ def test_an_action_that_does_not_exist_is_an_event() -> None:
     command(api, "MakeTea")
     api.settle()
     assert api.phase() == "Running"
-    [said] = [e for (kind, _), e in api.there.items() if kind == "Event" and e["type"] == "Warning"]
+    [said] = warnings(api)
     assert said["message"].startswith('action: "MakeTea" is not one of AbortJob, ')
+
+
+def test_pods_are_restarted_by_policies_alone() -> None:
+    api = started()
+    command(api, "RestartPod")
+    api.settle()
+    assert (api.phase(), api.names("Command")) == ("Running", [])
+    assert any("RestartPod" in e.get("message", "") for e in warnings(api))
+
+
+def test_one_that_changes_nothing_is_taken_away() -> None:
+    api = started()
+    command(api, "ResumeJob")
+    api.settle()
+    assert (api.phase(), api.names("Command"), api.status()["version"]) == ("Running", [], 0)
+
+
+def test_one_that_is_being_deleted_is_not_obeyed() -> None:
+    api = started()
+    api.apply(
+        {
+            "kind": "Command",
+            "metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "action": "AbortJob",
+            "target": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j"},
+        }
+    )
+    api.settle()
+    assert api.phase() == "Running"
 
 
 def test_queues_are_closed_and_opened() -> None:
@@ -95,31 +133,50 @@ def test_queues_are_closed_and_opened() -> None:
     assert api.names("Command") == []
 
 
-def test_a_refusal_is_asked_again_later() -> None:
+@pytest.mark.parametrize("verb", [Delete, SetStatus])
+def test_a_refusal_is_asked_again_later(verb: type[Delete | SetStatus]) -> None:
     api = started()
     refusals = iter(["you may not"])
 
     def refuses(decision: Decision) -> str:
-        takes = isinstance(decision, Delete) and decision.kind == "Command"
-        return next(refusals, "") if takes else ""
+        refused = isinstance(decision, verb) and decision.kind in ("Command", "Job")
+        return next(refusals, "") if refused else ""
 
     api.refuses = refuses
-    command(api, "AbortJob")
+    command(api, "RestartJob")
+    for _ in range(3):
+        api.step()
+    assert api.names("Command") == ["c-0"]
     api.settle()
-    assert (api.phase(), api.names("Command")) == ("Running", ["c-0"])
     api.wait(11.0)
-    assert (api.phase(), api.names("Command")) == ("Aborted", [])
+    assert (api.phase(), api.names("Command")) == ("Running", [])
+    assert (api.status()["version"], api.status()["retryCount"]) == (1, 1)
 
 
 @pytest.mark.parametrize("calls", range(30))
 def test_the_centre_falls_anywhere(calls: int) -> None:
-    """A Command is obeyed once, or (where the centre falls between taking and obeying) not at all."""
-    api = started()
-    before = api.calls
+    """A Command is obeyed, and once: a restart is counted."""
+    before = started().calls
     api = started(before + calls)
-    command(api, "AbortJob")
+    command(api, "RestartJob")
+    command(api, "AbortJob", 1)
+    command(api, "ResumeJob", 2)
     api.settle()
-    assert api.names("Command") == []
-    assert api.phase() in ("Aborted", "Running")
-    if api.phase() == "Aborted":
-        assert api.pods() == {}
+    assert (api.names("Command"), api.phase(), len(api.pods())) == ([], "Running", 2)
+    assert (api.status()["version"], api.status()["retryCount"]) == (2, 1)
+
+
+@pytest.mark.parametrize("calls", range(4))
+def test_the_centre_falls_while_a_queue_is_closed(calls: int) -> None:
+    """Who opens it again by hand is not overruled by a Command that was obeyed before."""
+    api = Api(calls_left=calls)
+    api.apply({"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 1}})
+    command(api, "CloseQueue", 0, "Queue", name="q")
+    opened = False
+    for _ in range(12):
+        api.step()
+        if not opened and api.there["Queue", "q"]["spec"].get("state") == "Closed":
+            api.apply({**api.there["Queue", "q"], "spec": {"weight": 1, "state": "Open"}})
+            opened = True
+    assert (opened, api.names("Command")) == (True, [])
+    assert api.there["Queue", "q"]["spec"]["state"] == "Open"
