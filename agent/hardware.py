@@ -33,7 +33,7 @@ from agent.patience import Hanging, Patience
 from agent.settings import Settings
 from agent.sharepolicy import SharePolicy
 from agent.survey import survey
-from protos.topology import NodeTopology
+from protos.topology import NodeTopology, RdmaLimit
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,8 @@ class Hardware:
 
     def _offered(self, topology: NodeTopology) -> NodeTopology:
         s = self._settings
-        policy = shares.Policy(s.rdma_shares, s.rdma_hca_handles, s.cgroup_root is not None)
+        default = RdmaLimit(s.rdma_hca_handles, s.rdma_hca_objects)
+        policy = shares.Policy(s.rdma_shares, default, s.cgroup_root is not None)
         topology = shares.offered(topology, s.rdma_devices, policy)
         return fractions.offered(topology, self._sharing.now(), self._enforcement(topology))
 

@@ -15,13 +15,14 @@ from protos.names import DOMAIN, GPU, RDMA
 from protos.nearest import BETWEEN, card_of, nearest, rails
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit, mask_of
 
+NO_LIMIT = RdmaLimit()
 OTHERWISE = 16  # shares of a card whose real limits are not known
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     shares: int = 0  # of each card; 0: as many pods as have room below the card's limits
-    handles: int = -1  # of one pod
+    default: RdmaLimit = NO_LIMIT  # of one pod, on each of its cards
     settable: bool = False
 
 
@@ -43,11 +44,14 @@ def offered(topology: NodeTopology, patterns: Sequence[str], policy: Policy) -> 
     names = {hca.name for hca in served(topology, patterns)}
     limits = dict(topology.rdma_cgroup or ())
 
+    settable = policy.settable and topology.rdma_cgroup is not None
+
     def count(card: str) -> int:
-        most = limits.get(card, RdmaLimit()).hca_handle
         if policy.shares:
             return policy.shares
-        return most // policy.handles if most >= 0 and policy.handles > 0 else OTHERWISE
+        most, each = limits.get(card, NO_LIMIT), policy.default
+        pairs = (most.hca_handle, each.hca_handle), (most.hca_object, each.hca_object)
+        return min((have // one for have, one in pairs if have >= 0 and one > 0), default=OTHERWISE)
 
     return replace(
         topology,
@@ -55,7 +59,8 @@ def offered(topology: NodeTopology, patterns: Sequence[str], policy: Policy) -> 
             replace(hca, shares=count(hca.name) if hca.name in names else 0)
             for hca in topology.hcas
         ),
-        rdma_settable=policy.settable and topology.rdma_cgroup is not None,
+        rdma_settable=settable,
+        rdma_default=policy.default if settable else NO_LIMIT,
     )
 
 

@@ -92,6 +92,7 @@ class NodeTopology:
     numa_nodes: tuple[NumaNode, ...] = ()
     rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
     rdma_settable: bool = False  # the agent may set pods' limits
+    rdma_default: RdmaLimit = RdmaLimit()  # of each of its cards, of a pod that wishes nothing
     driver_version: str = ""
     bandwidth: tuple[tuple[float, ...], ...] = ()  # of each pair of GPUs, GB/s each way
     weak: tuple[Weak, ...] = ()

@@ -68,6 +68,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
     if topology.rdma_cgroup is not None:
         message.rdma_cgroup.available = True
         message.rdma_cgroup.settable = topology.rdma_settable
+        message.rdma_cgroup.default.CopyFrom(_to_limit(topology.rdma_default))
         for name, limit in topology.rdma_cgroup:
             message.rdma_cgroup.devices[name].hca_handle = limit.hca_handle
             message.rdma_cgroup.devices[name].hca_object = limit.hca_object
@@ -128,6 +129,13 @@ def from_topology(message: pb.Topology) -> NodeTopology:
             else None
         ),
         rdma_settable=message.rdma_cgroup.settable,
+        rdma_default=(
+            RdmaLimit(
+                message.rdma_cgroup.default.hca_handle, message.rdma_cgroup.default.hca_object
+            )
+            if message.rdma_cgroup.HasField("default")
+            else RdmaLimit()
+        ),
         driver_version=message.driver_version,
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
         weak=tuple(Weak(pair.a, pair.b, pair.why) for pair in message.weak),

@@ -249,11 +249,12 @@ class Cluster:
             nodes[name].pods[pod.seen.uid] = pod
             pod.node, pod.gpus, pod.held = name, mask, spec
             pod.assumed, pod.confirmed, pod.since = True, False, now
-            if mask or spec.rdma_limits:
+            if mask or spec.rdma_containers:
                 self.replanned.add(name)
             near |= bool(spec.matched)
         if near:
             self.snapshot.gains += 1  # whoever waits to be near them may go now
+        places.deal_cards(self, *members)
         gang.tally.seat(members)
         self.changed[gang.key] = gang
 

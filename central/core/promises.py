@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from central.core.filters.leaning import Leaning
+from central.core.fleet.cardroom import CardRoom
 from central.core.jobs import promises as jobs
 from central.core.saying.phases import phase
 from central.core.waiting.pledges import owed
 from protos.names import DOMAINS, GPU
 from protos.sharing import RANKS, WHOLE
-from protos.topology import mask_of
+from protos.topology import RdmaLimit, mask_of
+
+NONE = CardRoom({}, RdmaLimit())
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
@@ -122,10 +125,27 @@ def _gpus(cluster: "Cluster", node: "Node") -> None:
     full = {index: part for index, part in parts.items() if part > WHOLE}
     assert not full, f"{node.name}: {full} hundredths of GPUs are given"
     row = cluster.snapshot.row.get(node.name)
+    _cards(cluster, node)
     if row is not None and node.report is not None:
         healthy = node.report.topology.healthy_mask()
         assert cluster.snapshot.free_mask[row] == healthy & ~taken, f"{node.name}: free GPUs"
         assert cluster.snapshot.left[row] == node.left(), f"{node.name}: what is left of open GPUs"
+
+
+def _cards(cluster: "Cluster", node: "Node") -> None:
+    """What is left of network cards is what a recount gives, and whoever is there has cards that exist."""
+    row, room = cluster.snapshot.row.get(node.name), node.card_room()
+    if row is None:
+        return
+    kept = cluster.snapshot.cards.get(row)
+    assert kept == room, f"{node.name}: what is left of network cards is not what a recount gives"
+    here = {(pod.seen.namespace, pod.seen.name) for pod in node.pods.values() if pod.held}
+    dead = [key for key in node.dealt if key[:2] not in here]
+    assert not dead, f"{node.name}: network cards are planned for {dead}, who is not there"
+    unknown = {name for names in node.dealt.values() for name in names} - (
+        room or NONE
+    ).cards.keys()
+    assert not unknown, f"{node.name}: {unknown} are planned and not offered"
 
 
 def _filing(cluster: "Cluster") -> None:

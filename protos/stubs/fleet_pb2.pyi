@@ -479,21 +479,27 @@ class RdmaCgroup(_message.Message):
     AVAILABLE_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     SETTABLE_FIELD_NUMBER: _builtins.int
+    DEFAULT_FIELD_NUMBER: _builtins.int
     available: _builtins.bool
     settable: _builtins.bool
     """the agent may set pods' limits"""
     @_builtins.property
     def devices(self) -> _containers.MessageMap[_builtins.str, Global___RdmaLimit]: ...
+    @_builtins.property
+    def default(self) -> Global___RdmaLimit:
+        """of each of its cards, of a pod that wishes nothing; unset: none"""
+
     def __init__(
         self,
         *,
         available: _builtins.bool = ...,
         devices: _abc.Mapping[_builtins.str, Global___RdmaLimit] | None = ...,
         settable: _builtins.bool = ...,
+        default: Global___RdmaLimit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["default", b"default"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "devices", b"devices", "settable", b"settable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "default", b"default", "devices", b"devices", "settable", b"settable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

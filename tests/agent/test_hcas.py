@@ -141,9 +141,9 @@ def test_how_many_shares_and_whether_limits_can_be_set() -> None:
     def counts(policy: shares.Policy) -> list[int]:
         return [hca.shares for hca in shares.offered(seen, ("mlx5_[01]",), policy).hcas[:3]]
 
-    assert counts(shares.Policy(handles=64)) == [4, 16, 0]
+    assert counts(shares.Policy(default=RdmaLimit(64))) == [4, 16, 0]
     assert counts(shares.Policy()) == [16, 16, 0]
-    assert counts(shares.Policy(3, 64)) == [3, 3, 0]
+    assert counts(shares.Policy(3, RdmaLimit(64))) == [3, 3, 0]
     assert shares.offered(seen, ("auto",), shares.Policy(settable=True)).rdma_settable
     bare = replace(seen, rdma_cgroup=None)
     assert not shares.offered(bare, ("auto",), shares.Policy(settable=True)).rdma_settable

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.facts import SubGroups
-from central.core.fleet import hypernodes, nodeparts
+from central.core.fleet import cards, hypernodes, nodeparts
 from central.core.gangs import Gang, Pod
 from protos.names import NODE
 
 
 def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
     bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
+    _carded(cluster, bound)
     gangs = {}
     for uid in bound:
         gang = cluster.gang_of(cluster.pods[uid])
@@ -30,6 +31,18 @@ def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
                 if all(pod.seen.uid in bound for pod in pods):
                     level = _level(cluster, policy.required, policy.tier)
                     _close(cluster, gang.name, pods, level)
+
+
+def _carded(cluster: Cluster, bound: set[str]) -> None:
+    """Who is bound finds room below the limits of some network cards, beside all who are there."""
+    for uid in bound:
+        pod = cluster.pods[uid]
+        room = cluster.nodes[pod.node].card_room() if pod.node else None
+        if room is not None and pod.spec.rdma_containers and pod.held is not None:
+            mine = cards.of_pod(pod, cluster.nodes[pod.node].known_cards())
+            full = [name for name in mine if min(room.cards[name]) < 0]
+            assert mine, f"{pod.seen.name} has no cards"
+            assert not full, f"{pod.seen.name} finds no room on {full} of {pod.node}"
 
 
 def _tier(gang: Gang) -> int | None:

@@ -40,7 +40,7 @@ from central.core.facts import (
     SubGroups,
 )
 from central.core.filters.rules import Port, Rules
-from protos.names import GPU, GPU_SHARE, RACK
+from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from protos.sharing import RANKS
 from tests.central.core import build
 from tests.simulation.judge import judge, within_budgets
@@ -49,6 +49,7 @@ HEALING_STEP = 3  # nothing breaks any more: fewer looks see as much
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim lives through more
 FAULTS_END, LATEST = 200, 1500
 TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
+CARD, OWN = 40, 6  # handles of a network card, and of a pod that wishes none
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 SURE = ("mps",) * 4 + ("watch",) * 4  # how caps of memory hold, by GPU
 
@@ -63,6 +64,8 @@ class Day:
         self.up: set[str] = set()
         self.pods: dict[str, PodSeen] = {}
         self.held: dict[str, tuple[int, ...]] = {}  # GPUs by pod uid: the kubelets' truth
+        self.cards: dict[str, int] = {}  # network cards by pod uid, likewise
+        self.odd: set[str] = set()  # nodes where a pod was given another card than planned
         self.ends: dict[str, int] = {}
         self.remade: dict[int, list[PodSeen]] = {}  # by the time they are made again
         self.now = 0
@@ -91,6 +94,7 @@ class Day:
             within_budgets(self.cluster, decisions)
             facts = [fact for decision in decisions for fact in self._consequence(decision, faults)]
             self._exclusive()
+            self._limits_kept()
             if not facts:
                 return
 
@@ -138,7 +142,7 @@ class Day:
             share = self.dice.choice((0, 15, 40, 70)) if part else 0
             if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))
-            handles = (0, 0, 4, 16)[int(name[1:]) % 4]
+            handles = (0, -1, 4, 16)[int(name[1:]) % 4]
             sure = ("none", "mps", "watch")[int(name[1:]) % 3]
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
@@ -227,6 +231,7 @@ class Day:
         for uid in [uid for uid, end in self.ends.items() if end <= now]:
             del self.ends[uid]
             self.held.pop(uid, None)
+            self.cards.pop(uid, None)
             pod = self.pods[uid] = replace(self.pods[uid], phase="Succeeded")
             facts.append(pod)
         return facts
@@ -256,6 +261,7 @@ class Day:
     def _again(self, pod: PodSeen) -> PodSeen:
         self.pods.pop(pod.uid)
         self.held.pop(pod.uid, None)
+        self.cards.pop(pod.uid, None)
         self.ends.pop(pod.uid, None)
         fresh = replace(pod, uid=pod.uid + "'", node="", phase="Pending")
         self.pods[fresh.uid] = fresh
@@ -273,8 +279,13 @@ class Day:
             for uid, pod in sorted(self.pods.items())
             if pod.node == name and uid in self.held
         )
-        what = build.carded(build.topology(8, HALVES, shares=True, level=SURE), 64)
-        return build.report(name, what, self.generation, grants)
+        cards = tuple(
+            build.grant_card(self.pods[uid].name, card)
+            for uid, card in sorted(self.cards.items())
+            if self.pods[uid].node == name
+        )
+        what = build.carded(build.topology(8, HALVES, shares=True, level=SURE), CARD, OWN)
+        return build.report(name, what, self.generation, grants + cards)
 
     def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
         match decision:
@@ -349,6 +360,29 @@ class Day:
             fullest = max(free, key=lambda gpu: used[gpu])  # as agents take it
             mine = [fullest] if share else self.dice.sample(free, wanted)
         self.held[pod.uid] = tuple(mine[:wanted])
+        if pod.spec.rdma_containers:
+            self.cards[pod.uid] = self._card(pod, faults)
+
+    def _card(self, pod: PodSeen, faults: bool) -> int:
+        """As planned; with faults, any. What was planned has room, unless another went elsewhere."""
+        plans = [plan for plan in self.cluster.intents(pod.node) if plan.resource == RDMA]
+        planned = next((int(p.device_ids[0][-1]) for p in plans if p.pod == pod.name), 0)
+        if faults and self.dice.random() < 0.1:
+            self.seen["other card"] += 1
+            planned = self.dice.choice((0, 1))
+            self.odd.add(pod.node)
+        return planned
+
+    def _limits_kept(self) -> None:
+        """No card is promised out where all went as planned."""
+        sums: Counter[tuple[str, int]] = Counter()
+        for uid, card in self.cards.items():
+            pod = self.pods[uid]
+            wished = dict(pod.spec.rdma_limits).get("hca_handle", OWN)
+            sums[pod.node, card] += wished
+            self.seen["limits"] += 1
+        over = [place for place, count in sums.items() if count > CARD and place[0] not in self.odd]
+        assert not over, f"{over} have more than {CARD} handles promised"
 
     def _exclusive(self) -> None:
         """No GPU of the world is held by two as a whole, nor more of it in shares than there is."""
@@ -399,6 +433,8 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "roles",
         "shares",
         "sure",
+        "limits",
+        "other card",
     }
     assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):

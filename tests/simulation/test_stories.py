@@ -59,6 +59,7 @@ GRANTS = st.lists(
     st.one_of(
         st.builds(lambda pod, gpus: build.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
         st.builds(build.grant_part, PODS, st.integers(0, 5), st.sampled_from([10, 30, 60, 100])),
+        st.builds(build.grant_card, PODS, st.integers(0, 1), st.integers(0, 7)),
     ),
     max_size=3,
 ).map(tuple)
@@ -220,11 +221,11 @@ FACTS = st.one_of(
         queue=st.sampled_from(["", "p", "q", "nowhere"]),
     ),
     st.builds(
-        lambda name, gpus, sick, generation, boot, grants, cap: build.report(
+        lambda name, gpus, sick, generation, boot, grants, cap, default: build.report(
             name,
             build.topology(gpus, sick=sick, shares=name != "c")
             if cap is None
-            else build.carded(build.topology(gpus, sick=sick, shares=True), cap),
+            else build.carded(build.topology(gpus, sick=sick, shares=True), cap, default),
             generation,
             grants,
             boot,
@@ -235,7 +236,8 @@ FACTS = st.one_of(
         st.integers(1, 4),
         st.sampled_from(["one", "two"]),
         GRANTS,
-        st.sampled_from([None, None, -1, 8]),
+        st.sampled_from([None, None, -1, 8, 15]),
+        st.sampled_from([-1, 3]),
     ),
     st.builds(
         lambda name, bound, other, one_pod: ClaimSeen(

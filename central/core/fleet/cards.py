@@ -1,90 +1,111 @@
 """Which network cards the pods of a node should get, those closest to their GPUs, and how much of
 them. Pure: the agent's report, the node's pods and their GPUs in; intents out."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-from central.core.facts import NodeReported
+from central.core.facts import NodeReported, PodSpec
+from central.core.fleet import cardroom
+from central.core.fleet.cardroom import KEYS, PLENTY, CardRoom
 from central.core.gangs import Pod
 from protos.names import GPU, RDMA
 from protos.nearest import card_of, nearest
 from protos.topology import Grant, NodeTopology, mask_of
 
 Container = tuple[str, str, str]  # namespace, pod, container
-KEYS = ("hca_handle", "hca_object")  # also the names of the resources that wishes are summed as
-PLENTY = 2**40  # of a card without a limit
+Cards = Mapping[Container, tuple[str, ...]]  # one for each share
+NOBODYS = PodSpec(())
 
 
-def intents(
-    report: NodeReported, pods: Iterable[Pod], planned: Mapping[Container, int]
-) -> list[Grant]:
-    """planned: GPUs of containers, as masks. A pod with limits has an intent as long as it lives:
-    its agent may lose them, and so may a card. Without GPUs the agent chooses the card."""
-    topology = report.topology
-    held: dict[Container, tuple[str, ...]] = {}
-    gpus = dict(planned)
-    index = {gpu.uuid: gpu.index for gpu in topology.gpus}
+def held(report: NodeReported) -> dict[Container, tuple[str, ...]]:
+    """The truth."""
+    return {
+        (grant.namespace, grant.pod, grant.container): tuple(map(card_of, grant.device_ids))
+        for grant in report.grants
+        if grant.resource == RDMA
+    }
+
+
+def gpus(report: NodeReported, planned: Mapping[Container, int]) -> dict[Container, int]:
+    """As masks: the truth goes before plans."""
+    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+    found = dict(planned)
     for grant in report.grants:
-        key = (grant.namespace, grant.pod, grant.container)
-        if grant.resource == RDMA:
-            held[key] = tuple(map(card_of, grant.device_ids))
-        elif grant.resource == GPU:
-            gpus[key] = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
-    room = {hca.name: hca.shares for hca in topology.hcas if not hca.why}
-    for cards in held.values():
-        _take(room, cards)
-    pods = tuple(pods)
-    left = _left(topology, pods, held)
-    grants = []
+        if grant.resource == GPU:
+            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
+            found[grant.namespace, grant.pod, grant.container] = mask
+    return found
+
+
+def missing(pod: Pod, known: Cards) -> int:
+    """Shares of the pod whose cards are not known."""
+    name = (pod.seen.namespace, pod.seen.name)
+    return sum(count for each, count in pod.spec.rdma_containers if (*name, each) not in known)
+
+
+def of_pod(pod: Pod, known: Cards) -> Counter[str]:
+    """The shares of each card that the pod is known to have."""
+    name = (pod.seen.namespace, pod.seen.name)
+    found: Counter[str] = Counter()
+    for each, _ in pod.spec.rdma_containers:
+        found.update(known.get((*name, each), ()))
+    return found
+
+
+def room(topology: NodeTopology, pods: Iterable[Pod], known: Cards) -> CardRoom | None:
+    """What pods have room for there, card by card; None: only shares count. Of strangers the limits
+    are those that the agent gives by default."""
+    made = cardroom.of(topology)
+    if made is None:
+        return None
+    here = {(pod.seen.namespace, pod.seen.name): pod for pod in pods}
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for key, names in known.items():
+        counts.setdefault(key[:2], Counter()).update(names)
+    for name, cards in counts.items():
+        pod = here.get(name)
+        if pod is None or pod.alive:
+            made.take(made.ask(pod.spec if pod else NOBODYS), cards)
+    for pod in here.values():
+        if pod.held is not None and pod.spec.rdma_containers and (rest := missing(pod, known)):
+            made.asked[made.ask(pod.spec)._replace(shares=rest)] += 1
+    return made
+
+
+def near(
+    topology: NodeTopology, gpus: Mapping[Container, int], pods: Iterable[Pod], known: Cards
+) -> dict[Container, tuple[str, ...]]:
+    """Where only shares count: the cards nearest to the GPUs of whoever has no cards yet. Without GPUs
+    the agent chooses."""
+    left = {hca.name: hca.shares for hca in topology.hcas if not hca.why}
+    for cards in known.values():
+        take(left, cards)
+    found = {}
     for pod in sorted(pods, key=lambda pod: (pod.seen.namespace, pod.seen.name)):
-        limits = pod.spec.rdma_limits
         for name, count in pod.spec.rdma_containers if pod.alive else ():
             key = (pod.seen.namespace, pod.seen.name, name)
-            cards = held.get(key, ())
-            mask = gpus.get(key, 0)
-            if not cards and mask:
-                roomy = {card: free for card, free in room.items() if _keeps(left, card, limits)}
-                cards = nearest(topology, mask, roomy, count)
-                if len(cards) < count:  # room enough, but not on the same cards
-                    cards = nearest(topology, mask, room, count)
-                _take(room, cards)
-                _use(left, cards, limits)
-            if limits or (cards and key not in held):
+            if key not in known and (mask := gpus.get(key, 0)):
+                found[key] = nearest(topology, mask, left, count)
+                take(left, found[key])
+    return found
+
+
+def take(left: dict[str, int], cards: Iterable[str]) -> None:
+    for card in cards:
+        left[card] = left.get(card, 0) - 1
+
+
+def intents(pods: Iterable[Pod], known: Cards, planned: Cards) -> list[Grant]:
+    """A pod with limits has an intent as long as it lives: its agent may lose them, and so may a card."""
+    grants = []
+    for pod in pods:
+        limits = pod.spec.rdma_limits
+        for name, _ in pod.spec.rdma_containers if pod.alive else ():
+            key = (pod.seen.namespace, pod.seen.name, name)
+            cards = known.get(key, planned.get(key, ()))
+            if limits or (cards and key not in known):
                 grants.append(Grant(*key, RDMA, tuple(sorted(cards)), limits))
     return grants
-
-
-def _take(room: dict[str, int], cards: Iterable[str]) -> None:
-    for card in cards:
-        room[card] = room.get(card, 0) - 1
-
-
-Left = dict[tuple[str, str], int]  # by card and key
-
-
-def _left(
-    topology: NodeTopology, pods: Iterable[Pod], held: Mapping[Container, tuple[str, ...]]
-) -> Left:
-    """Of the limits that all pods have together, what nobody has been promised."""
-    left: Left = {}
-    for card, limit in topology.rdma_cgroup or ():
-        for key, most in zip(KEYS, (limit.hca_handle, limit.hca_object), strict=True):
-            left[card, key] = most if most >= 0 else PLENTY
-    for pod in pods:
-        for name, _ in pod.spec.rdma_containers if pod.alive else ():
-            cards = held.get((pod.seen.namespace, pod.seen.name, name), ())
-            _use(left, cards, pod.spec.rdma_limits)
-    return left
-
-
-def _keeps(left: Left, card: str, limits: Iterable[tuple[str, int]]) -> bool:
-    return all(left.get((card, key), PLENTY) >= limit for key, limit in limits)
-
-
-def _use(left: Left, cards: Iterable[str], limits: tuple[tuple[str, int], ...]) -> None:
-    for card in set(cards):
-        for key, limit in limits:
-            if (card, key) in left:
-                left[card, key] -= max(limit, 0)
 
 
 def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
@@ -99,11 +120,15 @@ def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
 
 
 def most(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
-    """What a pod may have of any card at most (-1: no limit); None: nobody here sets limits."""
+    """What a pod may have of some card at most (-1: no limit); None: nobody here sets limits."""
     if not topology.rdma_settable or topology.rdma_cgroup is None:
         return None
     offered = {hca.name for hca in topology.hcas if hca.shares}
     limits = [limit for name, limit in topology.rdma_cgroup if name in offered]
-    handles = [limit.hca_handle for limit in limits if limit.hca_handle >= 0]
-    objects = [limit.hca_object for limit in limits if limit.hca_object >= 0]
-    return tuple(zip(KEYS, (min(handles, default=-1), min(objects, default=-1)), strict=True))
+    handles = [limit.hca_handle for limit in limits]
+    objects = [limit.hca_object for limit in limits]
+    return tuple(zip(KEYS, (_highest(handles), _highest(objects)), strict=True))
+
+
+def _highest(limits: Sequence[int]) -> int:
+    return -1 if -1 in limits or not limits else max(limits)

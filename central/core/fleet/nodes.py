@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from central.core.facts import NodeReported, NodeSeen
-from central.core.fleet import cards, fractions
+from central.core.fleet import cardroom, cards, fractions, reported
+from central.core.fleet.cardroom import CardRoom
+from central.core.fleet.dealing import deal
 from central.core.fleet.fractions import NOTHING, Offered, Parts
+from central.core.fleet.reported import Name
 from central.core.gangs import Pod
 from protos.closest import closest
-from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE
-from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, hundredths, pick
-from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
-
-Name = tuple[str, str]  # namespace and pod
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, pick
+from protos.topology import Grant, Shape, indices_of, mask_of
 
 
 class Node:
@@ -31,6 +32,9 @@ class Node:
         self.truth: dict[Name, int] = {}  # GPUs by pod, as reported
         self.pods: dict[str, Pod] = {}  # by uid: those that are there, alive or not
         self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
+        self.cards: dict[cards.Container, tuple[str, ...]] = {}  # network cards, as reported
+        self.dealt: dict[cards.Container, tuple[str, ...]] = {}  # where limits are summed: planned
+        self.limited = False  # pods' limits of these cards are summed
         self.parts: dict[Name, Parts] = {}  # hundredths of GPUs by pod, as reported
         self.foreign_parts: Parts = {}
 
@@ -42,11 +46,13 @@ class Node:
             return False
         self.report = report
         self.shape = report.topology.shape()
-        self.truth = _truth(report)
-        self.parts = _parts(report)
+        self.truth = reported.truth(report)
+        self.parts = reported.parts(report)
+        self.cards = cards.held(report)
+        self.limited = cardroom.of(report.topology) is not None
         self.rdma_most = cards.most(report.topology)
         self.rdma_total = cards.allocatable(report.topology)
-        self.levels = _levels(report.topology)
+        self.levels = reported.levels(report.topology)
         self.memory_level = fractions.best(report.topology)
         return True
 
@@ -56,14 +62,19 @@ class Node:
         self.memory_level = "none"
         self.shape, self.truth, self.foreign = None, {}, 0
         self.parts, self.foreign_parts = {}, {}
+        self.cards, self.dealt, self.limited = {}, {}, False
 
     def speaks_of(self, name: Name) -> bool:
         """Whether its agent has seen the pod's devices."""
-        return name in self.truth or name in self.parts
+        if name in self.truth or name in self.parts:
+            return True
+        return self.limited and any(key[:2] == name for key in self.cards)
 
     def forget_pod(self, name: Name) -> None:
         self.truth.pop(name, None)
         self.parts.pop(name, None)
+        for key in [key for key in self.cards if key[:2] == name]:
+            del self.cards[key]
 
     def added(self) -> tuple[object, ...]:
         """What its agent adds to its row."""
@@ -108,6 +119,23 @@ class Node:
         used = fractions.used(self.pods.values(), self.foreign_parts)
         fit = self.healthy() & self.offered()[0]
         return {gpu: max(0, WHOLE - part) if fit >> gpu & 1 else 0 for gpu, part in used.items()}
+
+    def card_room(self) -> CardRoom | None:
+        """What pods have room for on its network cards; None: their shares alone count."""
+        if not self.limited or self.report is None:
+            return None
+        return cards.room(self.report.topology, self.pods.values(), self.known_cards())
+
+    def known_cards(self) -> dict[cards.Container, tuple[str, ...]]:
+        """Known or planned, of whoever holds room, and of strangers."""
+        return {**self.dealt, **self.cards}
+
+    def deal_cards(self) -> None:
+        """Plans network cards for those who have none, where limits are summed."""
+        if self.limited and self.report is not None:
+            masks = cards.gpus(self.report, self._planned()[1])
+            pods = self.pods.values()
+            self.dealt = deal(self.report.topology, masks, pods, self.cards, self.dealt)
 
     def settle(self, find: Callable[[Name], Pod | None]) -> None:
         """Brings plans in line with the truth. Where they are in its way they are made anew."""
@@ -213,9 +241,23 @@ class Node:
         """Container by container, what pods should be given whose truth is not known yet."""
         if self.report is None or self.shape is None:
             return ()
-        uuids = [gpu.uuid for gpu in self.report.topology.gpus]
+        grants, planned = self._planned()
+        asking = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
+        if asking:
+            chosen = self.dealt
+            if not self.limited:
+                masks = cards.gpus(self.report, planned)
+                chosen = cards.near(self.report.topology, masks, asking, self.cards)
+            grants += cards.intents(asking, self.cards, chosen)
+        return tuple(sorted(grants))
+
+    def _planned(self) -> tuple[list[Grant], dict[cards.Container, int]]:
+        """GPUs of containers, as grants and as masks."""
         grants: list[Grant] = []
         planned: dict[cards.Container, int] = {}
+        if self.report is None or self.shape is None:
+            return grants, planned
+        uuids = [gpu.uuid for gpu in self.report.topology.gpus]
         for pod in self.pods.values():
             name = (pod.seen.namespace, pod.seen.name)
             told = sum(self.parts.get(name, {}).values())
@@ -236,10 +278,7 @@ class Node:
                 ids = tuple(uuids[index] for index in indices_of(share))
                 if ids:
                     grants.append(Grant(pod.seen.namespace, pod.seen.name, container, GPU, ids))
-        asking = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
-        if asking:
-            grants += cards.intents(self.report, asking, planned)
-        return tuple(sorted(grants))
+        return grants, planned
 
 
 def _part(pod: Pod, part: int) -> tuple[tuple[str, int], ...]:
@@ -247,39 +286,3 @@ def _part(pod: Pod, part: int) -> tuple[tuple[str, int], ...]:
     least = RANKS[pod.spec.memory_level]
     wished = {SHARE: part, MEMORY: pod.spec.memory_cap, LEAST: least}
     return tuple(sorted((key, amount) for key, amount in wished.items() if amount))
-
-
-def _levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
-    """Of a machine whose GPUs are not all in one clique there is none."""
-    found = []
-    for level, values in (
-        (CLIQUE, {gpu.clique for gpu in topology.gpus}),
-        (CHASSIS, {gpu.chassis for gpu in topology.gpus}),
-    ):
-        if len(values) == 1 and (value := values.pop()):
-            found.append((level, value))
-    return tuple(found)
-
-
-def _parts(report: NodeReported) -> dict[Name, Parts]:
-    """The hundredths that each pod holds, by GPU."""
-    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
-    found: dict[Name, Parts] = {}
-    for grant in report.grants:
-        gpus = [index[uuid] for uuid in grant.device_ids if uuid in index]
-        if grant.resource == GPU_SHARE and gpus and hundredths(grant) > 0:
-            parts = found.setdefault((grant.namespace, grant.pod), {})
-            parts[gpus[0]] = parts.get(gpus[0], 0) + hundredths(grant)
-    return found
-
-
-def _truth(report: NodeReported) -> dict[Name, int]:
-    """The GPUs that each pod holds, as masks; what names no GPU of the node is left out."""
-    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
-    masks: dict[Name, int] = {}
-    for grant in report.grants:
-        if grant.resource == GPU:
-            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
-            name = (grant.namespace, grant.pod)
-            masks[name] = masks.get(name, 0) | mask
-    return masks

@@ -16,6 +16,7 @@ from central.core.facts import NodeSeen, PodSpec
 from central.core.filters.judgement import Constraint, Judgement, constraint
 from central.core.filters.neighbours import Neighbours
 from central.core.fleet import fractions
+from central.core.fleet.cardroom import CardRoom
 from central.core.fleet.domains import Domains, Ints
 from central.core.fleet.fractions import NOTHING, Offered, Parts
 from central.core.fleet.fragments import Mix
@@ -43,6 +44,7 @@ class Snapshot:
         self.free_mask: list[int] = []  # healthy and nobody's
         self.offered: list[Offered] = []  # that may be used in shares
         self.left: list[Parts] = []  # of those that are: hundredths still to be had
+        self.cards: dict[int, CardRoom] = {}  # by row, where limits of network cards are summed
         self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
         self.neighbours = Neighbours()
         self.mix = Mix(self)
@@ -102,6 +104,7 @@ class Snapshot:
         self.free[row] = 0
         self.shape[row] = None
         self.free_mask[row], self.offered[row], self.left[row] = 0, NOTHING, {}
+        self.cards.pop(row, None)
         self.domains.drop(row)
         self.neighbours.put_node(row, None, len(self.names))
         self._unused.append(row)
@@ -131,6 +134,15 @@ class Snapshot:
         self.free_mask[row], self.offered[row], self.left[row] = free_mask, offered, left
         self._recount(row)
 
+    def put_cards(self, row: int, room: CardRoom | None) -> None:
+        """What pods may take of the network cards there."""
+        known = self.cards.pop(row, None)
+        if room is not None:
+            self.cards[row] = room
+        if known != room:
+            self.gains += 1
+            self.touched.note([row])
+
     # --- room ----------------------------------------------------------------
 
     def take(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
@@ -142,6 +154,8 @@ class Snapshot:
             self.free_mask[row] &= ~gpus
         if view.company is not None:
             self.neighbours.count(row, spec, count)
+        if view.cards and row in self.cards:
+            self.cards[row].asks(spec, count)
         self._recount(row)
 
     def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
@@ -153,6 +167,8 @@ class Snapshot:
             self.free_mask[row] |= gpus
         if view.company is not None:
             self.neighbours.count(row, spec, -count)
+        if view.cards and row in self.cards:
+            self.cards[row].asks(spec, -count)
         self.gains += 1
         self._recount(row)
 
@@ -165,6 +181,10 @@ class Snapshot:
                 self.free_mask[row] &= ~mask
         if view.company is not None:
             self.neighbours.count(rows, spec, counts)
+        if view.cards and self.cards:
+            for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+                if row in self.cards:
+                    self.cards[row].asks(spec, count)
         self._recount_many(rows)
 
     def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from central.core.facts import PodSpec
 from central.core.filters.company import Company, has_company
 from central.core.filters.leaning import Leaning
-from central.core.fleet import fractions
+from central.core.fleet import cardroom, fractions
 from central.core.fleet.domains import Ints
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import RANKS
@@ -31,6 +31,7 @@ class ClassView:
         self.gpus = spec.request(GPU)
         self.share = spec.request(GPU_SHARE)
         self.least = RANKS[spec.memory_level] if self.share else 0
+        self.cards = bool(spec.rdma_containers)  # what it may take of network cards may be summed
         self.company = Company(snapshot, spec) if has_company(spec) else None
         self.leaning: Leaning | None = None  # made where somebody asks
         self._snapshot = snapshot
@@ -90,6 +91,8 @@ class ClassView:
             room = min(room, have // amount)
         if self.share:
             room = min(room, fractions.room_at(snapshot, row, self.share, self.least))
+        if self.cards and (cards := snapshot.cards.get(row)) is not None:
+            room = min(room, cards.room(cards.ask(self.spec)))
         if self.company is not None:
             room = min(room, self._limit.item(row))
         if room < 0 or not self._judgement.fits(row, snapshot.nodes, snapshot.version):
@@ -120,6 +123,8 @@ class ClassView:
             np.minimum(room, free // amount, out=room)
         if self.share:
             np.minimum(room, fractions.room(snapshot, rows, self.share, self.least), out=room)
+        if self.cards and snapshot.cards:
+            np.minimum(room, cardroom.rooms(snapshot.cards, rows.tolist(), self.spec), out=room)
         if self.company is not None:
             np.minimum(room, self._limit[rows], out=room)
         self._judgement.refresh(rows, snapshot.nodes, snapshot.version)

@@ -42,16 +42,27 @@ def hold(cluster: "Cluster", pod: Pod) -> None:
         return
     cluster.snapshot.take(row, pod.spec, 1, pod.gpus)
     pod.held = pod.spec
+    deal_cards(cluster, pod)
     if pod.spec.matched:
         cluster.snapshot.gains += 1  # whoever waits to be near it may go now
+
+
+def deal_cards(cluster: "Cluster", *pods: Pod) -> None:
+    """Plans network cards for pods that have just taken room."""
+    for name in sorted({pod.node for pod in pods if pod.spec.rdma_containers}):
+        node = cluster.nodes[name]
+        if node.limited:
+            node.deal_cards()
+            cluster.snapshot.put_cards(cluster.snapshot.row[name], node.card_room())
 
 
 def release(cluster: "Cluster", pod: Pod) -> None:
     if pod.held is None:
         return
     cluster.snapshot.give(cluster.snapshot.row[pod.node], pod.held)
+    counted = bool(pod.held.rdma_containers) and cluster.nodes[pod.node].limited
     pod.held = None
-    if pod.gpus:
+    if pod.gpus or counted:
         pod.gpus = 0
         _remask(cluster, cluster.nodes[pod.node])
 
@@ -59,6 +70,8 @@ def release(cluster: "Cluster", pod: Pod) -> None:
 def _remask(cluster: "Cluster", node: Node) -> None:
     row = cluster.snapshot.row.get(node.name)
     if row is not None:
+        node.deal_cards()
+        cluster.snapshot.put_cards(row, node.card_room())
         cluster.snapshot.put_gpus(row, node.shape, node.free(), node.offered(), node.left())
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from central.core.facts import PodSpec
 from central.core.filters import predicates
-from central.core.fleet import fractions, nodeparts
+from central.core.fleet import cardroom, fractions, nodeparts
 from central.core.fleet.domains import Ints
 from central.core.fleet.snapshot import Snapshot
 from central.core.fleet.view import ClassView
@@ -140,6 +140,11 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
             for column, amount in zip(view.columns, view.amounts, strict=True)
             if names[int(column)] != GPU_SHARE
         }
+        if view.cards and snapshot.cards:
+            room = sum(cardroom.rooms(snapshot.cards, fitting.tolist(), view.spec))
+            if room < min(count, *rooms.values()):
+                details.append(f"short of {words.cards(view.spec)}: enough for {room}")
+                return details
         scarce = min(sorted(rooms), key=rooms.__getitem__)
         if scarce != GPU and rooms[scarce] < count:
             details.append(f"short of {words.resource(scarce)}: enough for {rooms[scarce]}")

@@ -1,5 +1,6 @@
 """Resources and amounts as people say them."""
 
+from central.core.facts import PodSpec
 from protos.names import GPU
 
 _UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
@@ -10,6 +11,12 @@ _SAID = {GPU: "GPUs", "hca_handle": "RDMA handles", "hca_object": "RDMA objects"
 
 def resource(name: str) -> str:
     return _SAID.get(name, name)
+
+
+def cards(spec: PodSpec) -> str:
+    """Network cards that can keep the pod's limits."""
+    told = [f"{limit} {resource(key)}" for key, limit in spec.rdma_limits if limit > 0]
+    return f"network cards with {' and '.join(told) or 'the default limits'} left"
 
 
 def amount(name: str, value: int) -> str:

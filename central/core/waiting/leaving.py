@@ -8,7 +8,7 @@ import numpy as np
 
 from central.core.cluster import Cluster
 from central.core.filters.company import has_company
-from central.core.fleet import fractions, nodeparts
+from central.core.fleet import cards, fractions, nodeparts
 from central.core.fleet.domains import Ints
 from central.core.fleet.snapshot import Snapshot
 from central.core.gangs import Pod
@@ -29,7 +29,7 @@ class Leavers:
         vectors = np.zeros((max(len(kinds), 1), len(snapshot.column)), dtype=np.int64)
         for vector, view in zip(vectors, views, strict=False):
             vector[view.columns] = view.amounts
-        self._snapshot = snapshot
+        self._snapshot, self._nodes = snapshot, cluster.nodes
         self.pods = pods
         counted = (has_company(spec) for spec in kinds)
         self._counted = np.fromiter(counted, np.bool_, len(kinds))[kind]
@@ -82,6 +82,7 @@ class Leavers:
         """The snapshot without them, for as long as the block lasts."""
         rows, amounts, masks = self.freed(chosen)
         self._change(chosen, 1)
+        self._card(chosen, 1)
         self._snapshot.shift(rows, amounts, masks, free=True)
         self._count(chosen, -1)
         try:
@@ -89,6 +90,7 @@ class Leavers:
         finally:
             self._count(chosen, 1)
             self._change(chosen, -1)
+            self._card(chosen, -1)
             self._snapshot.shift(rows, amounts, masks, free=False)
 
     def _change(self, chosen: Ints, sign: int) -> None:
@@ -96,6 +98,19 @@ class Leavers:
         for index in chosen[self._parts[chosen] > 0].tolist():
             row, gpus = int(self.rows[index]), self.pods[index].gpus
             fractions.change(self._snapshot, row, gpus, sign * int(self._parts[index]))
+
+    def _card(self, chosen: Ints, sign: int) -> None:
+        """Their network cards, where limits of these are summed."""
+        for index in chosen.tolist() if self._snapshot.cards else ():
+            room = self._snapshot.cards.get(int(self.rows[index]))
+            pod = self.pods[index]
+            if room is None or not pod.spec.rdma_containers:
+                continue
+            known = self._nodes[pod.node].known_cards()
+            rest, wanted = cards.missing(pod, known), room.ask(pod.spec)
+            room.take(wanted, cards.of_pod(pod, known), -sign)
+            if rest:
+                room.asked[wanted._replace(shares=rest)] -= sign
 
     def _count(self, chosen: Ints, change: int) -> None:
         """Their neighbours do without them."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from central.core.facts import BudgetSeen, GangSeen, NodeReported, NodeSeen, PodSeen, PodSpec, Taint
 from central.core.filters.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
-from protos.names import BLOCK, GPU, GPU_SHARE, RACK
+from protos.names import BLOCK, GPU, GPU_SHARE, RACK, RDMA
 from protos.sharing import SHARE
 from protos.topology import Gpu, Grant, Hca, NodeTopology, RdmaLimit
 
@@ -137,20 +137,31 @@ def topology(
     )
 
 
-def carded(plain: NodeTopology, cap: int) -> NodeTopology:
-    """The same with two network cards of so many handles each, whose limits its agent sets."""
+def carded(plain: NodeTopology, cap: int, default: int = -1) -> NodeTopology:
+    """The same with two network cards of so many handles each, whose limits its agent sets; those who
+    wish nothing have the default."""
     count = len(plain.gpus)
     rows = [(*row, "PIX", "NODE") for row in plain.links]
     rows += [(*("PIX",) * count, "X", "NODE"), (*("NODE",) * count, "NODE", "X")]
     cards = tuple(Hca(f"mlx5_{i}", f"0000:f{i}:00.0", shares=8) for i in range(2))
     limits = tuple((card.name, RdmaLimit(cap)) for card in cards)
-    return replace(plain, hcas=cards, links=tuple(rows), rdma_cgroup=limits, rdma_settable=True)
+    return replace(
+        plain,
+        hcas=cards,
+        links=tuple(rows),
+        rdma_cgroup=limits,
+        rdma_settable=True,
+        rdma_default=RdmaLimit(default),
+    )
 
 
 def wishing(plain: PodSeen, handles: int) -> PodSeen:
-    """The same with a share of a card, and so many of its handles at most."""
+    """The same with a share of a card, and so many of its handles at most; less than 0: as many as the
+    agent gives."""
     if not handles:
         return plain
+    if handles < 0:
+        return replace(plain, spec=replace(plain.spec, rdma_containers=(("main", 1),)))
     requests = {**dict(plain.spec.requests), "hca_handle": handles}
     spec = replace(
         plain.spec,
@@ -178,6 +189,10 @@ def sure(plain: PodSeen, level: str) -> PodSeen:
 
 def grant(pod_name: str, *gpus: int) -> Grant:
     return Grant("ns", pod_name, "main", GPU, tuple(f"GPU-{index}" for index in gpus))
+
+
+def grant_card(pod_name: str, card: int, number: int = 0) -> Grant:
+    return Grant("ns", pod_name, "main", RDMA, (f"mlx5_{card}::{number}",))
 
 
 def grant_part(pod_name: str, gpu: int, share: int) -> Grant:

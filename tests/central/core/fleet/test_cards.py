@@ -6,8 +6,8 @@ import pytest
 
 from central.core.cluster import Cluster
 from central.core.cycle import turn
-from central.core.decisions import Bind, Decision
-from central.core.facts import Fact, NodeSeen, PodSeen
+from central.core.decisions import Bind, Decision, Evict
+from central.core.facts import Fact, NodeSeen, PodGone, PodSeen
 from protos.names import GPU, RDMA
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit
 from tests.central.core import build
@@ -168,4 +168,87 @@ def test_a_card_is_planned_that_can_keep_the_wish() -> None:
     turn(made, [build.report("a", topology(cap=20), 2, truth), pod("two", limits=wish)], 1.0)
     assert gpus(made)["two"] != gpus(made).get("one")
     assert cards(made)["two"] != mine
+    made.check()
+
+
+def waits_for(made: Cluster, name: str) -> str:
+    gang = made.gang_of(made.pods[f"uid-{name}"])
+    assert gang is not None
+    return gang.reason
+
+
+def two_cards(cap: int, default: int = -1) -> NodeTopology:
+    return build.carded(build.topology(4), cap, default)
+
+
+def carded(what: NodeTopology, *grants: Grant) -> Cluster:
+    made = Cluster(build.LEVELS)
+    turn(made, [build.node("a", gpus=4), build.report("a", what, 1, grants)], 0.0)
+    return made
+
+
+def test_limits_are_summed_card_by_card() -> None:
+    """Thirty handles in all, and two cards that have five left each."""
+    made = carded(two_cards(15))
+    pods = [build.wishing(build.pod(f"p{number}"), 10) for number in range(3)]
+    assert bound(turn(made, pods, 1.0)) == ["p0", "p1"]
+    assert sorted(cards(made).values()) == [("mlx5_0",), ("mlx5_1",)]
+    assert "short of network cards with 10 RDMA handles left: enough for 0" in waits_for(made, "p2")
+    made.check()
+
+
+def test_limits_that_the_agent_gives_by_default_are_summed() -> None:
+    made = carded(two_cards(20, default=8))
+    plain = [build.wishing(build.pod(f"p{number}"), -1) for number in range(5)]
+    assert bound(turn(made, plain, 1.0)) == ["p0", "p1", "p2", "p3"]
+    assert "short of network cards with the default limits left" in waits_for(made, "p4")
+    wish = build.wishing(build.pod("wish"), 5)
+    assert not bound(turn(made, [wish], 2.0))
+    ended = replace(plain[0], node="a", phase="Succeeded")
+    assert bound(turn(made, [ended], 3.0)) == ["p4"]
+    made.check()
+
+
+def test_strangers_have_the_default() -> None:
+    made = carded(two_cards(20, default=8), shares("x", 0), shares("y", 0, 1), shares("z", 1))
+    pods = [build.wishing(build.pod(f"p{number}"), 10) for number in range(2)]
+    assert bound(turn(made, pods, 1.0)) == ["p0"]
+    assert cards(made) == {"p0": ("mlx5_1",)}
+    made.check()
+
+
+def test_the_nearest_card_is_left_to_whoever_fits_nowhere_else() -> None:
+    """Both GPUs are closest to mlx5_0. Who asks for less goes to the other, where the big one has no room."""
+    made = carded(two_cards(20), shares("x", 1))
+    turn(made, [build.report("a", _with_use(12), 2, (shares("x", 1),))], 0.5)
+    small, big = build.wishing(build.pod("small", 1), 8), build.wishing(build.pod("big", 1), 20)
+    assert bound(turn(made, [small, big], 1.0)) == ["big", "small"]
+    assert cards(made) == {"big": ("mlx5_0",), "small": ("mlx5_1",)}
+    made.check()
+
+
+def _with_use(default: int) -> NodeTopology:
+    return two_cards(20, default)
+
+
+def test_what_was_dealt_stays_dealt() -> None:
+    """Its pod may have been admitted by now: another plan would be a second promise."""
+    made = carded(two_cards(20))
+    turn(made, [build.wishing(build.pod("one", 1), 8)], 1.0)
+    assert cards(made) == {"one": ("mlx5_0",)}
+    turn(made, [build.wishing(build.pod("two", 1), 20)], 2.0)
+    assert cards(made) == {"one": ("mlx5_0",), "two": ("mlx5_1",)}
+    turn(made, [build.report("a", two_cards(20), 2, (build.grant("one", 3),))], 3.0)
+    assert cards(made)["one"] == ("mlx5_0",)
+    made.check()
+
+
+def test_who_is_more_urgent_takes_the_room_of_a_card() -> None:
+    made = carded(two_cards(10))
+    low = [build.wishing(build.pod(f"low{number}", 1), 6) for number in range(2)]
+    turn(made, low, 1.0)
+    high = build.wishing(build.pod("high", 1, priority=9), 10)
+    gone = [each.name for each in turn(made, [high], 2.0) if isinstance(each, Evict)]
+    assert len(gone) == 1
+    assert bound(turn(made, [PodGone(f"uid-{gone[0]}")], 3.0)) == ["high"]
     made.check()
