@@ -358,7 +358,12 @@ class Day:
         if len(mine) < wanted or (odd and faults and self.dice.random() < 0.2):
             self.seen["other GPUs"] += 1
             fullest = max(free, key=lambda gpu: used[gpu])  # as agents take it
-            mine = [fullest] if share else self.dice.sample(free, wanted)
+            others = 0  # what is planned for those who are still to come, agents leave if they can
+            for other in self.cluster.nodes[pod.node].pods.values():
+                others |= 0 if other.seen.uid in (pod.uid, *self.held) else other.gpus
+            left = [gpu for gpu in free if not others >> gpu & 1]
+            pool = left if len(left) >= wanted else free
+            mine = [fullest] if share else self.dice.sample(pool, wanted)
         self.held[pod.uid] = tuple(mine[:wanted])
         if pod.spec.rdma_containers:
             self.cards[pod.uid] = self._card(pod, faults)
