@@ -5,7 +5,7 @@ name: the empty stays empty for those who need it whole.
 Works on counts per domain: the cost does not grow with the gang.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from central.core.fleet.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
 
 ANYWHERE = "cluster"
+Key = Callable[[Ints], Ints]
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
 
 
@@ -103,36 +104,36 @@ class Choice:
             rows = rows[nodeparts.most(snapshot, NUMA, rows) >= gpus]
         if self._anchors:
             rows = rows[rows == self._anchors[0]]
-        keys = self._order(level, rows)
         if self._most == 1:
-            yield from _least(rows, keys)
+            yield from _least(rows, self._keys(level))
             return
-        order = np.lexsort([key[rows] for key in reversed(keys)])
+        keys = [key(rows) for key in self._keys(level)] if len(rows) else []
+        order = np.lexsort(keys[::-1]) if keys else rows
         for row in rows[order[: self._most]]:
             yield np.array([row], dtype=np.int64)
 
-    def _order(self, level: str, rows: Ints) -> list[Ints]:
-        """By what nodes are chosen among these rows, by row, the least first."""
-        snapshot, rooms, gpus = self._snapshot, self._rooms, self._gpus
-        lean = leaning.toward(snapshot, self._load) if len(rows) > 1 else None
-        # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
-        left = snapshot.island if level == ISLAND else snapshot.gpus
-        load = self._load
-        part = max(rooms, key=lambda room: room.share)
-        if part.share:
-            load = ()  # what a share leaves of a GPU counts here
-            left = left.copy()
-            left[rows] += 1000 * fractions.waste(snapshot, rows, part.share, part.least)
-        elif not gpus:
-            left = snapshot.allocatable[:, 0]
-        keys = [left, rooms[0].cap, snapshot.name_rank()]
-        if load and len(rows) > 1 and (harm := snapshot.mix.harm(load)) is not None:
-            keys.insert(0, harm)
+    def _keys(self, level: str) -> Iterator[Key]:
+        """By what nodes are chosen, the least first: each is asked of those that are equal by the ones
+        before it."""
+        snapshot, room, gpus = self._snapshot, self._rooms[0], self._gpus
+        if (lean := leaning.toward(snapshot, self._load)) is not None:
+            yield lambda rows: -lean[rows]
         if self._spread:
-            keys = [-snapshot.gpus if gpus else left * 0, -rooms[0].cap, snapshot.name_rank()]
-        if lean is not None:
-            keys.insert(0, -lean)
-        return keys
+            if gpus:
+                yield lambda rows: -snapshot.gpus[rows]
+            yield lambda rows: -room.cap[rows]
+            yield lambda rows: snapshot.name_rank()[rows]
+            return
+        if self._load and snapshot.mix.unlike:
+            yield lambda rows: snapshot.mix.harm(self._load, rows)
+        # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
+        part = max(self._rooms, key=lambda room: room.share)
+        if part.share:
+            yield lambda rows: fractions.waste(snapshot, rows, part.share, part.least)
+        left = snapshot.island if level == ISLAND else snapshot.gpus
+        yield lambda rows: left[rows] if gpus or part.share else snapshot.allocatable[rows, 0]
+        yield lambda rows: room.cap[rows]
+        yield lambda rows: snapshot.name_rank()[rows]
 
     def _domains(self, level: int) -> list[int]:
         """Domains of the level with room for the whole, best first."""
@@ -176,12 +177,11 @@ class Choice:
         return -sums_of(lean * some, of, count) // np.maximum(sums_of(some, of, count), 1)
 
 
-def _least(rows: Ints, keys: Sequence[Ints]) -> Iterator[Ints]:
+def _least(rows: Ints, keys: Iterator[Key]) -> Iterator[Ints]:
     """The first of the rows by these keys, without putting the others in order."""
-    for key in keys:
-        if len(rows) > 1:
-            at = key[rows]
-            rows = rows[at == at.min()]
+    while len(rows) > 1 and (key := next(keys, None)) is not None:
+        at = key(rows)
+        rows = rows[at == at.min()]
     if len(rows):
         yield rows
 

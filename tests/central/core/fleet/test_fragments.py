@@ -5,76 +5,102 @@ import random
 from collections import Counter
 from fractions import Fraction
 
+import numpy as np
+import pytest
+
 from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.facts import PodGone, PodSpec
-from central.core.fleet import fragments
 from central.core.fleet.draft import DoesNotFit, Draft
+from central.core.fleet.fractions import NOTHING
+from central.core.fleet.fragments import mix, weighing
 from central.core.fleet.snapshot import Snapshot
 from central.core.placement import Want, fit
-from protos.closest import closest
-from protos.names import GPU
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import WHOLE
+from protos.topology import indices_of, mask_of
 from tests.central.core import build
 
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 
 
-def cluster(dice: random.Random, names: list[str]) -> Snapshot:
-    """Nodes with islands or without, of two sizes, some of them in use."""
+def cluster(dice: random.Random, names: list[str], *, shares: bool = False) -> Snapshot:
+    """Nodes with islands or without, of two sizes, some of them in use, in shares too if so wished."""
     snapshot = Snapshot()
-    islands = dice.random() < 0.5
+    islands = shares or dice.random() < 0.5
     for name in names:
         size, used = dice.choice((4, 8)), dice.randint(0, 3)
-        row = snapshot.put_node(build.node(name, gpus=size, cpu=dice.choice((16_000, 64_000))))
+        cpu = dice.choice((16_000, 64_000))
+        row = snapshot.put_node(build.node(name, gpus=size, cpu=cpu, shares=shares))
         if islands:
             shape = build.topology(size, HALVES[: size // 4]).shape()
             free = (1 << size) - 1 & ~sum(1 << i for i in dice.sample(range(size), used))
-            snapshot.put_gpus(row, shape, free)
+            open_ = [gpu for gpu in indices_of(free) if shares and dice.random() < 0.4]
+            left = {gpu: dice.choice((0, 10, 25, 40, 50, 75, 90)) for gpu in open_}
+            offered = (dice.choice((0b1111, -1)), *NOTHING[1:]) if shares else NOTHING
+            left = {gpu: part * (offered[0] >> gpu & 1) for gpu, part in left.items()}
+            snapshot.put_gpus(row, shape, free & ~mask_of(open_), offered, left)
         if used:
             snapshot.take(row, build.spec(used, 1000 * used), 1, 0)
     for _ in range(dice.randint(5, 30)):
         snapshot.mix.came(build.spec(dice.choice((1, 1, 2, 4, 8)), dice.choice((500, 9000))))
+        if shares and dice.random() < 0.7:
+            snapshot.mix.came(build.part("p", dice.choice((10, 30, 50, 60, 80))).spec)
     return snapshot
 
 
-def lost(snapshot: Snapshot, row: int, mix: Counter[PodSpec]) -> Fraction:
-    """Idle GPUs times the share of pods that could not use them there, by the definition."""
-    gpus, shape = int(snapshot.gpus[row]), snapshot.shape[row]
+def usable(snapshot: Snapshot, row: int, kinds: Counter[PodSpec]) -> Fraction:
+    """The hundredths of idle GPUs that a pod of those that come could use there, by the definition."""
+    shape, free = snapshot.shape[row], snapshot.free_mask[row]
     islands = shape.islands if shape is not None else ()
     largest = max((island.bit_count() for island in islands), default=0)
-    most = max(((i & snapshot.free_mask[row]).bit_count() for i in islands), default=0)
-    out = 0
-    for kind, count in mix.items():
-        asked = kind.request(GPU)
-        close = asked > largest or asked <= most
-        room = all(
-            snapshot.free[row, snapshot.column[name]] >= amount for name, amount in kind.requests
+    most = max(((island & free).bit_count() for island in islands), default=0)
+    whole, left = int(snapshot.gpus[row]), list(snapshot.left[row].values())
+    open_to_shares = min(whole, (free & snapshot.offered[row][0]).bit_count())
+    total = Fraction(0)
+    for kind, times in kinds.items():
+        asked, part = kind.request(GPU), kind.request(GPU_SHARE)
+        room = min(
+            int(snapshot.free[row, snapshot.column[name]]) // amount
+            for name, amount in kind.requests
         )
-        out += count * (not (room and close and asked <= gpus))
-    return Fraction(gpus * out, mix.total())
+        if part:
+            room = min(room, sum(n // part for n in [*left, *[WHOLE] * open_to_shares]))
+            reach = sum(n for n in left if n >= part) + WHOLE * open_to_shares
+            fill = room * part
+        else:
+            close = asked > largest or asked <= most
+            room = min(room, whole // asked) if close else 0
+            reach, fill = WHOLE * whole, room * asked * WHOLE
+        total += times * Fraction(reach + fill, 2) * (room > 0)
+    return total / kinds.total()
 
 
-def harm(snapshot: Snapshot, row: int, spec: PodSpec, mix: Counter[PodSpec]) -> Fraction:
-    before = lost(snapshot, row, mix)
-    shape, gpus = snapshot.shape[row], 0
-    if shape is not None and (asked := spec.request(GPU)):
-        gpus = closest(shape, snapshot.free_mask[row], asked)
-    snapshot.take(row, spec, 1, gpus)
-    after = lost(snapshot, row, mix)
-    idle = Fraction(int(snapshot.gpus[row]), int(snapshot.allocatable[:, 0].max()))
+def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -> Fraction:
+    def idle() -> int:
+        return WHOLE * int(snapshot.gpus[row]) + sum(snapshot.left[row].values())
+
+    before = idle() - usable(snapshot, row, kinds)
+    draft = Draft(snapshot)
+    draft.take(row, spec, 1)
+    after = idle() - usable(snapshot, row, kinds)
+    unused = Fraction(idle(), WHOLE * int(snapshot.allocatable[:, 0].max()))
     cpu = snapshot.column["cpu"]
-    idle += Fraction(int(snapshot.free[row, cpu]), int(snapshot.allocatable[:, cpu].max()))
-    snapshot.give(row, spec, 1, gpus)
-    return after - before + Fraction(fragments.IDLE) * idle
+    unused += Fraction(int(snapshot.free[row, cpu]), int(snapshot.allocatable[:, cpu].max()))
+    draft.undo()
+    return (after - before) / WHOLE + Fraction(weighing.IDLE) * unused
 
 
-def test_the_node_with_the_least_harm_by_the_definition() -> None:
+@pytest.mark.parametrize("shares", [False, True])
+def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
     chosen = Counter[bool]()
-    for seed in range(400):
+    for seed in range(300):
         dice = random.Random(seed)
-        snapshot = cluster(dice, [f"n{i}" for i in range(5)])
-        mix: Counter[PodSpec] = snapshot.mix._seen
+        snapshot = cluster(dice, [f"n{i}" for i in range(5)], shares=shares)
+        kinds: Counter[PodSpec] = snapshot.mix._seen
         spec = build.spec(dice.choice((0, 1, 2, 4)), dice.choice((500, 9000)))
+        if shares and dice.random() < 0.7:
+            spec = build.part("p", dice.choice((10, 30, 60)), cpu=dice.choice((500, 9000))).spec
         draft = Draft(snapshot)
         try:
             seat = fit(draft, Want(((spec, 1),)))[0]
@@ -84,10 +110,10 @@ def test_the_node_with_the_least_harm_by_the_definition() -> None:
         view, asked = snapshot.view(spec).refresh(), spec.request(GPU)
         rows = [row for row in snapshot.row.values() if view.cap[row]]
         inside = [row for row in rows if asked and snapshot.island[row] >= asked]
-        harms = {row: harm(snapshot, row, spec, mix) for row in inside or rows}
+        harms = {row: harm(snapshot, row, spec, kinds) for row in inside or rows}
         least = min(harms.values())
         assert seat.row in harms
-        assert len(mix) < 2 or harms[seat.row] - least <= Fraction(1, fragments.PARTS), seed
+        assert len(kinds) < 2 or harms[seat.row] - least <= Fraction(2, weighing.UNIT), seed
         fullest = min(harms, key=lambda row: (snapshot.gpus[row], snapshot.names[row]))
         chosen[seat.row == fullest] += 1
     assert min(chosen.values()) > 50  # it is not what filling up alone would have chosen
@@ -115,21 +141,19 @@ def test_names_decide_nothing() -> None:
 def test_what_is_kept_is_what_is_worked_out_anew() -> None:
     for seed in range(40):
         dice = random.Random(seed)
-        snapshot = cluster(dice, [f"n{i}" for i in range(8)])
-        loads = [((build.spec(gpus), 1),) for gpus in (0, 1, 2)]
+        snapshot = cluster(dice, [f"n{i}" for i in range(8)], shares=seed % 2 > 0)
+        loads: list[weighing.Load] = [((build.spec(gpus), 1),) for gpus in (0, 1, 2)]
+        loads.append(((build.part("p", 30).spec, 2), (build.part("q", 40).spec, 1)))
         for _ in range(30):
-            spec = build.spec(dice.choice((1, 2)))
+            spec = dice.choice((build.spec(1), build.spec(2), build.part("p", 30).spec))
             row = dice.choice(sorted(snapshot.row.values()))
             if snapshot.view(spec).refresh().cap[row]:
                 Draft(snapshot).take(row, spec, 1)
-            kept = snapshot.mix.harm(loads[dice.randint(0, 2)])
-            if kept is None:
-                continue
+            rows = np.array(sorted(snapshot.row.values()), dtype=np.int64)
+            some = rows[: dice.randint(1, len(rows))]
+            assert len(snapshot.mix.harm(loads[dice.randint(0, 2)], some)) == len(some)
             for load in loads:
-                kept = snapshot.mix.harm(load)
-                assert kept is not None
-                fresh = snapshot.mix.weigh(load, snapshot.name_rank() * 0 + range(len(kept)))
-                assert (kept == fresh).all()
+                assert (snapshot.mix.harm(load, rows) == snapshot.mix.weigh(load, rows)).all()
 
 
 def test_one_kind_of_pod_leaves_nothing_to_choose() -> None:
@@ -137,7 +161,7 @@ def test_one_kind_of_pod_leaves_nothing_to_choose() -> None:
     snapshot.put_node(build.node("a"))
     for _ in range(10):
         snapshot.mix.came(build.spec(4))
-    assert snapshot.mix.harm(((build.spec(4), 1),)) is None
+    assert not snapshot.mix.unlike
 
 
 def test_what_came_long_ago_counts_for_less() -> None:
@@ -149,15 +173,15 @@ def test_what_came_long_ago_counts_for_less() -> None:
     load = ((build.spec(2), 1),)
 
     def gap() -> int:
-        found = snapshot.mix.harm(load)
-        assert found is not None
-        return int(found[snapshot.row["whole"]] - found[snapshot.row["used"]])
+        rows = np.array([snapshot.row["whole"], snapshot.row["used"]], dtype=np.int64)
+        whole, used = snapshot.mix.harm(load, rows).tolist()
+        return int(whole - used)
 
     for _ in range(100):
         snapshot.mix.came(build.spec(8))
         snapshot.mix.came(build.spec(2))
     early = gap()
-    for _ in range(6 * fragments.MEMORY):
+    for _ in range(6 * mix.MEMORY):
         snapshot.mix.came(build.spec(2))
     snapshot.mix.came(build.spec(8))
     assert early > 2 * gap() > 0
