@@ -8,15 +8,15 @@ from typing import Protocol, TypeVar
 from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.filters import predicates
-from central.core.fleet import fractions
+from central.core.fleet import cards, fractions
 from central.core.fleet.nodes import Node
-from central.core.gangs import Gang
+from central.core.gangs import Gang, Pod
 from central.core.line import queues
 from central.core.line.tree import DEFAULT
 from central.core.saying import phases, words
 from central.desk import Explanation, Holder, NodeView, PodView
 from protos.names import GPU
-from protos.topology import mask_of
+from protos.topology import RdmaLimit, RdmaUse, mask_of
 
 Answer = TypeVar("Answer")
 
@@ -77,7 +77,25 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
         _trouble(node, allocatable),
         len(parts),
         sum(parts.values()),
+        cards=tuple(use for pod in node.pods.values() for use in _cards(cluster, pod)),
     )
+
+
+def _cards(cluster: Cluster, pod: Pod) -> list[RdmaUse]:
+    """What a pod has of each of its network cards; without limits its agent does not tell."""
+    node, seen = cluster.nodes.get(pod.node), pod.seen
+    if node is None or not pod.alive or not pod.spec.rdma_containers:
+        return []
+    told = {
+        use.card: use
+        for use in node.rdma_use
+        if (use.namespace, use.pod) == (seen.namespace, seen.name)
+    }
+    nothing = RdmaLimit()
+    return [
+        told.get(card, RdmaUse(seen.namespace, seen.name, card, nothing, nothing))
+        for card in sorted(cards.of_pod(pod, node.known_cards()))
+    ]
 
 
 def _trouble(node: Node, allocatable: int) -> str:
@@ -119,6 +137,7 @@ def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
         pod.seen.phase,
         "another scheduler's pod" + (f", on node {pod.node}" if pod.node else ", not yet bound"),
         (PodView(name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase, pod.share),),
+        cards=tuple(_cards(cluster, pod)),
     )
 
 
@@ -147,6 +166,7 @@ def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
         gang.minimum,
         _queue(cluster, gang),
         phases.closeness(cluster, gang) if placed else "",
+        tuple(use for pod in members for use in _cards(cluster, pod)),
     )
 
 

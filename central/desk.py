@@ -15,7 +15,7 @@ from central.identity import Review
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
-from protos.topology import NodeTopology, indices_of
+from protos.topology import NodeTopology, RdmaUse, indices_of
 
 Answer = TypeVar("Answer")
 
@@ -40,6 +40,7 @@ class NodeView:
     trouble: str = ""
     gpus_shared: int = 0
     shares_used: int = 0  # hundredths of these
+    cards: tuple[RdmaUse, ...] = ()  # of pods with network cards; -1 where it is not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Explanation:
     min_member: int = 0
     queue: str = ""
     closest: str = ""
+    cards: tuple[RdmaUse, ...] = ()
 
 
 class Books(Protocol):
@@ -117,6 +119,7 @@ class Desk(fleet_pb2_grpc.DeskServicer):
             min_member=found.min_member,
             queue=found.queue,
             closest=found.closest,
+            cards=wire.to_rdma_use(found.cards),
         )
 
     async def _ask(self, question: Callable[[], Answer], context: Context) -> Answer:
@@ -146,6 +149,7 @@ def _node(view: NodeView) -> pb.NodeView:
         trouble=view.trouble,
         gpus_shared=view.gpus_shared,
         shares_used=view.shares_used,
+        cards=wire.to_rdma_use(view.cards),
     )
     if view.topology is not None:
         message.topology.CopyFrom(wire.to_topology(view.topology))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from central.core.facts import Fact, MemoryExceeded, NodeReported, NodeSilent
+from central.core.facts import Fact, MemoryExceeded, NodeReported, NodeSilent, RdmaUsed
 from central.door import Context, Door
 from central.identity import Review
 from central.intents import Intents
@@ -25,7 +25,7 @@ from protos import wire
 from protos.sharing import WISHES
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
-from protos.topology import LEVELS, NodeTopology
+from protos.topology import LEVELS, NodeTopology, RdmaUse
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class _Heard:
     topology: NodeTopology
     topology_of: int  # the generation that it came with
     silent: bool = False
+    rdma_use: tuple[RdmaUse, ...] = ()  # as it was last told
 
 
 class Intake(fleet_pb2_grpc.FleetServicer):
@@ -109,13 +110,25 @@ class Intake(fleet_pb2_grpc.FleetServicer):
                     time.monotonic(),
                     fact.topology,
                     request.topology_of or request.generation,
+                    rdma_use=heard.rdma_use if heard is not None else (),
                 )
         if fact is not None:
             self._inbox(fact)
         if request.memory_over:
             over = wire.from_memory_over(request.memory_over)
             self._inbox(MemoryExceeded(request.node, over))
+        self._used(request)
         return pb.ReportAck(want_full=fact is None and not known)
+
+    def _used(self, request: pb.NodeReport) -> None:
+        """Heartbeats say it, too; most say what the last one said."""
+        used = wire.from_rdma_use(request.rdma_use)
+        with self._lock:
+            heard = self._heard.get(request.node)
+            if heard is None or heard.rdma_use == used:
+                return
+            heard.rdma_use = used
+        self._inbox(RdmaUsed(request.node, used))
 
     def _earlier(self, request: pb.NodeReport) -> NodeTopology | None:
         """The topology that the report leaves out because we have it."""

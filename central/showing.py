@@ -1,5 +1,6 @@
 """The desk's answers for people (tables) and for programs (JSON)."""
 
+from collections.abc import Iterable
 from io import StringIO
 from typing import Any
 
@@ -15,6 +16,8 @@ def topology_table(reply: pb.TopologyReply) -> str:
     """One line per node; a single node with its matrix."""
     text = _rendered(_nodes(reply))
     text += "".join(f"\n{trouble}\n" for trouble in reply.troubles)
+    if len(reply.nodes) == 1 and reply.nodes[0].cards:
+        text += "\n" + _cards(reply.nodes[0].cards)
     if len(reply.nodes) == 1 and reply.nodes[0].HasField("topology"):
         text += "\n" + matrix.table(wire.from_topology(reply.nodes[0].topology))
     return text
@@ -32,7 +35,8 @@ def explanation_table(reply: pb.ExplainReply) -> str:
     table = _table("POD", "PHASE", "NODE", "GPUS")
     for pod in reply.pods:
         table.add_row(pod.name, pod.phase, pod.node or "-", _gpus(pod))
-    return head + "\n" + _rendered(table)
+    text = head + "\n" + _rendered(table)
+    return text + ("\n" + _cards(reply.cards) if reply.cards else "")
 
 
 def explanation_json(reply: pb.ExplainReply) -> Any:
@@ -44,6 +48,7 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
         "min_member": reply.min_member,
         "queue": reply.queue,
         "closest": reply.closest,
+        "cards": _cards_json(reply.cards),
         "pods": [
             {
                 "name": pod.name,
@@ -86,6 +91,46 @@ def _shared(node: pb.NodeView) -> str:
     return f"{node.gpus_shared} ({node.shares_used}/{node.gpus_shared * WHOLE})"
 
 
+def _cards(uses: Iterable[pb.RdmaUse]) -> str:
+    """What pods use of their network cards, of what they may."""
+    table = _table("POD", "CARD", "HANDLES", "OBJECTS", "REFUSED")
+    for use in uses:
+        table.add_row(
+            f"{use.namespace}/{use.pod}",
+            use.card,
+            _of(use.current.hca_handle, use.limit.hca_handle),
+            _of(use.current.hca_object, use.limit.hca_object),
+            str(use.failures) if use.failures >= 0 else "-",
+        )
+    return _rendered(table)
+
+
+def _of(used: int, most: int) -> str:
+    if used < 0:
+        return "-"
+    return f"{used} of {most}" if most >= 0 else str(used)
+
+
+def _cards_json(uses: Iterable[pb.RdmaUse]) -> list[dict[str, Any]]:
+    """null: not told."""
+
+    def told(limit: pb.RdmaLimit, otherwise: str | None) -> dict[str, int | str | None]:
+        pairs = ("hca_handle", limit.hca_handle), ("hca_object", limit.hca_object)
+        return {key: count if count >= 0 else otherwise for key, count in pairs}
+
+    return [
+        {
+            "namespace": use.namespace,
+            "pod": use.pod,
+            "card": use.card,
+            "current": told(use.current, None),
+            "limit": told(use.limit, "max" if use.current.hca_handle >= 0 else None),
+            "failures": use.failures if use.failures >= 0 else None,
+        }
+        for use in uses
+    ]
+
+
 def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
     shown = matrix.to_json(node.name, wire.from_topology(node.topology))
     if not node.HasField("topology"):
@@ -108,6 +153,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
             }
             for holder in node.holders
         ],
+        "cards": _cards_json(node.cards),
         "trouble": node.trouble,
     }
 

@@ -130,9 +130,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         ),
         rdma_settable=message.rdma_cgroup.settable,
         rdma_default=(
-            RdmaLimit(
-                message.rdma_cgroup.default.hca_handle, message.rdma_cgroup.default.hca_object
-            )
+            _from_limit(message.rdma_cgroup.default)
             if message.rdma_cgroup.HasField("default")
             else RdmaLimit()
         ),
@@ -244,6 +242,19 @@ def to_rdma_use(used: Iterable[RdmaUse]) -> list[pb.RdmaUse]:
         )
         for use in used
     ]
+
+
+def from_rdma_use(messages: Iterable[pb.RdmaUse]) -> tuple[RdmaUse, ...]:
+    return tuple(
+        RdmaUse(
+            m.namespace, m.pod, m.card, _from_limit(m.current), _from_limit(m.limit), m.failures
+        )
+        for m in messages
+    )
+
+
+def _from_limit(limit: pb.RdmaLimit) -> RdmaLimit:
+    return RdmaLimit(limit.hca_handle, limit.hca_object)
 
 
 def _to_limit(limit: RdmaLimit) -> pb.RdmaLimit:

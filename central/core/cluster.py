@@ -10,7 +10,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
-from central.core import overuse, promises
+from central.core import overuse, promises, rdmause
 from central.core.batch.controllers import Controllers
 from central.core.facts import (
     Answered,
@@ -43,6 +43,7 @@ from central.core.facts import (
     OwnerSeen,
     PodGone,
     PodSeen,
+    RdmaUsed,
     Rule,
     TemplateGone,
     TemplateSeen,
@@ -75,7 +76,7 @@ from central.core.waiting.anteroom import Anteroom
 from central.core.waiting.pledges import Pledges
 from central.core.yielding.budgets import Budgets
 from protos.names import PACK
-from protos.topology import Grant, MemoryOver
+from protos.topology import Grant, MemoryOver, RdmaUse
 
 if TYPE_CHECKING:
     from central.core.waiting.reservation import Reservation
@@ -131,9 +132,12 @@ class Cluster:
         self.ailing: set[str] = set()  # nodes with GPUs that are not fit
         self.overuse: dict[str, MemoryOver] = {}  # of GPU memory, by uid: news since the last turn
         self.overuse_told: dict[str, float] = {}  # when owners were last warned of it
+        # network cards that pods have come to their limits of: news, and when they were told
+        self.at_limit: dict[tuple[str, str, str], RdmaUse] = {}
+        self.at_limit_told: dict[tuple[str, str, str], float] = {}
         self.replanned: set[str] = set()  # nodes whose intents changed since they were told
 
-    def apply(self, fact: Fact) -> None:  # noqa: PLR0912  a case for each kind of fact
+    def apply(self, fact: Fact) -> None:  # noqa: PLR0912, PLR0915  a case for each kind of fact
         match fact:
             case PodSeen():
                 owners.pod(self, fact)
@@ -149,6 +153,8 @@ class Cluster:
                 nodes.gone(self, fact.name)
             case MemoryExceeded():
                 overuse.learn(self, fact)
+            case RdmaUsed():
+                rdmause.learn(self, fact)
             case NodeReported():
                 nodes.reported(self, fact)
             case NodeSilent():

@@ -6,7 +6,7 @@ and replay are three callers of it.
 
 from collections.abc import Collection, Iterable, Sequence
 
-from central.core import healing, overuse, placement, readiness, seating, wishes
+from central.core import healing, overuse, placement, rdmause, readiness, seating, wishes
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision
 from central.core.facts import Fact
@@ -59,6 +59,7 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
         holds = Holds(cluster, now)
         decisions += [*holds.evictions, *_walk(cluster, holds, again)]
     decisions += overuse.decide(cluster, now)
+    decisions += rdmause.decide(cluster, now)
     for gang in list(cluster.partial.values()):
         decisions += healing.heal(gang, now)
     decisions += cluster.batch.decide(cluster, now)

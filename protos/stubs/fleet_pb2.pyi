@@ -789,6 +789,7 @@ class NodeView(_message.Message):
     TROUBLE_FIELD_NUMBER: _builtins.int
     GPUS_SHARED_FIELD_NUMBER: _builtins.int
     SHARES_USED_FIELD_NUMBER: _builtins.int
+    CARDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     gpus_allocatable: _builtins.int
     """as the API server says"""
@@ -809,6 +810,10 @@ class NodeView(_message.Message):
 
     @_builtins.property
     def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Holder]: ...
+    @_builtins.property
+    def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RdmaUse]:
+        """of pods with network cards; -1 where it is not told"""
+
     def __init__(
         self,
         *,
@@ -821,10 +826,11 @@ class NodeView(_message.Message):
         trouble: _builtins.str = ...,
         gpus_shared: _builtins.int = ...,
         shares_used: _builtins.int = ...,
+        cards: _abc.Iterable[Global___RdmaUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -902,6 +908,7 @@ class ExplainReply(_message.Message):
     MIN_MEMBER_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
     CLOSEST_FIELD_NUMBER: _builtins.int
+    CARDS_FIELD_NUMBER: _builtins.int
     found: _builtins.bool
     namespace: _builtins.str
     name: _builtins.str
@@ -915,6 +922,10 @@ class ExplainReply(_message.Message):
     """the domain it runs in, or nearly fitted"""
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodView]: ...
+    @_builtins.property
+    def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RdmaUse]:
+        """of its pods' network cards; -1 where it is not told"""
+
     def __init__(
         self,
         *,
@@ -927,10 +938,11 @@ class ExplainReply(_message.Message):
         min_member: _builtins.int = ...,
         queue: _builtins.str = ...,
         closest: _builtins.str = ...,
+        cards: _abc.Iterable[Global___RdmaUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "phase", b"phase", "pods", b"pods", "queue", b"queue", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "closest", b"closest", "found", b"found", "min_member", b"min_member", "name", b"name", "namespace", b"namespace", "phase", b"phase", "pods", b"pods", "queue", b"queue", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

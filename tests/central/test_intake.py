@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from central.core.facts import NodeReported, NodeSilent
+from central.core.facts import NodeReported, NodeSilent, RdmaUsed
+from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
-from protos.topology import Grant
+from protos.topology import Grant, RdmaLimit, RdmaUse
 from tests.central.centre import Centre, auth, refusal, report, topology
 from tests.fakes.patience import eventually
 
@@ -51,6 +52,26 @@ def test_heartbeats_are_no_facts(centre: Centre, fleet: FleetStub) -> None:
     assert fleet.Report(report(heartbeat=True, generation=2), metadata=agent).want_full
     assert fleet.Report(report(heartbeat=True, boot_id="other"), metadata=agent).want_full
     assert len(centre.facts) == 1
+
+
+def test_what_pods_use_of_their_cards_is_a_fact_when_it_changes(
+    centre: Centre, fleet: FleetStub
+) -> None:
+    agent = auth("agent-n1")
+
+    def say(handles: int | None) -> None:
+        use = RdmaUse("ns", "p", "mlx5_0", RdmaLimit(handles or 0, 7), RdmaLimit(8, -1))
+        message = report(heartbeat=True)
+        message.rdma_use.extend(wire.to_rdma_use([use] if handles is not None else []))
+        fleet.Report(message, metadata=agent)
+
+    say(3)  # from whom nothing is known yet
+    fleet.Report(report(), metadata=agent)
+    for handles in (3, 3, 4, None, None):
+        say(handles)
+    used = [fact for fact in centre.facts if isinstance(fact, RdmaUsed)]
+    assert [[use.current.hca_handle for use in fact.pods] for fact in used] == [[3], [4], []]
+    assert used[0].pods[0].limit == RdmaLimit(8, -1)
 
 
 def test_what_has_not_changed_is_left_out(centre: Centre, fleet: FleetStub) -> None:

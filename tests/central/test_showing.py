@@ -5,6 +5,7 @@ import json
 from central import showing
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
+from protos.topology import RdmaLimit, RdmaUse
 from tests.central.core import build
 
 
@@ -44,6 +45,24 @@ def test_json_of_one_node_is_an_object_of_all_a_list() -> None:
     assert one["holders"] == [{"namespace": "ns", "pod": "one", "gpus": [0], "confirmed": True}]
     both = showing.topology_json(topology("a", "b"), one=False)
     assert [node["node"] for node in json.loads(json.dumps(both))] == ["a", "b"]
+
+
+def test_what_pods_have_of_network_cards() -> None:
+    reply = topology("a")
+    told = RdmaUse("ns", "one", "mlx5_0", RdmaLimit(3, 40), RdmaLimit(64, -1), 2)
+    untold = RdmaUse("ns", "two", "mlx5_1", RdmaLimit(), RdmaLimit())
+    reply.nodes[0].cards.extend(wire.to_rdma_use([told, untold]))
+    lines = showing.topology_table(reply).splitlines()
+    assert [line.split() for line in lines[3:6]] == [
+        ["POD", "CARD", "HANDLES", "OBJECTS", "REFUSED"],
+        ["ns/one", "mlx5_0", "3", "of", "64", "40", "2"],
+        ["ns/two", "mlx5_1", "-", "-", "-"],
+    ]
+    shown = showing.topology_json(reply, one=True)["cards"]
+    assert shown[0]["current"] == {"hca_handle": 3, "hca_object": 40}
+    assert shown[0]["limit"] == {"hca_handle": 64, "hca_object": "max"}
+    assert (shown[0]["failures"], shown[1]["failures"]) == (2, None)
+    assert shown[1]["current"] == shown[1]["limit"] == {"hca_handle": None, "hca_object": None}
 
 
 def test_a_node_without_an_agent_has_no_hardware() -> None:

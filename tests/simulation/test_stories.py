@@ -30,6 +30,7 @@ from central.core.facts import (
     PodSeen,
     QueueGone,
     QueueSeen,
+    RdmaUsed,
     Roles,
     SubGroups,
 )
@@ -49,7 +50,7 @@ from central.core.filters.volumes import (
 from central.core.gangs import Gang
 from central.core.jobs.spec import PHASES, JobSpec, JobStatus, Part, Policy, TaskSpec
 from protos.names import GPU, RACK
-from protos.topology import MemoryOver
+from protos.topology import MemoryOver, RdmaLimit, RdmaUse
 from tests.central.core import build
 from tests.simulation.judge import judge, within_budgets
 
@@ -321,6 +322,16 @@ FACTS = st.one_of(
         NODES,
         PODS,
         st.booleans(),
+    ),
+    st.builds(
+        lambda node, pod, card, have, refused: RdmaUsed(
+            node, (RdmaUse("ns", pod, card, RdmaLimit(have, 1), RdmaLimit(2, -1), refused),)
+        ),
+        NODES,
+        PODS,
+        st.sampled_from(["mlx5_0", "mlx5_1"]),
+        st.integers(0, 3),
+        st.integers(-1, 2),
     ),
     st.builds(PodGone, PODS.map("uid-{}".format)),
     st.builds(GangGone, st.just("ns"), st.sampled_from(["g", "h"])),

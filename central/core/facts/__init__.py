@@ -30,6 +30,7 @@ from central.core.facts.nodes import (
     NodeReported,
     NodeSeen,
     NodeSilent,
+    RdmaUsed,
 )
 from central.core.facts.pods import (
     OwnerGone,
@@ -92,6 +93,7 @@ __all__ = [
     "PrioritySeen",
     "QueueGone",
     "QueueSeen",
+    "RdmaUsed",
     "Resources",
     "Roles",
     "Rule",
@@ -136,6 +138,7 @@ Fact = (
     | BudgetGone
     | NodeReported
     | MemoryExceeded
+    | RdmaUsed
     | NodeSilent
     | BindDone
     | BindFailed

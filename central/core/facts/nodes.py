@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from central.core.facts.amounts import Resources
 from central.core.facts.pods import Taint
-from protos.topology import Grant, MemoryOver, NodeTopology
+from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,14 @@ class MemoryExceeded:
 
     node: str
     pods: tuple[MemoryOver, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaUsed:
+    """An agent says what pods use of network cards now."""
+
+    node: str
+    pods: tuple[RdmaUse, ...]
 
 
 @dataclass(frozen=True, slots=True)

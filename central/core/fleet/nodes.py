@@ -15,7 +15,7 @@ from central.core.gangs import Pod
 from protos.closest import closest
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, pick
-from protos.topology import Grant, Shape, indices_of, mask_of
+from protos.topology import Grant, RdmaUse, Shape, indices_of, mask_of
 
 
 class Node:
@@ -34,6 +34,7 @@ class Node:
         self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
         self.cards: dict[cards.Container, tuple[str, ...]] = {}  # network cards, as reported
         self.dealt: dict[cards.Container, tuple[str, ...]] = {}  # where limits are summed: planned
+        self.rdma_use: tuple[RdmaUse, ...] = ()  # of these cards, by pods
         self.limited = False  # pods' limits of these cards are summed
         self.parts: dict[Name, Parts] = {}  # hundredths of GPUs by pod, as reported
         self.foreign_parts: Parts = {}
@@ -63,6 +64,7 @@ class Node:
         self.shape, self.truth, self.foreign = None, {}, 0
         self.parts, self.foreign_parts = {}, {}
         self.cards, self.dealt, self.limited = {}, {}, False
+        self.rdma_use = ()
 
     def speaks_of(self, name: Name) -> bool:
         """Whether its agent has seen the pod's devices."""
