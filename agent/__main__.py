@@ -1,4 +1,4 @@
-"""lockstep-agent run | topology | capture."""
+"""lockstep-agent run | keeper | topology | capture."""
 
 import logging
 import os
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from agent import commands
 from agent.flags import parser
+from agent.keeper import command as keeper
 from agent.machine import Unusable
 from agent.settings import Settings, settings
 from protos import logs
@@ -20,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return commands.topology(given)
         if given.command == "capture":
             return commands.capture(given)
+        if given.command == "keeper":
+            return keeper.run(given)
         return run(settings(given))
     except Unusable as error:
         print(f"lockstep-agent: {error}", file=sys.stderr)

@@ -57,7 +57,7 @@ class Cgroups:
         found = self.find(uid)
         try:
             if version == 2 and found:
-                self._enable(found)
+                enable(self.root, found, CONTROLLER, self.files)
             elif version == 1:
                 found = found or self._make(uid)
         except OSError as error:
@@ -70,13 +70,6 @@ class Cgroups:
 
     def find(self, uid: str) -> Path | None:
         return _search(self.base, uid) if UID.fullmatch(uid) else None
-
-    def _enable(self, pod: Path) -> None:
-        """Controllers come down from the root, one level at a time."""
-        for folder in reversed(pod.relative_to(self.root).parents):
-            control = self.root / folder / "cgroup.subtree_control"
-            if CONTROLLER not in self._text(control).split():
-                self.files.write(control, f"+{CONTROLLER}")
 
     def _make(self, uid: str) -> Path | None:
         for name in NEIGHBOURS:
@@ -94,6 +87,25 @@ class Cgroups:
             return self.files.read(file)
         except (OSError, UnicodeDecodeError):
             return ""
+
+
+def unified(root: Path, uid: str) -> Path | None:
+    """The pod's folder in a hierarchy of version 2."""
+    if not UID.fullmatch(uid) or not (root / "cgroup.controllers").is_file():
+        return None
+    return _search(root, uid)
+
+
+def enable(root: Path, pod: Path, controller: str, files: Files | None = None) -> None:
+    """Controllers come down from the root, one level at a time. Nothing, where the kernel has no such
+    controller. Raises OSError."""
+    files = files or Files()
+    if controller not in files.read(root / "cgroup.controllers").split():
+        return
+    for folder in reversed(pod.relative_to(root).parents):
+        control = root / folder / "cgroup.subtree_control"
+        if controller not in files.read(control).split():
+            files.write(control, f"+{controller}")
 
 
 def lives(root: Path, uid: str) -> bool:

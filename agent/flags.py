@@ -6,9 +6,11 @@ import socket
 from pathlib import Path
 from typing import NoReturn
 
-from agent import commands, sharepolicy
+from agent import commands
 from agent.health import Damping
+from agent.keeper.command import add_arguments as add_keeper_arguments
 from agent.settings import version
+from agent.sharing.ways import parse
 from protos import logs
 
 
@@ -32,6 +34,12 @@ def parser() -> Parser:
     _add_run_arguments(run)
     topology = kinds.add_parser("topology", help="print this machine's matrix", allow_abbrev=False)
     commands.add_topology_arguments(topology)
+    keeper = kinds.add_parser(
+        "keeper",
+        help="set GPUs up for MPS and for time slices, as the agent wants",
+        allow_abbrev=False,
+    )
+    add_keeper_arguments(keeper)
     capture = kinds.add_parser("capture", help="print this machine as JSON", allow_abbrev=False)
     commands.add_capture_arguments(capture)
     return top
@@ -73,35 +81,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         default="auto",
         help="give containers their device files: those that exist, all or an error, none",
     )
-    run.add_argument(
-        "--share-gpus",
-        type=_gpus,
-        default=("all",),
-        metavar="GPUS",
-        help="GPUs that may be used in shares (lockstep.dev/gpu-share): indices, comma separated; all; "
-        "none (default: all)",
-    )
-    run.add_argument(
-        "--share-config",
-        type=Path,
-        metavar="DIR",
-        help="read at every look instead: a file by this node's name, or default, with what --share-gpus "
-        "takes; a change disturbs nobody who runs",
-    )
-    run.add_argument(
-        "--gpu-memory",
-        choices=("watch", "none"),
-        default="watch",
-        help="caps of memory (lockstep.dev/gpu-memory): watch: whoever exceeds its own is evicted, where "
-        "the driver tells of processes (default); none: they are not enforced",
-    )
-    run.add_argument(
-        "--gpu-memory-grace",
-        type=_seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long a pod may exceed its cap (default: %(default)g)",
-    )
+    _add_sharing_arguments(run)
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
     run.add_argument("--report-every", type=_seconds, default=5.0, metavar="SECONDS")
@@ -150,6 +130,47 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--log-format", choices=logs.FORMATS, default="text")
     run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+
+
+def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--share-gpus",
+        type=_ways,
+        default="all",
+        metavar="GPUS",
+        help="GPUs that may be used in shares (lockstep.dev/gpu-share), and how: all; none; indices; or "
+        "'0-3: mps; 4: watch timeslice=long; 5: whole' with one of whole, auto, kernel, mps, watch, "
+        "none (default: all)",
+    )
+    run.add_argument(
+        "--share-config",
+        type=Path,
+        metavar="DIR",
+        help="read at every look instead: a file by this node's name, or default, with what --share-gpus "
+        "takes; a change disturbs nobody who runs",
+    )
+    run.add_argument(
+        "--sharing-dir",
+        type=Path,
+        metavar="DIR",
+        help="where `lockstep-agent keeper` works, which sets GPUs up for MPS and for time slices "
+        "(default: neither can be had)",
+    )
+    run.add_argument(
+        "--gpu-memory",
+        choices=("auto", "watch", "none"),
+        default="auto",
+        help="caps of memory (lockstep.dev/gpu-memory) on GPUs for which nothing else is said: auto: kept "
+        "by the kernel where driver and kernel can, else watched where the driver tells of processes "
+        "(default); watch: whoever exceeds its own is evicted; none: not at all",
+    )
+    run.add_argument(
+        "--gpu-memory-grace",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long a pod may exceed its cap where it is watched (default: %(default)g)",
+    )
 
 
 def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
@@ -228,11 +249,12 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _gpus(text: str) -> tuple[str, ...]:
+def _ways(text: str) -> str:
     try:
-        return sharepolicy.parse(text)
+        parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _count(text: str) -> int:

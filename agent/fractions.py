@@ -5,18 +5,25 @@ from dataclasses import replace
 from functools import lru_cache
 
 from agent.allocation import Choice, Holding, Key, Question, Response, first_in_line, response
-from agent.gpuoffer import GpuParts
+from agent.cdi import Injection
+from agent.gpuoffer import Files, GpuParts
 from agent.node import State
 from agent.offer import Device
+from agent.sharing.sharing import Sharing
 from protos.names import DOMAIN, GPU, GPU_SHARE
 from protos.nearest import card_of, share
-from protos.sharing import WHOLE, hundredths, key_of, pick
+from protos.sharing import LEAST, RANKS, WHOLE, hundredths, key_of, pick
 from protos.topology import Grant, NodeTopology
 
 
 class ShareOffer(GpuParts):
     resource = GPU_SHARE
     endpoint = "lockstep-gpu-share.sock"
+
+    def __init__(self, files: Files, injection: Injection, sharing: Sharing) -> None:
+        super().__init__(files, injection)
+        self._sharing = sharing
+        self._meant: tuple[tuple[str, ...], frozenset[Key]] = ((), frozenset())
 
     def devices(self, state: State) -> tuple[Device, ...]:
         sold = state.sold()
@@ -39,48 +46,35 @@ class ShareOffer(GpuParts):
         taken = sold.whole | sold.sliced
         free = tuple(each for each in question.available if card_of(each) not in taken)
         question = replace(question, available=free)
-        return preferred(question, state.topology, state.intents, listed, asked)
+        choice = preferred(question, state.topology, state.intents, listed, asked)
+        # Allocate comes next, and does not say for whom either.
+        meant = choice.asked if len(choice.asked) == 1 else choice.asked - asked
+        self._meant = tuple(sorted(choice.device_ids)), meant
+        return choice
 
     def names(self, ids: Sequence[str]) -> list[str]:
         return sorted(set(map(card_of, ids)))
 
     def told(self, ids: Sequence[str], state: State, files: tuple[str, ...]) -> Response:
+        shares = tuple(sorted(set(ids)))
+        chosen, meant = self._meant
         given = response(self.names(ids), state.topology, files)
-        part = str(len(set(ids)))
+        envs, mounts = self._sharing.told(shares, state, meant if chosen == shares else ())
+        part = str(len(shares))
         return Response(
-            {
-                **given.envs,
-                "LOCKSTEP_GPU_SHARE": part,
-                "LOCKSTEP_GPU_ENFORCEMENT": _level(self.names(ids), state.topology),
-            },
+            {**given.envs, "LOCKSTEP_GPU_SHARE": part, **envs},
             given.device_nodes,
-            annotations={**given.annotations, f"{DOMAIN}/gpu-share": part},
+            mounts,
+            {**given.annotations, f"{DOMAIN}/gpu-share": part},
         )
+
+    def starting(self, ids: Sequence[str], holder: Key | None) -> None:
+        self._sharing.starting(tuple(ids), holder)
 
     def words(self, ids: Sequence[str], state: State) -> str:
         gpus = set(map(card_of, ids))
         told = ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in gpus)
         return f"{len(ids)} hundredths of GPU {told}"
-
-
-def offered(topology: NodeTopology, wanted: Sequence[str], level: str = "none") -> NodeTopology:
-    """The same topology; its GPUs say whether shares of them are offered, and how caps of their memory
-    hold. wanted: indices, or one word: all, none."""
-    if "none" in wanted:
-        return topology
-    return replace(
-        topology,
-        gpus=tuple(
-            replace(gpu, shares=WHOLE, enforcement=level)
-            if not gpu.mig and ("all" in wanted or str(gpu.index) in wanted)
-            else gpu
-            for gpu in topology.gpus
-        ),
-    )
-
-
-def _level(uuids: Sequence[str], topology: NodeTopology) -> str:
-    return next((gpu.enforcement for gpu in topology.gpus if gpu.uuid in uuids), "none")
 
 
 @lru_cache(maxsize=256)
@@ -115,7 +109,8 @@ def preferred(
     wishes = [*map(card_of, question.must[:1])]
     if key is not None:
         wishes += [*ours[key].device_ids, *_beside(key, rows)]
-    index = {gpu.uuid: gpu.index for gpu in topology.gpus}
+    least = dict(ours[key].limits).get(LEAST, 0) if key is not None else 0
+    index = {gpu.uuid: gpu.index for gpu in topology.gpus if RANKS[gpu.enforcement] >= least}
     others = [plan for plan in plans if key_of(plan) != key and key_of(plan) not in served]
     for promised in (_promised(others), {}):
         left = {

@@ -12,7 +12,6 @@ from agent import (
     cardhealth,
     commands,
     findings,
-    fractions,
     health,
     host,
     nvml,
@@ -31,7 +30,7 @@ from agent.nvml.usage import Usage
 from agent.nvml.usage import read as read_usage
 from agent.patience import Hanging, Patience
 from agent.settings import Settings
-from agent.sharepolicy import SharePolicy
+from agent.sharing.sharing import Sharing
 from agent.survey import survey
 from protos.topology import NodeTopology, RdmaLimit
 
@@ -53,8 +52,7 @@ class Hardware:
         self.minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
         self._meter = Patience("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
-        self._sharing = SharePolicy(settings.share_config, node.name, settings.share_gpus)
-        self._watched = False  # the driver has told of processes
+        self.sharing = Sharing(settings, node, self.processes)
         self.facts: tuple[GpuFacts, ...] = ()
         self.health = Health()
         self.cards: dict[str, Case] = {}  # by name
@@ -142,21 +140,7 @@ class Hardware:
         default = RdmaLimit(s.rdma_hca_handles, s.rdma_hca_objects)
         policy = shares.Policy(s.rdma_shares, default, s.cgroup_root is not None)
         topology = shares.offered(topology, s.rdma_devices, policy)
-        return fractions.offered(topology, self._sharing.now(), self._enforcement(topology))
-
-    def _enforcement(self, topology: NodeTopology) -> str:
-        """How caps of memory hold here: a driver that tells nothing of processes can't be watched."""
-        s = self._settings
-        if s.gpu_memory == "none" or s.capture or not topology.gpus:
-            return "none"
-        if self._watched:
-            return "watch"
-        try:
-            told = self.processes([g.uuid for g in topology.gpus if g.healthy and not g.mig])
-        except (Unusable, Hanging):
-            return "none"
-        self._watched = bool(told) and all(used is not None for used in told.values())
-        return "watch" if self._watched else "none"
+        return self.sharing.offered(topology, self.facts)
 
     def processes(self, uuids: Sequence[str]) -> Mapping[str, Used | None]:
         """Raises NvmlError or Hanging."""

@@ -30,13 +30,22 @@ def capped(state: State) -> bool:
 
 
 class Memory:
-    """read: raises OSError or Unusable where the driver does not answer."""
+    """read: raises OSError or Unusable where the driver does not answer. watched: whether who has these
+    shares is to be."""
 
     def __init__(
-        self, node: Node, read: Read, proc_root: Path, plugins: Path, grace_s: float
+        self,
+        node: Node,
+        read: Read,
+        proc_root: Path,
+        plugins: Path,
+        grace_s: float,
+        *,
+        watched: Callable[[tuple[str, ...]], bool] = lambda ids: True,
     ) -> None:
         self._node, self._read = node, read
         self._proc, self._plugins, self._grace_s = proc_root, plugins, grace_s
+        self._watched = watched
         self._since: dict[tuple[str, str], float] = {}  # uid and GPU: over the cap
         self._voice = Voice(log)
 
@@ -81,7 +90,9 @@ class Memory:
         holders = {
             (grant.container, grant.device_ids): (grant.namespace, grant.pod)
             for grant in self._node.state.grants
-            if grant.resource == GPU_SHARE and caps.get((grant.namespace, grant.pod))
+            if grant.resource == GPU_SHARE
+            and caps.get((grant.namespace, grant.pod))
+            and self._watched(grant.device_ids)
         }
         try:
             entries = checkpoint.read(self._plugins)

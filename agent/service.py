@@ -29,6 +29,7 @@ from agent.plugin import Plugin
 from agent.podresources import Admissions, PodResources, Truth
 from agent.reporter import Peer, Reporter
 from agent.settings import Settings, version
+from agent.sharing.requests import STATES
 from agent.unlisted import Unlisted
 from protos.names import RDMA
 from protos.probes import Probes, Unservable
@@ -86,7 +87,7 @@ class Agent:
             self._limits.starting,
             cards_given,
         )
-        shares = ShareOffer(files.of, self._injections[0])
+        shares = ShareOffer(files.of, self._injections[0], self._hardware.sharing)
         offers: tuple[Offer, ...] = (gpus, shares, hcas)
         self._plugins = Folder(settings.kubelet_dir / "device-plugins", self.node.wake)
         self._admissions = admissions
@@ -99,6 +100,8 @@ class Agent:
                 )
             ),
         )
+        made = settings.sharing_dir
+        self._setups = Folder(made / STATES, self._hardware.wake) if made else None
         self._reporter: Reporter | None = None
         self._probes: Probes | None = None
         if settings.server:
@@ -139,7 +142,10 @@ class Agent:
             self._spawn("cdi", self._keep_specs)
         if self._settings.cgroup_root:
             self._spawn("limits", self._keep_limits)
-        if self._settings.gpu_memory == "watch" and not self._settings.capture:
+        self._spawn("sharing", self._keep_sharing)
+        if setups := self._setups:
+            self._spawn("setups", partial(setups.run, self._stop))
+        if self._settings.gpu_memory != "none" and not self._settings.capture:
             self._spawn("memory", self._watch_memory)
         if reporter := self._reporter:
             self._spawn("report", lambda: reporter.run(self._stop))
@@ -200,6 +206,8 @@ class Agent:
             self._probes = None
         self._hardware.wake()
         self._plugins.stop()
+        if self._setups:
+            self._setups.stop()
         self.node.wake()
         if self._reporter:
             self._reporter.stop()
@@ -226,12 +234,39 @@ class Agent:
         s = self._settings
         plugins = s.kubelet_dir / "device-plugins"
         memory = Memory(
-            self.node, self._hardware.processes, s.proc_root, plugins, s.gpu_memory_grace_s
+            self.node,
+            self._hardware.processes,
+            s.proc_root,
+            plugins,
+            s.gpu_memory_grace_s,
+            watched=self._hardware.sharing.watched,
         )
         while not self._stop.is_set():
             self.node.wait(lambda state: capped(state) or self._stop.is_set(), timeout_s=60)
             self.node.set_memory_over(memory.look(time.monotonic()))
             self._stop.wait(MEMORY_S)
+
+    def _keep_sharing(self) -> None:
+        """At every change of who has shares; a GPU that is nobody's any more is looked at anew."""
+        known: frozenset[str] = frozenset()
+        while not self._stop.is_set():
+            state = self.node.state
+            self._hardware.sharing.keep()
+            shared = frozenset(state.sold().shared)
+            if shared != known:
+                self._hardware.wake()
+            known = shared
+            pause_s = self._settings.survey_every_s if shared else 60
+            self.node.wait(self._given(state), timeout_s=pause_s)
+
+    def _given(self, old: State) -> Callable[[State], bool]:
+        return lambda state: (
+            state.grants is not old.grants
+            or state.sales is not old.sales
+            or state.unnamed is not old.unnamed
+            or state.intents is not old.intents
+            or self._stop.is_set()
+        )
 
     def _keep_limits(self) -> None:
         while not self._stop.wait(self._settings.report_every_s):

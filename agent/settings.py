@@ -27,10 +27,11 @@ class Settings:
     driver_wait_s: float = 20.0
     damping: Damping = field(default_factory=Damping)
     pass_device_nodes: str = "auto"
-    share_gpus: tuple[str, ...] = ("all",)
+    share_gpus: str = "all"
     share_config: Path | None = None
-    gpu_memory: str = "watch"
+    gpu_memory: str = "auto"
     gpu_memory_grace_s: float = 10.0
+    sharing_dir: Path | None = None
     rdma_devices: tuple[str, ...] = ("auto",)
     rdma_shares: int = 0  # from the cards' limits
     device_mode: str = "auto"

@@ -126,6 +126,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 ],
                 "shares": gpu.shares,
                 "enforcement": gpu.enforcement,
+                "share_why": gpu.share_why,
             }
             for gpu in topology.gpus
         ],

@@ -44,6 +44,7 @@ class Gpu:
     mig_change: bool = False  # its next reset turns MIG mode on, or off
     slices: tuple[Slice, ...] = ()
     enforcement: str = "none"  # of caps on the memory of its shares: a word of sharing.RANKS
+    share_why: str = ""  # why shares of it are not offered, though they should be
 
 
 @dataclass(frozen=True, slots=True)

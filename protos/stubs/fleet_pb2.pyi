@@ -173,6 +173,7 @@ class Gpu(_message.Message):
     MIG_FIELD_NUMBER: _builtins.int
     MIG_CHANGE_FIELD_NUMBER: _builtins.int
     ENFORCEMENT_FIELD_NUMBER: _builtins.int
+    SHARE_WHY_FIELD_NUMBER: _builtins.int
     CLIQUE_FIELD_NUMBER: _builtins.int
     CHASSIS_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
@@ -202,6 +203,8 @@ class Gpu(_message.Message):
     """its next reset turns MIG mode on, or off"""
     enforcement: _builtins.str
     """how caps of memory of its shares hold: none, watch, mps, kernel; empty: none"""
+    share_why: _builtins.str
+    """why shares of it are not offered, though they should be"""
     clique: _builtins.str
     """GPUs of one clique reach each other by NVLink, whatever their machines"""
     chassis: _builtins.str
@@ -232,6 +235,7 @@ class Gpu(_message.Message):
         mig: _builtins.bool = ...,
         mig_change: _builtins.bool = ...,
         enforcement: _builtins.str = ...,
+        share_why: _builtins.str = ...,
         clique: _builtins.str = ...,
         chassis: _builtins.str = ...,
         slot: _builtins.int = ...,
@@ -239,7 +243,7 @@ class Gpu(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "enforcement", b"enforcement", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "enforcement", b"enforcement", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "share_why", b"share_why", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

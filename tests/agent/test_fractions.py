@@ -8,8 +8,10 @@ import pytest
 
 from agent import sales
 from agent.allocation import Holding, Question
-from agent.fractions import offered, preferred
+from agent.fractions import preferred
 from agent.settings import Settings
+from agent.sharing.levels import Able, offered
+from agent.sharing.ways import parse
 from agent.survey import survey
 from agent.unlisted import Unlisted
 from central.standalone.kubelet import Admission, Container, Pod
@@ -21,7 +23,7 @@ from tests.fakes import machines
 from tests.fakes.nodebox import NodeBox, intent, node_box, pod
 from tests.fakes.patience import eventually
 
-TOPOLOGY = offered(survey(machines.machine()), ("all",))
+TOPOLOGY = offered(survey(machines.machine()), parse("all"), Able("", "", ""), {}, {})
 
 
 @pytest.fixture
@@ -168,17 +170,17 @@ def test_a_sale_that_is_never_listed_is_forgotten() -> None:
 
 def test_gpus_may_be_kept_whole() -> None:
     with node_box() as box:
-        box.configure(share_gpus=("1", "2"))
+        box.configure(share_gpus="1,2")
         box.start()
         eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 200)
         assert told(box.kubelet.add_pod(part("a", 30)))[0] in "12"
-    assert isinstance(Settings("n").share_gpus, tuple)
+    assert parse(Settings("n").share_gpus).of(63).by == "auto"
 
 
 def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:
     """A file, as a ConfigMap's key is mounted; the node's own goes before the default."""
     with node_box() as box:
-        box.configure(share_config=tmp_path, share_gpus=("none",))
+        box.configure(share_config=tmp_path, share_gpus="none")
         (tmp_path / "default").write_text("all\n")
         box.start()
         eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 800)
@@ -203,7 +205,8 @@ def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:
 
 def test_a_single_share_opens_the_gpu_that_pairs_miss_least() -> None:
     """NVLink pairs are whole as long as they can be."""
-    topology = offered(survey(machines.machine(bridged=True)), ("all",))
+    machine = survey(machines.machine(bridged=True))
+    topology = offered(machine, parse("all"), Able("", "", ""), {}, {})
     free = [0, 1, 2, 4, 5, 6, 7]  # 3 is in use: 2 has lost its peer
     ids = tuple(share(machines.uuid(gpu), n) for gpu in free for n in range(100))
     choice = preferred(Question(ids, (), 10), topology, (), [Holding("t", "p", "c")])

@@ -19,7 +19,7 @@ from protos.sharing import MEMORY, SHARE
 from protos.topology import Grant, MemoryOver
 from tests.agent.hardware import CAPTURES, Hardware, library
 from tests.agent.test_run import running
-from tests.fakes import machines
+from tests.fakes import machines, proc
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
@@ -128,6 +128,7 @@ def test_from_the_driver_to_the_centre(short: Path) -> None:
     process = short / "proc" / "4711"
     process.mkdir(parents=True)
     (process / "cgroup").write_text(f"0::/kubepods/pod{UID}/x\n")
+    proc.of_the_host(short / "proc")
     fleet = FleetBox(short)
     fleet.start()
     try:

@@ -2,7 +2,8 @@
  *
  *   KEY GPU VALUE        what the GPU tells from now on; the last line of a key and GPU counts:
  *                        lost (an NVML error, 0: none), ecc, ecc_aggregate, rows_pending, rows_failed, pages,
- *                        recovery, used (bytes), utilization, temperature, power, events (0: tells none)
+ *                        recovery, used (bytes), utilization, temperature, power, events (0: tells none),
+ *                        admin (0: who asks may set nothing), limit_used (bytes; see limits.h)
  *   KEY GPU LINK VALUE   link (0: down, 1: up), link_errors
  *   slice_used GPU GI MIB  memory in use of the slice of this GPU instance
  *   process GPU PID MIB  a process that computes there, and its memory

@@ -640,6 +640,10 @@ int nvmlDeviceGetPowerUsage(Gpu *gpu, unsigned *milliwatts) {
   return SUCCESS;
 }
 
+/* ---- what can be set ---- */
+
+#include "limits.h"
+
 /* ---- events ---- */
 
 typedef struct {

@@ -1,0 +1,167 @@
+"""Brings GPUs into the state that is wanted, keeps them there, and brings them back when it is not wanted
+any more. What a GPU was before is on disk, so that any keeper can bring it back."""
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.backoff import Backoff, Voice
+from agent.folder import Folder
+from agent.keeper.server import Server
+from agent.keeper.tools import CONTROL, SMI, Tool, Trouble, find
+from agent.machine import Unusable
+from agent.nvml import computemode
+from agent.sharing.requests import Keeper as Able
+from agent.sharing.requests import Requests, Wanted
+from agent.sharing.ways import SLICES
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 10.0  # between looks at servers, while there are any
+BEFORE = "before.json"
+AGAIN_S = 60.0  # at most, after a failure
+
+
+@dataclass(slots=True)
+class _Case:
+    """A GPU that is wanted in some state."""
+
+    server: Server | None = None
+    slice: str = ""  # that is set
+    backoff: Backoff | None = None  # after a failure
+    again_at: float = 0.0
+
+
+class Keeper:
+    def __init__(
+        self, requests: Requests, driver_root: Path | None, *, multi_user: bool = True
+    ) -> None:
+        self._requests, self._root, self._multi_user = requests, driver_root, multi_user
+        self._news = threading.Event()
+        self._cases: dict[str, _Case] = {}
+        self._voice = Voice(log)
+        self._folder = Folder(requests.wanted_folder, self._news.set)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stop; wake() after it was set. Raises OSError where the folder can't be used."""
+        with self._requests.held() as ours:
+            if ours:
+                self._requests.say(self._able())
+                threading.Thread(target=self._folder.run, args=(stop,), daemon=True).start()
+                while not stop.is_set():
+                    self._news.clear()
+                    self.look(time.monotonic())
+                    self._news.wait(self._pause_s(time.monotonic()))
+                return
+        self._voice.bad(f"another keeper works on {self._requests.folder}: waiting for its end")
+
+    def wake(self) -> None:
+        self._news.set()
+        self._folder.stop()
+
+    def _able(self) -> Able:
+        whys = []
+        for name in (CONTROL, SMI):
+            try:
+                find(name, self._root)
+                whys.append("")
+            except Trouble as trouble:
+                log.warning("%s", trouble)
+                whys.append(str(trouble))
+        return Able(*whys)
+
+    def _pause_s(self, now: float) -> float:
+        due = [case.again_at - now for case in self._cases.values() if case.again_at]
+        return max(0.05, min([LOOK_S if self._cases else 3600.0, *due]))
+
+    def look(self, now: float) -> None:
+        wanted = self._requests.all_wanted()
+        for uuid in sorted(self._known() - wanted.keys()):
+            self._release(uuid)
+        for uuid, each in wanted.items():
+            case = self._cases.setdefault(uuid, _Case())
+            if now >= case.again_at:
+                self._bring(uuid, each, case, now)
+
+    def _known(self) -> set[str]:
+        """GPUs that are, or may be, in another state than they were."""
+        found = {file.parent.name for file in self._requests.folder.glob(f"*/{BEFORE}")}
+        return found | self._cases.keys()
+
+    def _bring(self, uuid: str, wanted: Wanted, case: _Case, now: float) -> None:
+        try:
+            if wanted.mps:
+                self._serve(uuid, wanted, case)
+            elif case.slice != wanted.slice:
+                self._note(uuid, {"slice": 0})
+                self._slice(uuid, SLICES.index(wanted.slice))
+                case.slice = wanted.slice
+            case.backoff, case.again_at, why = None, 0.0, ""
+        except (Trouble, Unusable, OSError) as error:
+            case.backoff = case.backoff or Backoff(0.5, AGAIN_S)
+            case.again_at, why = now + case.backoff.pause_s(), str(error)
+            log.warning("GPU %s: %s", uuid, why)
+        self._requests.set_state(uuid, wanted, why)
+
+    # MPS
+
+    def _serve(self, uuid: str, wanted: Wanted, case: _Case) -> None:
+        """One process may compute on the GPU: the server. So nobody gets past it, and past its limits."""
+        mode = computemode.read(self._root, uuid)
+        if mode != computemode.EXCLUSIVE:
+            self._note(uuid, {"mode": mode})
+            computemode.write(self._root, uuid, computemode.EXCLUSIVE)
+        server = case.server = case.server or self._server(uuid)
+        if not server.answers():
+            # Whoever asks meanwhile is told, and gets no share of it.
+            self._requests.set_state(uuid, wanted, "its server of MPS is being started")
+            server.start(multi_user=self._multi_user)
+            log.info("GPU %s: MPS serves", uuid)
+        if wanted.limit_mib:
+            server.limit(wanted.limit_mib)
+
+    def _server(self, uuid: str) -> Server:
+        tool: Tool = find(CONTROL, self._root)
+        requests = self._requests
+        return Server(tool, uuid, requests.pipe(uuid), requests.logs(uuid), self._news.set)
+
+    def _slice(self, uuid: str, number: int) -> None:
+        tool = find(SMI, self._root)
+        tool.ask("compute-policy", "-i", uuid, "--set-timeslice", str(number))
+        log.info("GPU %s: time slices are %s", uuid, SLICES[number])
+
+    # Back to what it was
+
+    def _release(self, uuid: str) -> None:
+        case = self._cases.pop(uuid, _Case())
+        file = self._requests.folder / uuid / BEFORE
+        before = _read(file)
+        try:
+            if "mode" in before:
+                (case.server or self._server(uuid)).stop()
+                computemode.write(self._root, uuid, before["mode"])
+            if "slice" in before:
+                self._slice(uuid, before["slice"])
+        except (Trouble, Unusable) as error:
+            self._voice.bad(f"GPU {uuid} can't be brought back: {error}")
+            return
+        file.unlink(missing_ok=True)
+        self._requests.drop_state(uuid)
+        log.info("GPU %s is as it was", uuid)
+
+    def _note(self, uuid: str, before: dict[str, int]) -> None:
+        """What it was first counts."""
+        file = self._requests.folder / uuid / BEFORE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(before | _read(file)), encoding="utf-8")
+
+
+def _read(file: Path) -> dict[str, int]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return {str(key): int(value) for key, value in found.items()}
+    return {}

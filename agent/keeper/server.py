@@ -1,0 +1,116 @@
+"""MPS on one GPU: a control daemon of its own, which starts the server when the first client comes. One
+daemon per GPU, so that what befalls one is not the others' matter."""
+
+import contextlib
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.keeper.tools import Tool, Trouble
+
+START_S = 10.0
+STOP_S = 10.0
+LOOK_S = 0.05
+DEVICE = "0"  # the daemon sees one GPU; old drivers take no uuid here
+
+
+class Server:
+    """ended is called, from a thread, when a daemon that was started here has ended."""
+
+    def __init__(
+        self, tool: Tool, uuid: str, pipe: Path, logs: Path, ended: Callable[[], None]
+    ) -> None:
+        self._tool, self._uuid = tool, uuid
+        self._pipe, self._logs, self._ended = pipe, logs, ended
+        self._child: subprocess.Popen[bytes] | None = None
+        self._limits: tuple[int, tuple[str, ...]] = (0, ())  # as set: MiB, and on which servers
+
+    def answers(self) -> bool:
+        """Whether a daemon is there, ours or one that an earlier keeper has left."""
+        if self._child is not None and self._child.poll() is not None:
+            return False
+        try:
+            self._say("get_default_active_thread_percentage")
+        except Trouble:
+            return False
+        return True
+
+    def start(self, *, multi_user: bool) -> None:
+        """Raises Trouble."""
+        for folder in (self._pipe, self._logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.kill()
+        self._limits = (0, ())
+        arguments = [str(self._tool.path), "-f", *(["-M"] if multi_user else [])]
+        try:
+            child = subprocess.Popen(
+                arguments,
+                env=self._tool.environment(CUDA_VISIBLE_DEVICES=self._uuid, **self._where()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # it may outlive us
+            )
+        except OSError as error:
+            raise Trouble(f"{self._tool.path} can't be run: {error.strerror}") from None
+        self._child = child
+        threading.Thread(target=self._wait, args=(child,), name="mps", daemon=True).start()
+        deadline = time.monotonic() + START_S
+        while not self.answers():
+            if child.poll() is not None:
+                raise Trouble(f"{self._tool.path.name} ended at once ({self._last_words()})")
+            if time.monotonic() > deadline:
+                raise Trouble(f"{self._tool.path.name} does not answer after {START_S:g} s")
+            time.sleep(LOOK_S)
+
+    def _wait(self, child: "subprocess.Popen[bytes]") -> None:
+        child.wait()
+        if self._child is child:
+            self._ended()
+
+    def limit(self, mib: int) -> None:
+        """What each client may have of the GPU's memory that does not say less: of the servers to come, and
+        of those there are, for clients to come. Raises Trouble."""
+        servers = tuple(self._say("get_server_list").split())
+        if self._limits == (mib, servers):
+            return
+        self._say(f"set_default_device_pinned_mem_limit {DEVICE} {mib}M")
+        for server in servers:
+            self._say(f"set_device_pinned_mem_limit {server} {DEVICE} {mib}M")
+        self._limits = mib, servers
+
+    def stop(self) -> None:
+        """Nobody uses it any more."""
+        with contextlib.suppress(Trouble):
+            self._say("quit")
+        self.kill(STOP_S)
+
+    def kill(self, after_s: float = 0.0) -> None:
+        """The child; what is not ours has been told to quit."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        try:
+            child.wait(after_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+    def _say(self, command: str) -> str:
+        return self._tool.ask(say=f"{command}\n", **self._where())
+
+    def _where(self) -> dict[str, str]:
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self._pipe),
+            "CUDA_MPS_LOG_DIRECTORY": str(self._logs),
+        }
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self._logs / "control.log").read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError):
+            lines = []
+        told = [line for line in lines if line.strip()]
+        return told[-1].strip()[:200] if told else "without a word in its log"

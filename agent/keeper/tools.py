@@ -1,0 +1,77 @@
+"""NVIDIA's programs: where they lie, and what they say. They come into a container with NVIDIA's runtime
+(NVIDIA_DRIVER_CAPABILITIES=compute,utility), else they are looked for below the driver's root."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.nvml.library import PLACES
+
+CONTROL, SMI = "nvidia-cuda-mps-control", "nvidia-smi"
+BINARIES = (
+    "usr/bin",
+    "run/nvidia/driver/usr/bin",
+    "home/kubernetes/bin/nvidia/bin",
+    "usr/local/nvidia/bin",
+)
+ANSWER_S = 5.0
+
+
+class Trouble(Exception):
+    """A sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    path: Path
+    env: tuple[tuple[str, str], ...] = ()  # that it needs beside ours
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {**os.environ, **dict(self.env), **more}
+
+    def ask(self, *arguments: str, say: str = "", **env: str) -> str:
+        """What it prints. Raises Trouble."""
+        try:
+            done = subprocess.run(
+                [self.path, *arguments],
+                check=False,
+                input=say,
+                capture_output=True,
+                text=True,
+                timeout=ANSWER_S,
+                env=self.environment(**env),
+            )
+        except subprocess.TimeoutExpired:
+            raise Trouble(f"{self.path.name} has not answered for {ANSWER_S:g} s") from None
+        except OSError as error:
+            raise Trouble(f"{self.path} can't be run: {error.strerror}") from None
+        if done.returncode:
+            said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+            what = say.strip() or " ".join(arguments)
+            raise Trouble(
+                f"{self.path.name} refused `{what}`: {said[:200] or 'it does not say why'}"
+            )
+        return done.stdout
+
+
+def find(name: str, driver_root: Path | None) -> Tool:
+    """Raises Trouble."""
+    if found := shutil.which(name):
+        return Tool(Path(found))
+    for place in BINARIES if driver_root else ():
+        assert driver_root is not None
+        path = driver_root / place / name
+        if os.access(path, os.X_OK):
+            libraries = [driver_root / each for each in PLACES if (driver_root / each).is_dir()]
+            env = (
+                ("PATH", f"{path.parent}:{os.environ.get('PATH', '')}"),
+                ("LD_LIBRARY_PATH", ":".join(map(str, libraries))),
+            )
+            return Tool(path, env)
+    where = f" or below {driver_root}" if driver_root else ""
+    raise Trouble(
+        f"{name} is not on the path{where}: run this with NVIDIA's runtime and "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility, or name the driver's root"
+    )

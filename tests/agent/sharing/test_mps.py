@@ -1,0 +1,208 @@
+"""GPUs shared by MPS: the real agent and the real keeper, the fake NVML library, and a control daemon that
+speaks as NVIDIA's does."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import MEMORY
+from tests.fakes.patience import eventually
+from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, whole
+
+ANYBODY, ONE_PROCESS = 0, 3
+
+
+@pytest.fixture
+def box() -> Iterator[ShareBox]:
+    with share_box() as made:
+        (made.config / "default").write_text("0-3: mps; 4-7: none")
+        yield made
+
+
+def mode(box: ShareBox, gpu: int) -> int:
+    """Who may compute there."""
+    text = box.kept.read_text() if box.kept.exists() else ""
+    rows = [line.split() for line in text.splitlines()]
+    return int(
+        [row[2] for row in [["mode", str(gpu), "0"], *rows] if row[:2] == ["mode", str(gpu)]][-1]
+    )
+
+
+def control(box: ShareBox, gpu: int, command: str) -> str:
+    """What the GPU's daemon answers."""
+    done = subprocess.run(
+        [box.folder / "driver/usr/bin/nvidia-cuda-mps-control"],
+        input=command + "\n",
+        text=True,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(box.sharing / box.uuids[gpu] / "pipe")},
+    )
+    return done.stdout.strip()
+
+
+def limit(box: ShareBox, gpu: int) -> str:
+    return control(box, gpu, "get_default_device_pinned_mem_limit 0")
+
+
+def test_from_the_first_share_to_the_last(box: ShareBox) -> None:
+    box.keep()
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(800)
+    assert (box.gpu(0).enforcement, box.gpu(4).enforcement) == ("mps", "none")
+    assert mode(box, 1) == ANYBODY  # nobody is there: it is as it was
+    given = box.share("a", 1, 4 * GIB, "mps")
+    assert given.ok, given
+    container = given.containers[0]
+    told = {key: value for key, value in container.envs.items() if "MPS" in key or "GPU_E" in key}
+    assert told == {
+        "LOCKSTEP_GPU_ENFORCEMENT": "mps",
+        "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
+    }
+    pipe = box.sharing / box.uuids[1] / "pipe"
+    assert container.mounts == (
+        (str(pipe), "/tmp/nvidia-mps", False),
+        (str(box.sharing / "shm"), "/dev/shm", False),
+    )
+    assert (pipe / "control").is_socket()
+    assert mode(box, 1) == ONE_PROCESS
+    assert limit(box, 1) == "4096M"
+    # The bound of who does not say a cap is that of the largest, for servers that run, too.
+    assert control(box, 1, "start_server -uid 0") == ""
+    server = control(box, 1, "get_server_list")
+    assert box.share("b", 1, 6 * GIB, part=20).ok
+    eventually(lambda: limit(box, 1) == "6144M", 20)
+    eventually(lambda: control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "6144M", 20)
+    box.share("c", 1, part=20)  # without a cap: all there is
+    eventually(lambda: limit(box, 1) == f"{box.gpu(1).memory_bytes >> 20}M", 20)
+    # Elsewhere, nothing of it.
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in box.share("d", 5).containers[0].envs
+    assert box.kubelet.allocatable[GPU] == 6
+    for name in "abc":
+        box.end(name)
+    eventually(lambda: mode(box, 1) == ANYBODY, 30)
+    assert limit(box, 1) == "Cannot find MPS control daemon process"
+    assert box.kubelet.add_pod(whole("w", 7)).ok
+
+
+def test_a_daemon_that_dies_is_started_again_and_its_shares_are_unhealthy_meanwhile(
+    box: ShareBox,
+) -> None:
+    box.keep()
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(800)
+    assert box.share("a", 1, GIB).ok
+    refuse = box.sharing / box.uuids[1] / "refuse"
+    refuse.write_text("no more")
+    daemon = (box.sharing / box.uuids[1] / "pipe" / "nvidia-cuda-mps-control.pid").read_text()
+    os.kill(int(daemon), signal.SIGKILL)
+    box.until_shares(700)
+    eventually(lambda: "no more" in box.gpu(1).share_why, 20)
+    assert box.gpu(1).enforcement == "mps"
+    assert mode(box, 1) == ONE_PROCESS  # nobody gets in past it
+    refused = box.share("b", 1, GIB)
+    assert not refused.ok or "LOCKSTEP_GPUS" in refused.containers[0].envs  # on another GPU
+    refuse.unlink()
+    box.until_shares(800)
+    assert limit(box, 1) == "1024M"
+    assert box.kubelet.held()["team", "a", "c0"][GPU_SHARE]
+
+
+def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
+    keeper = box.keep()
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(800)
+    assert box.share("a", 1, 4 * GIB).ok
+    control(box, 1, "start_server -uid 0")
+    server = control(box, 1, "get_server_list")
+    box.restart()
+    eventually(lambda: box.gpu(1).enforcement == "mps", 20)
+    keeper.kill()
+    keeper.wait()
+    box.until_shares(400)
+    box.keep()
+    box.until_shares(800)
+    assert box.share("b", 1, 5 * GIB).ok
+    assert control(box, 1, "get_server_list") == server
+    eventually(lambda: limit(box, 1) == "5120M", 20)
+    assert control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "5120M"
+
+
+def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
+    box.keep()
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(800)
+    box.share("a", 1)
+    box.share("b", 5)
+    (box.config / "default").write_text("0-3: none; 4-7: mps")
+    box.until_shares(600)
+    eventually(lambda: "when the pods there have ended" in box.gpu(5).share_why, 20)
+    assert (box.gpu(1).enforcement, box.gpu(5).enforcement) == ("mps", "none")
+    assert mode(box, 1) == ONE_PROCESS
+    box.end("a")
+    box.end("b")
+    box.until_shares(800)
+    assert (box.gpu(1).enforcement, box.gpu(5).enforcement) == ("none", "mps")
+    assert box.share("c", 1).containers[0].envs["LOCKSTEP_GPU_ENFORCEMENT"] == "none"
+    assert box.share("d", 5).containers[0].envs["LOCKSTEP_GPU_ENFORCEMENT"] == "mps"
+
+
+def test_without_the_keeper_none_is_offered_and_it_says_so(box: ShareBox) -> None:
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(400)
+    eventually(lambda: bool(box.fleet.reports), 20)
+    assert f"`lockstep-agent keeper` does not run on {box.sharing}" in box.gpu(0).share_why
+    box.keep()
+    box.until_shares(800)
+
+
+def test_without_nvidias_programs_none_is_offered(box: ShareBox) -> None:
+    (box.folder / "driver/usr/bin/nvidia-cuda-mps-control").unlink()
+    box.keep()
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(400)
+    eventually(lambda: "nvidia-cuda-mps-control is not on the path" in box.gpu(0).share_why, 20)
+
+
+def test_a_container_waits_for_its_server_and_is_refused_without(box: ShareBox) -> None:
+    box.keep()
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(800)
+    box.control.fail("nvmlDeviceSetComputeMode", 4)
+    refused = box.share("a", 1, GIB)
+    assert "SYS_ADMIN is missing" in refused.message
+    box.control.fail("nvmlDeviceSetComputeMode", 0)
+    eventually(lambda: box.kubelet.start_pod(pod("a", 30).uid).ok, 60)
+
+
+def test_a_cap_that_is_not_the_one_it_was_given_is_not_run_with(box: ShareBox) -> None:
+    """Variables are told at admission; whose they are is known for sure only at the start."""
+    box.keep()
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(800)
+    assert box.share("a", 1, 4 * GIB).ok
+    limits = {**dict(box.plans["a"].limits), MEMORY: 2 * GIB}
+    box.plan("a", replace(box.plans["a"], limits=tuple(sorted(limits.items()))))
+    assert "is to have" in box.kubelet.start_pod(pod("a", 30).uid).message
+
+
+def test_time_slices(box: ShareBox) -> None:
+    box.keep()
+    (box.config / "default").write_text("0,1: none timeslice=long; 2: none")
+    box.start("--sharing-dir", box.sharing)
+    box.until_shares(300)
+    set_ = box.folder / "fake-nvml.timeslices"
+    assert not set_.exists()
+    assert box.share("a", 1).containers[0].envs["LOCKSTEP_GPU_TIMESLICE"] == "long"
+    eventually(lambda: set_.exists() and set_.read_text() == f"{box.uuids[1]} 3\n", 20)
+    assert "LOCKSTEP_GPU_TIMESLICE" not in box.share("b", 2).containers[0].envs
+    box.end("a")
+    eventually(lambda: set_.read_text().splitlines()[-1] == f"{box.uuids[1]} 0", 20)
+    assert len(set_.read_text().splitlines()) == 2

@@ -1,0 +1,166 @@
+"""A node whose GPUs are shared, in a folder: a captured machine behind the fake NVML library, cgroups of
+version 2 as plain folders, a hollow kubelet, a centre's plans, and the real agent as a process."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent import capture
+from central.standalone.kubelet import Admission, Container, HollowKubelet, Pod
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import LEAST, MEMORY, RANKS, SHARE
+from protos.stubs import fleet_pb2 as pb
+from protos.topology import Grant
+from tests.agent.hardware import CAPTURES, ROOT, Hardware, library
+from tests.fakes import proc
+from tests.fakes.fleet import FleetBox
+from tests.fakes.mps.install import install
+from tests.fakes.nvml import build
+from tests.fakes.nvml.control import Control
+from tests.fakes.patience import eventually
+
+GIB = 2**30
+COUNT = 8
+
+
+class ShareBox:
+    def __init__(self, folder: Path, hide: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        machine = capture.load(CAPTURES / "hgx-h100-8.json")
+        self.hardware = Hardware(library(folder / "lib", hide), folder)
+        self.hardware.install(machine)
+        self.uuids = [gpu.uuid for gpu in machine.nvml.gpus]
+        self.control = Control(folder / build.CONTROL)
+        self.kept = folder / f"{build.CONTROL}.kept"  # what was set of GPUs
+        self.proc, self.cgroups = folder / "proc", folder / "cgroup"
+        self.config, self.sharing = folder / "config", folder / "s"
+        self.config.mkdir()
+        install(folder / "driver/usr/bin")
+        proc.of_the_host(self.proc)
+        self.cgroup("kubepods")
+        self.fleet = FleetBox(folder)
+        self.fleet.start()
+        self.kubelet = HollowKubelet(folder)
+        self.plans: dict[str, Grant] = {}
+        self.log = folder / "log"
+        self._flags: tuple[object, ...] = ()
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def cgroup(self, path: str) -> Path:
+        """A folder as cgroup v2 makes it, and those above it."""
+        folder = self.cgroups / path
+        for each in (*reversed(folder.parents), folder):
+            if each.is_relative_to(self.cgroups):
+                each.mkdir(exist_ok=True)
+                (each / "cgroup.controllers").write_text("cpu memory dmem\n")
+                (each / "cgroup.subtree_control").touch()
+        return folder
+
+    def pod_folder(self, name: str) -> Path:
+        return self.cgroup(f"kubepods/burstable/pod{uid(name)}")
+
+    def start(self, *flags: object) -> None:
+        """The agent."""
+        self._flags = flags or self._flags
+        with self.log.open("a") as log:
+            self.agent = self.launch("run", *self._common(), *self._flags, log=log)
+
+    def _common(self) -> Sequence[object]:
+        return (
+            *("--kubelet-dir", self.folder, "--sysfs-root", self.hardware.sysfs, "--node", "n"),
+            *("--proc-root", self.proc, "--server", self.fleet.address),
+            *("--ca-file", self.fleet.ca_file, "--token-file", self.fleet.token_file),
+            *("--report-every", "0.2", "--survey-every", "0.3", "--share-config", self.config),
+        )
+
+    def launch(self, *arguments: object, log: object) -> "subprocess.Popen[bytes]":
+        environment = {
+            **os.environ,
+            "LOCKSTEP_FAKE_NVML": str(self.folder / build.PROFILE),
+            "LD_LIBRARY_PATH": str(self.hardware.library),
+        }
+        command = [sys.executable, "-m", "agent", *map(str, arguments)]
+        made = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)  # type: ignore[call-overload]  # a file
+        self._running.append(made)
+        return made  # type: ignore[no-any-return]  # see above
+
+    def keep(self) -> "subprocess.Popen[bytes]":
+        """The keeper, beside the agent."""
+        flags = ("keeper", "--sharing-dir", self.sharing, "--driver-root", self.folder / "driver")
+        with self.log.open("a") as log:
+            return self.launch(*flags, log=log)
+
+    def restart(self) -> None:
+        """The agent is killed and started again."""
+        self.agent.kill()
+        self.agent.wait()
+        self.start()
+
+    def share(
+        self, name: str, gpu: int, cap: int = 0, least: str = "none", part: int = 30
+    ) -> Admission:
+        """A pod that is planned there, admitted, and started."""
+        limits = {SHARE: part, MEMORY: cap, LEAST: RANKS[least]}
+        told = tuple(sorted((key, amount) for key, amount in limits.items() if amount))
+        self.plan(name, Grant("team", name, "c0", GPU_SHARE, (self.uuids[gpu],), told))
+        return self.kubelet.add_pod(pod(name, part))
+
+    def plan(self, name: str, plan: Grant | None) -> None:
+        self.plans = {key: each for key, each in self.plans.items() if key != name}
+        if plan:
+            self.plans[name] = plan
+        version = self.fleet.plan(*self.plans.values())
+        eventually(lambda: self.fleet.arrived == version)
+
+    def end(self, name: str) -> None:
+        self.kubelet.remove_pod(uid(name))
+        self.plan(name, None)
+
+    def gpu(self, index: int) -> pb.Gpu:
+        """As last reported."""
+        for report in reversed(self.fleet.reports):
+            if report.HasField("topology"):
+                return report.topology.gpus[index]
+        raise AssertionError("no report yet")
+
+    def until_shares(self, hundredths: int) -> None:
+        eventually(lambda: self.kubelet.allocatable.get(GPU_SHARE) == hundredths, 30)
+
+    def close(self) -> None:
+        for process in reversed(self._running):
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.fleet.stop()
+
+
+@contextmanager
+def share_box(hide: tuple[str, ...] = ()) -> Iterator[ShareBox]:
+    # Not pytest's tmp_path: a unix socket's path must be short.
+    with tempfile.TemporaryDirectory(prefix="ls-") as name:
+        box = ShareBox(Path(name), hide)
+        try:
+            with box.kubelet:
+                yield box
+        finally:
+            box.close()
+        assert "Traceback" not in box.log.read_text(), box.log.read_text()
+
+
+def uid(name: str) -> str:
+    return f"11111111-2222-3333-4444-{int.from_bytes(name.encode()[:4], 'big'):012d}"
+
+
+def pod(name: str, part: int) -> Pod:
+    return Pod(uid(name), "team", name, (Container("c0", ((GPU_SHARE, part),)),))
+
+
+def whole(name: str, count: int = 1) -> Pod:
+    return Pod(uid(name), "team", name, (Container("c0", ((GPU, count),)),))
