@@ -14,7 +14,8 @@ class Bind(NamedTuple):  # a tuple: thousands are made in a turn
     name: str
     node: str
     gpus: int = 0  # mask; 0 also where the node's GPUs are not known one by one
-    claims: tuple[str, ...] = ()  # whose volumes must be made for this node first
+    # claims that must get their volumes first: which, or empty where one is made for this node
+    claims: tuple[tuple[str, str], ...] = ()
     domains: tuple[tuple[str, str], ...] = ()  # annotations: where the node is
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.core.filters import volumepromises as volumes
 from central.core.filters.leaning import Leaning
 from central.core.fleet.cardroom import CardRoom
 from central.core.jobs import promises as jobs
@@ -33,6 +34,7 @@ def check(cluster: "Cluster") -> None:
     cluster.batch.check()
     _reserved(cluster)
     _kinds(cluster)
+    volumes.check(cluster)
     _queues(cluster)
     _pledged(cluster)
     _views(cluster)

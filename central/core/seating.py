@@ -13,6 +13,7 @@ from central.core.fleet.domains import Pairs
 from central.core.fleet.draft import Seat
 from central.core.fleet.snapshot import Snapshot
 from central.core.gangs import Gang, Pod
+from central.core.learning import kinds
 from protos.closest import closest
 
 
@@ -34,6 +35,7 @@ def binds(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Sea
             places += [told(row)] * count
     seated = _by_seats(pods, seats)
     cluster.seat(gang, seated, nodes, gpus)
+    kinds.seated(cluster, seated)
     seen = [pod.seen for pod in seated]
     unbound = cluster.kinds.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]
@@ -53,12 +55,12 @@ def _by_seats(pods: Sequence[Pod], seats: Sequence[Seat]) -> Sequence[Pod]:
     """The pods in the order of the seats."""
     if len(pods) == 1:
         return pods
-    kinds: dict[PodSpec, list[Pod]] = {}
+    alike: dict[PodSpec, list[Pod]] = {}
     for spec, together in groupby(pods, key=_spec):
-        kinds.setdefault(spec, []).extend(together)
-    if len(kinds) == 1:
+        alike.setdefault(spec, []).extend(together)
+    if len(alike) == 1:
         return pods
-    ranks = {spec: iter(kind) for spec, kind in kinds.items()}
+    ranks = {spec: iter(kind) for spec, kind in alike.items()}
     return [pod for seat in seats for pod in islice(ranks[seat.spec], seat.pods)]
 
 

@@ -1,5 +1,7 @@
-"""Volumes that are made once their pod has a node: the node is written on the claim, whoever makes
-volumes makes one that can be used there, and the pod is bound when the claim is."""
+"""Volumes that pods get once they have a node. One that exists is written the claim's name, as
+kube-scheduler does, and the cluster's volume controller joins the two; for one that must be made the
+node is written on the claim, and whoever makes volumes makes one that can be used there. The pod is
+bound when its claims are."""
 
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +13,9 @@ from central.kube.calls import Again
 from central.kube.client import Client, Reply, Unreachable
 from central.kube.storage import BIND_COMPLETED, SELECTED_NODE
 
+Json = dict[str, Any]
 AGAIN_S = 1.0  # how long until a claim is looked at again
+BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"  # not by hand: to be undone if it fails
 
 
 class Provisioning:
@@ -22,28 +26,35 @@ class Provisioning:
     def refusal(self, asked: Bind) -> str:
         """Why the volumes can't be made there; empty: all of the pod's claims are bound. Raises
         Again until then."""
-        for name in asked.claims:
-            if why := self._one(asked, name):
-                for other in asked.claims:
-                    self._told.discard((asked.pod, other))
-                return why
-        for name in asked.claims:
+        waits: list[Again] = []
+        why = ""
+        for name, volume in asked.claims:
+            try:  # those that exist and those to be made are asked for together
+                why = why or self._one(asked, name, volume)
+            except Again as again:
+                waits.append(again)
+        if not why and waits:
+            raise waits[0]
+        for name, _ in asked.claims:
             self._told.discard((asked.pod, name))
-        return ""
+        return why
 
-    def _one(self, asked: Bind, name: str) -> str:
-        space = quote(asked.namespace)
-        path = f"/api/v1/namespaces/{space}/persistentvolumeclaims/{quote(name)}"
+    def _one(self, asked: Bind, name: str, volume: str) -> str:
+        path = _claim_path(asked.namespace, name)
         reply = self._ask("GET", path)
         if reply.status == 404:
             return f"claim {name} is gone"
         if not reply.ok:
             return f"claim {name}: {reply.refusal().message}"
-        claim: dict[str, Any] = reply.json()
-        meta = claim["metadata"]
-        annotations = meta.get("annotations") or {}
-        if claim["spec"].get("volumeName") and BIND_COMPLETED in annotations:
+        claim: Json = reply.json()
+        annotations = claim["metadata"].get("annotations") or {}
+        bound = claim["spec"].get("volumeName")
+        if bound and BIND_COMPLETED in annotations:
+            if volume and bound != volume:
+                return f"claim {name} is bound to volume {bound}, and not to {volume}"
             return ""
+        if volume:
+            return self._keep(asked, claim, volume)
         node = annotations.get(SELECTED_NODE)
         if not node:
             if (asked.pod, name) in self._told:
@@ -52,7 +63,7 @@ class Provisioning:
             patch = {
                 "metadata": {
                     "annotations": {SELECTED_NODE: node},
-                    "resourceVersion": meta.get("resourceVersion"),
+                    "resourceVersion": claim["metadata"].get("resourceVersion"),
                 }
             }
             done = self._ask("PATCH", path, orjson.dumps(patch))
@@ -62,6 +73,43 @@ class Provisioning:
                 return f"claim {name}: {done.refusal().message}"
         raise Again(f"the volume of claim {name} is still being made for node {node}", AGAIN_S)
 
+    def _keep(self, asked: Bind, claim: Json, name: str) -> str:
+        """Writes on the volume for whom it is, unless it says so already."""
+        path = f"/api/v1/persistentvolumes/{quote(name)}"
+        reply = self._ask("GET", path)
+        if reply.status == 404:
+            return f"volume {name} is gone"
+        if not reply.ok:
+            return f"volume {name}: {reply.refusal().message}"
+        meta, kept = reply.json()["metadata"], reply.json()["spec"].get("claimRef")
+        mine = claim["metadata"]
+        whose = (asked.namespace, mine["name"])
+        if kept and (kept.get("namespace"), kept.get("name")) != whose:
+            return f"volume {name} was given to claim {kept.get('namespace')}/{kept.get('name')}"
+        if kept and kept.get("uid") not in (None, "", mine["uid"]):
+            return f"volume {name} is of a claim {mine['name']} that is gone"
+        if not kept:
+            patch = {
+                "metadata": {
+                    "annotations": {BY_CONTROLLER: "yes"},
+                    "resourceVersion": meta.get("resourceVersion"),
+                },
+                "spec": {
+                    "claimRef": {
+                        "apiVersion": "v1",
+                        "kind": "PersistentVolumeClaim",
+                        "namespace": asked.namespace,
+                        "name": mine["name"],
+                        "uid": mine["uid"],
+                        "resourceVersion": mine.get("resourceVersion"),
+                    }
+                },
+            }
+            done = self._ask("PATCH", path, orjson.dumps(patch))
+            if not done.ok and done.status != 409:  # changed meanwhile: looked at again
+                return f"volume {name}: {done.refusal().message}"
+        raise Again(f"claim {mine['name']} is not bound to volume {name} yet", AGAIN_S)
+
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Reply:
         try:
             reply = self._client.request(method, path, body, "application/merge-patch+json")
@@ -70,3 +118,7 @@ class Provisioning:
         if reply.status in {401, 408, 429} or reply.status >= 500:
             raise Again(reply.refusal().message, reply.retry_after_s)
         return reply
+
+
+def _claim_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace)}/persistentvolumeclaims/{quote(name)}"

@@ -11,7 +11,7 @@ from central.core.filters.volumes import (
     StorageClassSeen,
     VolumeSeen,
 )
-from central.kube import podspec
+from central.kube import podrules, podspec
 from central.kube.quantities import whole
 
 Json = dict[str, Any]
@@ -52,7 +52,15 @@ def claim(raw: Json) -> ClaimSeen:
         selected_node=annotations.get(SELECTED_NODE) or "",
         one_pod="ReadWriteOncePod" in (spec.get("accessModes") or ()),
         size=_bytes(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
+        uid=meta.get("uid") or "",
+        modes=_modes(spec),
+        block=spec.get("volumeMode") == "Block",
+        selector=podrules.expressions(spec.get("selector") or {}, "spec.selector"),
     )
+
+
+def _modes(spec: Json) -> tuple[str, ...]:
+    return tuple(sorted(spec.get("accessModes") or ()))
 
 
 def volume(raw: Json) -> VolumeSeen:
@@ -63,7 +71,22 @@ def volume(raw: Json) -> VolumeSeen:
         places.append(podspec.node_terms(required))
     if zones := _zones(meta.get("labels") or {}):
         places.append(zones)
-    return VolumeSeen(meta["name"], tuple(places), (spec.get("csi") or {}).get("driver") or "")
+    kept = spec.get("claimRef")
+    annotations = meta.get("annotations") or {}
+    return VolumeSeen(
+        meta["name"],
+        tuple(places),
+        (spec.get("csi") or {}).get("driver") or "",
+        storage_class=annotations.get(OLD_CLASS) or spec.get("storageClassName") or "",
+        size=_bytes((spec.get("capacity") or {}).get("storage")),
+        modes=_modes(spec),
+        block=spec.get("volumeMode") == "Block",
+        labels=tuple(sorted((meta.get("labels") or {}).items())),
+        phase=(raw.get("status") or {}).get("phase") or "",
+        claim=(kept.get("namespace") or "", kept.get("name") or "") if kept else None,
+        claim_uid=(kept or {}).get("uid") or "",
+        deleting="deletionTimestamp" in meta,
+    )
 
 
 def _zones(labels: Json) -> NodeTerms:

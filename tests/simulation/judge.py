@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from central.core.cluster import Cluster
 from central.core.decisions import Bind, Decision, Evict
 from central.core.facts import SubGroups
+from central.core.filters import predicates
 from central.core.fleet import cards, hypernodes, nodeparts
 from central.core.gangs import Gang, Pod
 from protos.names import NODE
@@ -14,6 +15,7 @@ from protos.names import NODE
 def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
     bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
     _carded(cluster, bound)
+    _volumes(cluster, [decision for decision in decisions if isinstance(decision, Bind)])
     gangs = {}
     for uid in bound:
         gang = cluster.gang_of(cluster.pods[uid])
@@ -43,6 +45,22 @@ def _carded(cluster: Cluster, bound: set[str]) -> None:
             full = [name for name in mine if min(room.cards[name]) < 0]
             assert mine, f"{pod.seen.name} has no cards"
             assert not full, f"{pod.seen.name} finds no room on {full} of {pod.node}"
+
+
+def _volumes(cluster: Cluster, binds: Sequence[Bind]) -> None:
+    """A volume is one claim's, and can be used where the claim's pods are."""
+    whose: dict[str, tuple[str, str]] = {}
+    for bind in binds:
+        for claim, name in bind.claims:
+            volume = cluster.kinds.storage.seen(name)
+            if volume is None:
+                continue
+            node = cluster.nodes[bind.node].seen
+            assert node is not None
+            assert predicates.inside(volume.places, node), f"{name} can't be used on {bind.node}"
+            mine = (bind.namespace, claim)
+            assert whose.setdefault(name, mine) == mine, f"{name} is given to two claims"
+            assert volume.claim in (None, mine), f"{name} is {volume.claim}'s"
 
 
 def _tier(gang: Gang) -> int | None:

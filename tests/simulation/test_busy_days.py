@@ -39,7 +39,8 @@ from central.core.facts import (
     Roles,
     SubGroups,
 )
-from central.core.filters.rules import Port, Rules
+from central.core.filters.rules import Port, Requirement, Rules
+from central.core.filters.volumes import ClaimGone, ClaimSeen, StorageClassSeen, VolumeSeen
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from protos.sharing import RANKS
 from tests.central.core import build
@@ -75,12 +76,14 @@ class Day:
         self.gangs = 0
         self.seen: Counter[str] = Counter()
         self.trace: list[Decision] = []
+        self.disks = Disks(self.names)
 
     def step(self, now: int, faults: bool) -> None:
         self.now = now
         facts = [*self._arrivals(now), *self._endings(now), *self._weather(faults)]
         facts += self._queues(now, faults)
         facts += self._budgets(faults)
+        facts += self.disks.told() if now == 0 else ()
         if self.dice.random() < 0.7:
             facts += self._reports()
         facts = self._interleaved(facts)
@@ -144,6 +147,7 @@ class Day:
                 self.budgets[name] = self.dice.choice((0, 1, size))
             handles = (0, -1, 4, 16)[int(name[1:]) % 4]
             sure = ("none", "mps", "watch")[int(name[1:]) % 3]
+            stores = not level and not subgroups and rules is None and not int(name[1:]) % 3
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
                 made = partial(build.part, share=share) if share else partial(build.pod, gpus=gpus)
@@ -160,6 +164,9 @@ class Day:
                 )
                 pod = build.wishing(pod, handles)
                 pod = build.sure(pod, sure) if share else pod
+                if stores:
+                    pod = replace(pod, claims=(pod.name,))
+                    facts.append(self.disks.claim(pod.name))
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
@@ -234,6 +241,8 @@ class Day:
             self.cards.pop(uid, None)
             pod = self.pods[uid] = replace(self.pods[uid], phase="Succeeded")
             facts.append(pod)
+            for claim in pod.claims:
+                facts += self.disks.cleared(claim)
         return facts
 
     def _weather(self, faults: bool) -> list[Fact]:
@@ -320,6 +329,13 @@ class Day:
         return [EvictDone(evict.pod), PodGone(pod.uid), self._again(pod)]
 
     def _bind(self, bind: Bind, faults: bool) -> list[Fact]:
+        facts: list[Fact] = []
+        for claim, disk in bind.claims:
+            facts += self.disks.given(claim, disk, bind.node)
+            self.seen["volumes"] += 1
+        return [*facts, *self._bound(bind, faults)]
+
+    def _bound(self, bind: Bind, faults: bool) -> list[Fact]:
         if faults and self.dice.random() < 0.05:
             self.seen["bind failed"] += 1
             if self.dice.random() < 0.5:
@@ -336,12 +352,15 @@ class Day:
         if pod.movable:
             pod = replace(pod, started=float(self.now - self.dice.choice((0, 400))))
         self.pods[bind.pod] = pod
-        self._admit(pod, bind.gpus, faults)
+        if not self._admit(pod, bind.gpus, faults):
+            self.seen["turned away"] += 1
+            return [BindDone(bind.pod, bind.node), PodGone(pod.uid), self._again(pod)]
         self.ends[bind.pod] = self.now + self.dice.randint(5, 80)
         return [BindDone(bind.pod, bind.node), pod]
 
-    def _admit(self, pod: PodSeen, planned: int, faults: bool) -> None:
-        """The kubelet gives what was planned, or, with faults, anything that is free."""
+    def _admit(self, pod: PodSeen, planned: int, faults: bool) -> bool:
+        """The kubelet gives what was planned, or, with faults, anything that is free. False: another
+        has what was planned, and what is left is not as sure as the pod demands."""
         share = pod.spec.request(GPU_SHARE)
         wanted = 1 if share else pod.spec.request(GPU)
         used: Counter[int] = Counter()
@@ -350,9 +369,11 @@ class Day:
                 used.update(dict.fromkeys(gpus, self.pods[uid].spec.request(GPU_SHARE) or 100))
         least = RANKS[pod.spec.memory_level]
         self.seen["sure"] += bool(least)
-        fit = [gpu for gpu in range(8) if RANKS[SURE[gpu]] >= least]  # the agent gives no other
-        free = [gpu for gpu in fit if used[gpu] + (share or 100) <= 100]
+        free = [gpu for gpu in range(8) if used[gpu] + (share or 100) <= 100]
         assert len(free) >= wanted, f"{pod.node} was sold twice: {pod.name} finds {free}"
+        free = [gpu for gpu in free if RANKS[SURE[gpu]] >= least]  # the agent gives no other
+        if len(free) < wanted:
+            return False
         mine = [gpu for gpu in free if planned >> gpu & 1]
         odd = not share  # a share elsewhere opens a GPU too many: the agent would refuse the next
         if len(mine) < wanted or (odd and faults and self.dice.random() < 0.2):
@@ -367,6 +388,7 @@ class Day:
         self.held[pod.uid] = tuple(mine[:wanted])
         if pod.spec.rdma_containers:
             self.cards[pod.uid] = self._card(pod, faults)
+        return True
 
     def _card(self, pod: PodSeen, faults: bool) -> int:
         """As planned; with faults, any. What was planned has room, unless another went elsewhere."""
@@ -397,6 +419,44 @@ class Day:
             self.seen["shares"] += bool(part)
             holders.update({(self.pods[uid].node, gpu): part or 100 for gpu in gpus})
         assert not [place for place, count in holders.items() if count > 100]
+
+
+class Disks:
+    """Six volumes on each node, and the claims that get them for as long as their pods work."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        self._whose = {f"{node}-disk{i}": "" for node in nodes for i in range(6)}
+
+    def told(self) -> list[Fact]:
+        made = StorageClassSeen("local", "kubernetes.io/no-provisioner", waits=True)
+        return [made, *(self._seen(disk) for disk in self._whose)]
+
+    def claim(self, name: str, disk: str = "") -> Fact:
+        return ClaimSeen("ns", name, disk, bool(disk), storage_class="local", size=1)
+
+    def given(self, claim: str, disk: str, node: str) -> list[Fact]:
+        assert disk.startswith(node), f"{disk} is not on {node}"
+        assert self._whose[disk] in ("", claim), f"{disk} is given twice"
+        self._whose[disk] = claim
+        return [self._seen(disk), self.claim(claim, disk)]
+
+    def cleared(self, claim: str) -> list[Fact]:
+        """The claim is deleted and made again, and so is its volume."""
+        disks = [disk for disk, whose in self._whose.items() if whose == claim]
+        self._whose.update(dict.fromkeys(disks, ""))
+        return [ClaimGone("ns", claim), *map(self._seen, disks), self.claim(claim)]
+
+    def _seen(self, disk: str) -> Fact:
+        whose = self._whose[disk]
+        node = Requirement(build.HOST, "In", (disk.partition("-")[0],))
+        return VolumeSeen(
+            disk,
+            (((node,),),),
+            storage_class="local",
+            size=1 + int(disk[-1]) % 2,
+            phase="Bound" if whose else "Available",
+            claim=("ns", whose) if whose else None,
+        )
 
 
 def broken(seed: int) -> Day:
@@ -440,6 +500,7 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "sure",
         "limits",
         "other card",
+        "volumes",
     }
     assert kinds <= exercised
     for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):

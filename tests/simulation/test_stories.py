@@ -91,6 +91,20 @@ RULES = st.sampled_from(
 CLAIMS = st.sampled_from([(), (), (), ("c",), ("c", "d")])
 ROOM = st.sampled_from([(), ((Requirement(RACK, "In", ("r1",)),),)])
 PLACES = st.sampled_from([(), (((Requirement(RACK, "In", ("r1",)),),),)])
+ON = st.sampled_from([((Requirement(build.HOST, "In", (name,)),),) for name in "abc"])
+SHELF = st.one_of(
+    st.builds(
+        lambda name, places, size, phase, kept: VolumeSeen(
+            name, places, storage_class="s", size=size, phase=phase, claim=kept
+        ),
+        st.sampled_from(["x", "y", "z"]),
+        st.one_of(ON.map(lambda terms: (terms,)), PLACES),
+        st.integers(1, 2),
+        st.sampled_from(["Available", "Available", "Available", "Bound"]),
+        st.sampled_from([None, None, None, ("ns", "c"), ("ns", "w0")]),
+    ),
+    st.builds(VolumeGone, st.sampled_from(["x", "y", "z"])),
+)
 LABELS = st.sampled_from([(), (), (("app", "x"),), (("app", "y"),)])
 WISHES = st.sampled_from(
     [
@@ -252,7 +266,8 @@ FACTS = st.one_of(
     st.builds(ClaimGone, st.just("ns"), st.sampled_from(["c", "d"])),
     st.builds(VolumeSeen, st.just("v"), PLACES, st.sampled_from(["", "disk"])),
     st.just(VolumeGone("v")),
-    st.builds(StorageClassSeen, st.just("s"), st.just("disk"), st.booleans()),
+    st.builds(StorageClassSeen, st.just("s"), st.sampled_from(["disk", ""]), st.booleans()),
+    SHELF,
     st.just(StorageClassGone("s")),
     st.builds(DriverSeen, st.just("disk"), st.booleans()),
     st.builds(CapacitySeen, st.just("ns"), st.just("room"), st.just("s"), ROOM, st.integers(0, 1)),
@@ -410,6 +425,65 @@ def test_no_story_of_shares_breaks_a_promise(story: list[list[Fact]]) -> None:
     for now, facts in enumerate(story):
         turn(cluster, facts, now * 20.0)
         cluster.check()
+
+
+WANTS = st.sampled_from(["w0", "w1", "w2", "w3"])
+OF_VOLUMES = st.one_of(
+    SHELF,
+    SHELF,
+    st.builds(lambda name, rack: build.node(name, rack=rack), NODES, st.sampled_from(["r1", "r2"])),
+    st.builds(
+        StorageClassSeen,
+        st.just("s"),
+        st.sampled_from(["", "", "disk"]),
+        st.sampled_from([True] * 3 + [False]),
+    ),
+    st.builds(
+        lambda name, size, bound, chosen: ClaimSeen(
+            "ns",
+            name,
+            bound or "",
+            bool(bound),
+            storage_class="s",
+            size=size,
+            selected_node="" if bound else chosen,
+        ),
+        WANTS,
+        st.integers(0, 2),
+        st.sampled_from(["", "", "", "x", "y"]),
+        st.sampled_from(["", "", "", "", "a"]),
+    ),
+    st.builds(ClaimGone, st.just("ns"), WANTS),
+    st.builds(
+        lambda name, claims, node, phase: build.pod(
+            name,
+            1,
+            gang=name.partition("-")[0],
+            gang_min=2,
+            claims=tuple(claims),
+            node=node,
+            phase=phase,
+        ),
+        PODS,
+        st.lists(WANTS, min_size=1, max_size=2),
+        st.sampled_from(["", "", "", "", "a", "b"]),
+        st.sampled_from(["Pending", "Pending", "Running", "Succeeded"]),
+    ),
+    st.builds(PodGone, PODS.map("uid-{}".format)),
+    st.builds(BindFailed, PODS.map("uid-{}".format), NODES, st.just("no"), st.booleans()),
+    st.builds(NodeGone, NODES),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(OF_VOLUMES, max_size=6), max_size=10))
+def test_no_story_of_volumes_breaks_a_promise(story: list[list[Fact]]) -> None:
+    """Volumes that exist and claims that want them."""
+    cluster = Cluster(build.LEVELS)
+    for now, facts in enumerate(story):
+        decisions = turn(cluster, facts, now * 20.0)
+        cluster.check()
+        judge(cluster, decisions)
 
 
 @settings(max_examples=400, deadline=None)

@@ -1,6 +1,7 @@
 """Where one kind of pod may go as to the pods that are there: Kubernetes' inter-pod affinity and
 anti-affinity, topology spread and host ports, for all nodes at once."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,14 +10,16 @@ import numpy.typing as npt
 from central.core.facts import PodSpec
 from central.core.filters import predicates
 from central.core.filters.rules import Spread
+from central.core.filters.volumes import Volumes, Wanted
 from central.core.fleet.domains import Ints
+from central.core.saying import words
 
 if TYPE_CHECKING:
     from central.core.fleet.snapshot import Snapshot
 
 Bools = npt.NDArray[np.bool_]
 MANY = np.int64(2**40)
-PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE = range(1, 10)
+PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT = range(1, 11)
 WORDS = {
     PORTS: "host port taken",
     IN_USE: "its claim is for one pod and in use",
@@ -46,6 +49,10 @@ class Company:
         self._affine: Bools = np.zeros(0, dtype=np.bool_)
         self._tolerated: Bools = np.zeros(0, dtype=np.bool_)
         self._reached: Bools = np.zeros(0, dtype=np.bool_)
+        self._made: dict[Wanted, Ints] = {}  # where a volume like that can be made
+        if spec.volumes is not None:
+            wants = [w for w, _ in (*spec.volumes.wants, *((w, 1) for _, w in spec.volumes.shared))]
+            self._made = {w: self._judged.copy() for w in wants if w.made is not None}
 
     def forget(self) -> None:
         self._stamp = ()
@@ -70,7 +77,18 @@ class Company:
     def reason(self, row: int) -> str:
         """Why the node is out of the question; empty: it is not."""
         self.limit()
-        return WORDS.get(int(self._why[row]), "")
+        why = int(self._why[row])
+        if why == NONE_LEFT and self._spec.volumes is not None:
+            return f"no free volumes ({asked(self._spec.volumes)})"
+        return WORDS.get(why, "")
+
+    def stocked(self) -> Ints | None:
+        """By row, for how many more such pods there are volumes; None: they need none."""
+        volumes = self._spec.volumes
+        if volumes is None or not (volumes.wants or volumes.shared):
+            return None
+        self._judge()
+        return self._snapshot.neighbours.stock.room(volumes, self._made)
 
     def crowding(self) -> Ints:
         """By row, how many peers are in its domains already, by the spread rules that count such
@@ -116,6 +134,9 @@ class Company:
         if volumes.places:
             self._judge()
             self._refuse(~self._reached, ELSEWHERE)
+        if (stocked := self.stocked()) is not None:
+            self._refuse(stocked <= 0, NONE_LEFT)
+            np.minimum(self._limit, stocked, out=self._limit)
 
     def _spread(self) -> None:
         neighbours = self._snapshot.neighbours
@@ -191,12 +212,29 @@ class Company:
             self._affine = np.append(self._affine, np.zeros(more, dtype=np.bool_))
             self._tolerated = np.append(self._tolerated, np.zeros(more, dtype=np.bool_))
             self._reached = np.append(self._reached, np.zeros(more, dtype=np.bool_))
+            for want, made in self._made.items():
+                self._made[want] = np.append(made, np.zeros(more, dtype=np.int64))
         for row in np.flatnonzero(self._judged != snapshot.version):
             node = snapshot.nodes[row]
             self._affine[row] = node is not None and not predicates.unsuited(self._spec, node)
             self._tolerated[row] = node is not None and not predicates.untolerated(self._spec, node)
             self._reached[row] = node is not None and predicates.reaches(self._spec, node)
+            for want, made in self._made.items():
+                made[row] = node is not None and predicates.inside(want.made or (), node)
             self._judged[row] = snapshot.version[row]
+
+
+def asked(volumes: Volumes) -> str:
+    """The volumes that the pods' claims want, in words."""
+    wants = Counter(dict(volumes.wants))
+    wants.update(want for _, want in volumes.shared)
+    return " and ".join(
+        f"{count} of class {want.storage_class} with {words.amount('memory', want.size)}"
+        + (", chosen by labels" if want.selector else "")
+        for want, count in sorted(
+            wants.items(), key=lambda one: (one[0].storage_class, one[0].size)
+        )
+    )
 
 
 def _of(domains: Bools, of: Ints) -> Bools:

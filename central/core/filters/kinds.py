@@ -21,7 +21,7 @@ _KEPT = 50_000
 
 class Kinds:
     def __init__(self, neighbours: Neighbours) -> None:
-        self.storage = Storage()
+        self.storage = Storage(neighbours.stock)
         self._neighbours = neighbours
         self._used: dict[Peers, int] = {}  # by how many pods
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -65,14 +65,18 @@ class Kinds:
         self._matched.clear()
         return True
 
-    def file(self, seen: PodSeen | None, before: PodSeen | None) -> None:
-        """The pod that was like this is now like that, or gone."""
-        if before is not None and before.claims:
-            self.storage.unfile(before)
-        if seen is not None and seen.claims:
-            self.storage.file(seen)
-        if seen is not None and before is not None and seen.labels == before.labels:
-            return
+    def file(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
+        """The pod that was like this is now like that, or gone. The uids of those whose kind changes
+        because they share a claim with it, or did."""
+        mates: list[str] = []
+        if (seen.claims if seen else ()) != (before.claims if before else ()):
+            mates += self.storage.unfile(before) if before is not None else ()
+            mates += self.storage.file(seen) if seen is not None else ()
+        if seen is None or before is None or seen.labels != before.labels:
+            self._file_labels(seen, before)
+        return mates
+
+    def _file_labels(self, seen: PodSeen | None, before: PodSeen | None) -> None:
         if before is not None:
             alike = self._filed[before.namespace]
             alike[before.labels].discard(before.uid)

@@ -13,6 +13,7 @@ import numpy as np
 from central.core.facts import NodeSeen, PodSpec
 from central.core.filters.predicates import SOFT
 from central.core.filters.rules import Peers, Port
+from central.core.filters.stock import Stock
 from central.core.filters.volumes import Volumes
 from central.core.fleet.domains import Ints
 
@@ -59,6 +60,7 @@ class Neighbours:
     def __init__(self) -> None:
         self.ids: dict[Peers, int] = {}
         self.discouraged: set[int] = set()  # rows with a PreferNoSchedule taint
+        self.stock = Stock()
         self.nodes_moved = 0  # grows when what is known of some node changes
         self._rows = 0
         self._nodes: list[NodeSeen | None] = []
@@ -79,6 +81,7 @@ class Neighbours:
         if rows > self._rows:
             self._grow(rows)
         self._nodes[row] = node
+        self.stock.put_node(row, node, rows)
         self.nodes_moved += 1
         self.discouraged.discard(row)
         if node is not None and any(taint.effect == SOFT for taint in node.taints):
@@ -155,6 +158,7 @@ class Neighbours:
         for driver, volumes_each in volumes.attach:
             self._attached.setdefault(driver, self._none())[row] += volumes_each * change
             self._moved[driver] += 1
+        self.stock.count(row, volumes, change)
 
     def using(self, claim: str) -> Ints:
         return self._claims.get(claim, self._none())
@@ -200,6 +204,7 @@ class Neighbours:
         if spec.volumes is not None:
             parts += (moved[claim] for claim in spec.volumes.exclusive)
             parts += (moved[driver] for driver, _ in spec.volumes.attach)
+            parts += self.stock.stamp(spec.volumes)
         return tuple(parts)
 
     def _none(self) -> Ints:

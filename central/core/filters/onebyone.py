@@ -7,6 +7,7 @@ of one kind with one rule; with several rules at once it is the answer of a boun
 taking back a seat once it is given.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ def entangled(snapshot: Snapshot, groups: Groups) -> bool:
 
 def _touches(snapshot: Snapshot, spec: PodSpec, count: int, groups: Groups) -> bool:
     neighbours, rules = snapshot.neighbours, spec.rules
-    if spec.volumes is not None and spec.volumes.exclusive:
+    if _share_volumes(snapshot, spec, groups):
         return True
     if rules is None:
         return False
@@ -66,6 +67,29 @@ def _touches(snapshot: Snapshot, spec: PodSpec, count: int, groups: Groups) -> b
     )
 
 
+def _share_volumes(snapshot: Snapshot, spec: PodSpec, groups: Groups) -> bool:
+    """Whether a pod that has its volumes leaves fewer for another elsewhere, or for one of another kind.
+    Equal pods whose volumes are of one node each are counted."""
+    volumes, neighbours = spec.volumes, snapshot.neighbours
+    if volumes is None:
+        return False
+    if volumes.exclusive or neighbours.stock.roams(volumes):
+        return True
+    others = [v for other, _ in groups if other != spec and (v := other.volumes) is not None]
+    classes = {want.storage_class for want, _ in volumes.wants}
+    if any(want.storage_class in classes for other in others for want, _ in other.wants):
+        return True
+    attach: Counter[str] = Counter()
+    for other, count in groups:
+        for driver, each in other.volumes.attach if other.volumes is not None else ():
+            attach[driver] += each * count
+    return any(
+        dict(other.attach).get(driver) and (neighbours.attach_room(driver) < attach[driver]).any()
+        for driver, _ in volumes.attach
+        for other in others
+    )
+
+
 def fit(
     draft: Draft, groups: Groups, levels: Sequence[str], anchors: Sequence[int], held: int
 ) -> list[Seat]:
@@ -85,11 +109,15 @@ def fit(
 def seat_all(draft: Draft, groups: Groups, rows: Ints, within: int) -> int:
     """Seats all of them among the rows, each kind's ranks beside each other, or none; says how many
     would have found a seat. within: the GPUs that they may have."""
-    mark = len(draft.seats)
-    seated = _seat(draft, groups, rows, within)
-    if seated < sum(count for _, count in groups):
+    mark, most = len(draft.seats), 0
+    for order in _orders(draft.snapshot, groups):
+        seated = _seat(draft, groups, order, rows, within)
+        if seated == sum(count for _, count in groups):
+            break
+        most = max(most, seated)
         draft.undo(mark)
-        return seated
+    else:
+        return most
     rank = {spec: index for index, (spec, _) in enumerate(groups)}
     places: dict[int, int] = {}
     for seat in draft.seats[mark:]:
@@ -99,7 +127,8 @@ def seat_all(draft: Draft, groups: Groups, rows: Ints, within: int) -> int:
 
 
 def _bare(spec: PodSpec) -> PodSpec:
-    return replace(spec, rules=None, volumes=None, matched=())
+    """Volumes stay: of those that there are, more can't be had."""
+    return replace(spec, rules=None, matched=())
 
 
 def _candidates(
@@ -159,11 +188,22 @@ def islands(snapshot: Snapshot, groups: Groups, level: str, rows: Ints, held: in
     return sorted(found, key=lambda part: ((part & free).bit_count(), next(indices_of(part))))
 
 
-def _seat(draft: Draft, groups: Groups, rows: Ints, within: int) -> int:
-    """Seats one pod after another, the widest kind first; a kind that waits for another is asked
-    again after it. Returns how many found a seat."""
+def _orders(snapshot: Snapshot, groups: Groups) -> list[list[int]]:
+    """The widest kind first; then whose volumes must be the largest."""
+    gpus = [snapshot.view(spec).gpus for spec, _ in groups]
+    sizes = [
+        max((want.size for want, _ in spec.volumes.wants), default=0) if spec.volumes else 0
+        for spec, _ in groups
+    ]
+    widest = sorted(range(len(groups)), key=lambda i: (-gpus[i], i))
+    largest = sorted(range(len(groups)), key=lambda i: (-sizes[i], -gpus[i], i))
+    return [widest] if widest == largest else [widest, largest]
+
+
+def _seat(draft: Draft, groups: Groups, order: Sequence[int], rows: Ints, within: int) -> int:
+    """Seats one pod after another, kind by kind; a kind that waits for another is asked again after it.
+    Returns how many found a seat."""
     left = [count for _, count in groups]
-    order = sorted(range(len(groups)), key=lambda i: (-draft.snapshot.view(groups[i][0]).gpus, i))
     seated, used, moved = 0, set[int](), True
     while moved and any(left):
         moved = False

@@ -63,7 +63,10 @@ def unsuited(spec: PodSpec, node: NodeSeen) -> str:
 
 def reaches(spec: PodSpec, node: NodeSeen) -> bool:
     """Whether the pod's volumes can be used there."""
-    places = spec.volumes.places if spec.volumes is not None else ()
+    return spec.volumes is None or inside(spec.volumes.places, node)
+
+
+def inside(places: tuple[NodeTerms, ...], node: NodeSeen) -> bool:
     return all(meets(terms, node) for terms in places)
 
 

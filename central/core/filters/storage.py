@@ -1,11 +1,14 @@
-"""What a pod's volumes ask of its node: claims, the volumes they are bound to, storage classes, and how
-many volumes a node attaches. Claims are told apart only as far as they matter: pods whose claims ask
-for the same are of one kind."""
+"""What a pod's volumes ask of its node: claims, the volumes they are bound to or will get, storage
+classes, and how many volumes a node attaches. Claims are told apart only as far as they matter: pods
+whose claims ask for the same are of one kind."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from central.core.facts import PodSeen
+from central.core.filters.plans import Name, Plans
 from central.core.filters.rules import NodeTerms, Requirement
+from central.core.filters.stock import UNLIKE, Stock
 from central.core.filters.volumes import (
     AttachLimits,
     CapacityGone,
@@ -20,17 +23,19 @@ from central.core.filters.volumes import (
     VolumeGone,
     Volumes,
     VolumeSeen,
+    Wanted,
 )
 from central.core.saying import words
 
-Name = tuple[str, str]  # namespace and claim
-
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
+NOBODY = ("", "kubernetes.io/no-provisioner")  # makes volumes
 
 
 class Storage:
-    def __init__(self) -> None:
+    def __init__(self, stock: Stock) -> None:
+        self._stock = stock
+        self.plans = Plans(stock)
         self._claims: dict[Name, ClaimSeen] = {}
+        self._naming: dict[str, set[Name]] = {}  # claims by their volume and class
         self._volumes: dict[str, VolumeSeen] = {}
         self._classes: dict[str, StorageClassSeen] = {}
         self._users: dict[Name, set[str]] = {}  # uids of pods
@@ -40,16 +45,10 @@ class Storage:
     def apply(self, fact: StorageFact) -> list[str]:
         """The uids of the pods that it matters to."""
         match fact:
-            case ClaimSeen():
-                self._claims[(fact.namespace, fact.name)] = fact
-                return self._using((fact.namespace, fact.name))
-            case ClaimGone():
-                self._claims.pop((fact.namespace, fact.name), None)
-                return self._using((fact.namespace, fact.name))
-            case VolumeSeen():
-                self._volumes[fact.name] = fact
-            case VolumeGone():
-                self._volumes.pop(fact.name, None)
+            case ClaimSeen() | ClaimGone():
+                return self._claim(fact)
+            case VolumeSeen() | VolumeGone():
+                return self._volume(fact)
             case StorageClassSeen():
                 self._classes[fact.name] = fact
             case StorageClassGone():
@@ -60,11 +59,42 @@ class Storage:
                 self._drivers.pop(fact.name, None)
                 if isinstance(fact, DriverSeen):
                     self._drivers[fact.name] = fact
-                made_by = {name for name, c in self._classes.items() if c.provisioner == fact.name}
-                return self._concerned(lambda claim: claim.storage_class in made_by)
+                made_by = [name for name, c in self._classes.items() if c.provisioner == fact.name]
+                return self._concerned(made_by)
             case AttachLimits():
                 return []
-        return self._concerned(lambda claim: fact.name in (claim.volume, claim.storage_class))
+        return self._concerned([fact.name])
+
+    def _claim(self, fact: ClaimSeen | ClaimGone) -> list[str]:
+        name = (fact.namespace, fact.name)
+        if (before := self._claims.pop(name, None)) is not None:
+            for named in (before.volume, before.storage_class):
+                self._naming.get(named, set()).discard(name)
+        if isinstance(fact, ClaimSeen):
+            self._claims[name] = fact
+            for named in (fact.volume, fact.storage_class):
+                self._naming.setdefault(named, set()).add(name)
+            if fact.bound:
+                self.plans.fulfilled(name)
+        return self._using(name)
+
+    def _volume(self, fact: VolumeSeen | VolumeGone) -> list[str]:
+        before = self._volumes.pop(fact.name, None)
+        after = fact if isinstance(fact, VolumeSeen) else None
+        if after is not None:
+            self._volumes[fact.name] = after
+        classes = {volume.storage_class for volume in (before, after) if volume is not None}
+        had = {name: self._stock.has(name) for name in classes}
+        if after is not None and after.free:
+            self._stock.put(after)
+        else:
+            self._stock.drop(fact.name)
+        of = self.plans.keep(fact.name, after.claim if after is not None else None)
+        turned = [name for name in classes if had[name] != self._stock.has(name)]
+        uids = self._concerned([fact.name]) + [uid for name in of for uid in self._using(name)]
+        if turned:
+            uids += self._concerned(turned, lambda claim: not claim.bound)
+        return list(dict.fromkeys(uids))
 
     def _capacity(self, fact: CapacitySeen | CapacityGone) -> list[str]:
         name = (fact.namespace, fact.name)
@@ -72,54 +102,97 @@ class Storage:
         if isinstance(fact, CapacitySeen):
             self._room.setdefault(fact.storage_class, {})[name] = fact
             classes.add(fact.storage_class)
-        return self._concerned(lambda claim: not claim.bound and claim.storage_class in classes)
+        return self._concerned(classes, lambda claim: not claim.bound)
 
-    def _concerned(self, concerns: Callable[[ClaimSeen], bool]) -> list[str]:
+    def _concerned(
+        self, named: Iterable[str], who: Callable[[ClaimSeen], bool] = lambda _: True
+    ) -> list[str]:
+        """The pods whose claims name one of these volumes or classes."""
+        claims = {claim for name in named for claim in self._naming.get(name, ())}
         return [
             uid
-            for name in sorted(self._users)
-            if (claim := self._claims.get(name)) is not None and concerns(claim)
-            for uid in self._using(name)
+            for claim in sorted(claims & self._users.keys())
+            if who(self._claims[claim])
+            for uid in self._using(claim)
         ]
+
+    def seen(self, volume: str) -> VolumeSeen | None:
+        return self._volumes.get(volume)
+
+    def users(self, claim: str) -> list[str]:
+        """The uids of the pods that use it; as Volumes.shared names it."""
+        namespace, _, name = claim.partition("/")
+        return self._using((namespace, name))
 
     def _using(self, name: Name) -> list[str]:
         return sorted(self._users.get(name, ()))
 
-    def file(self, seen: PodSeen) -> None:
+    def file(self, seen: PodSeen) -> list[str]:
+        """One more pod uses its claims. Whose kind changes by that: who had a claim alone."""
+        others: list[str] = []
         for name in _claims_of(seen):
-            self._users.setdefault(name, set()).add(seen.uid)
+            users = self._users.setdefault(name, set())
+            if len(users) == 1:
+                others += users
+            users.add(seen.uid)
+        return [uid for uid in others if uid != seen.uid]
 
-    def unfile(self, seen: PodSeen) -> None:
+    def unfile(self, seen: PodSeen) -> list[str]:
+        """One pod fewer. Whose kind changes by that: who has a claim alone now."""
+        others: list[str] = []
         for name in _claims_of(seen):
             if uids := self._users.get(name):
                 uids.discard(seen.uid)
+                if len(uids) == 1:
+                    others += uids
                 if not uids:
                     del self._users[name]
+        return others
 
     def asks(self, seen: PodSeen) -> Volumes:
         """What the pod's claims ask, and why it can't go anywhere yet. What a node attaches for it
         counts where it is bound already, come what may of its claims."""
         places: list[NodeTerms] = []
-        attach: dict[str, int] = {}
+        attach: Counter[str] = Counter()
+        wants: Counter[Wanted] = Counter()
         exclusive: list[str] = []
+        shared: list[tuple[str, Wanted]] = []
         why = ""
         for name in _claims_of(seen):
             claim = self._claims.get(name)
             if claim is None:
                 why = why or f"claim {name[1]} does not exist in namespace {name[0]}"
                 continue
-            if wrong := self._wrong(claim):
+            if wrong := self._wrong(name, claim):
                 why = why or f"claim {name[1]} {wrong}"
-            places += self._places(claim)
-            if driver := self._driver(claim):
-                attach[driver] = attach.get(driver, 0) + 1
+            want = self._want(name, claim)
+            if want is None:
+                places += self._places(name, claim)
+            elif seen.node:
+                pass  # it has a place, and whoever put it there sees to its volumes
+            elif self._users.get(name, set()) - {seen.uid}:
+                shared.append(("/".join(name), want))
+            else:
+                wants[want] += 1
+            if driver := self._driver(name, claim):
+                attach[driver] += 1
             if claim.one_pod:
                 exclusive.append("/".join(name))
+        kinds = Counter(want.storage_class for want in {*wants, *(want for _, want in shared)})
+        if kinds and max(kinds.values()) > UNLIKE:
+            why = why or f"its claims differ in more than {UNLIKE} ways within one class"
+            wants.clear()
+            shared.clear()
         return Volumes(
-            tuple(dict.fromkeys(places)), tuple(sorted(attach.items())), tuple(exclusive), why
+            tuple(dict.fromkeys(places)),
+            tuple(sorted(attach.items())),
+            tuple(exclusive),
+            why,
+            tuple(sorted(wants.items(), key=repr)),
+            tuple(shared),
         )
 
-    def _wrong(self, claim: ClaimSeen) -> str:
+    def _wrong(self, name: Name, claim: ClaimSeen) -> str:
         if claim.deleting:
             return "is being deleted"
         if claim.lost:
@@ -130,10 +203,12 @@ class Storage:
         storage = self._classes.get(claim.storage_class)
         if storage is None or not storage.waits or claim.volume:
             return "is not bound to a volume yet"
-        if storage.provisioner == NO_PROVISIONER:
+        if self._chosen(name, claim) is not None or self._want(name, claim) is not None:
+            return ""
+        if storage.provisioner in NOBODY:
             return (
-                f"is not bound to a volume yet, and class {storage.name} makes none: choosing among "
-                "volumes that exist is not supported"
+                f"waits for a volume on node {claim.selected_node}, and class {storage.name} "
+                "makes none"
             )
         if self._tells_capacity(storage) and not self._roomy(claim):
             size = words.amount("memory", claim.size)
@@ -141,6 +216,32 @@ class Storage:
                 f"asks for {size}, and driver {storage.provisioner} has no node with so much room"
             )
         return ""
+
+    def _chosen(self, name: Name, claim: ClaimSeen) -> str | None:
+        """The volume that the claim without one will get; empty: one is made for it; None: it is not
+        known yet."""
+        if (planned := self.plans.volume(name)) is not None:
+            return planned
+        for kept in self.plans.kept(name):
+            volume = self._volumes[kept]
+            whole = volume.size >= claim.size and volume.block == claim.block
+            if whole and volume.claim_uid in ("", claim.uid) and not volume.deleting:
+                return kept
+        return None
+
+    def _want(self, name: Name, claim: ClaimSeen) -> Wanted | None:
+        """What a claim wants that may get a volume that exists."""
+        if claim.bound or claim.volume or claim.selected_node or claim.lost:
+            return None
+        storage = self._classes.get(claim.storage_class)
+        if storage is None or not storage.waits or self._chosen(name, claim) is not None:
+            return None
+        made = None
+        if storage.provisioner not in NOBODY:
+            if not self._stock.has(storage.name):
+                return None
+            made = tuple(self._made(storage, claim))
+        return Wanted(storage.name, claim.size, claim.modes, claim.block, claim.selector, made)
 
     def _tells_capacity(self, storage: StorageClassSeen) -> bool:
         driver = self._drivers.get(storage.provisioner)
@@ -162,33 +263,63 @@ class Storage:
         named = ((Requirement(key, "In", tuple(sorted(of))),) for key, of in sorted(values.items()))
         return (*named, *sorted(terms, key=repr))
 
-    def _places(self, claim: ClaimSeen) -> list[NodeTerms]:
-        if claim.bound:
-            volume = self._volumes.get(claim.volume)
+    def _places(self, name: Name, claim: ClaimSeen) -> list[NodeTerms]:
+        chosen = claim.volume if claim.bound else self._chosen(name, claim)
+        if chosen is not None:
+            volume = self._volumes.get(chosen)
             return list(volume.places) if volume is not None else []
         storage = self._classes.get(claim.storage_class)
-        places = [storage.places] if storage is not None and storage.places else []
-        if storage is not None and self._tells_capacity(storage):
-            places.append(self._roomy(claim))
+        places = list(self._made(storage, claim)) if storage is not None else []
         if claim.selected_node:
-            chosen = Requirement("metadata.name", "In", (claim.selected_node,), field=True)
-            places.append(((chosen,),))
+            node = Requirement("metadata.name", "In", (claim.selected_node,), field=True)
+            places.append(((node,),))
         return places
 
-    def _driver(self, claim: ClaimSeen) -> str:
-        volume = self._volumes.get(claim.volume) if claim.volume else None
+    def _made(self, storage: StorageClassSeen, claim: ClaimSeen) -> Iterator[NodeTerms]:
+        """Where a volume can be made for it."""
+        if storage.places:
+            yield storage.places
+        if self._tells_capacity(storage):
+            yield self._roomy(claim)
+
+    def _driver(self, name: Name, claim: ClaimSeen) -> str:
+        chosen = claim.volume or self._chosen(name, claim)
+        volume = self._volumes.get(chosen) if chosen else None
         if volume is not None:
             return volume.driver
         storage = self._classes.get(claim.storage_class)
         return storage.provisioner if storage is not None else ""
 
-    def unbound(self, seen: PodSeen) -> tuple[str, ...]:
-        """Its claims whose volumes are made once a node is chosen."""
+    def unbound(self, seen: PodSeen) -> tuple[tuple[str, str], ...]:
+        """Its claims that have no volume yet, each with the one that it gets; empty: one is made."""
         return tuple(
-            name[1]
+            (name[1], self._chosen(name, claim) or "")
             for name in _claims_of(seen)
             if (claim := self._claims.get(name)) is not None and not claim.bound
         )
+
+    def plan(
+        self, seen: PodSeen, lot: Iterable[tuple[Wanted, str]], shared: dict[str, str]
+    ) -> None:
+        """The pod has a seat: these volumes are its claims' from now on."""
+        left: dict[Wanted, list[str]] = {}
+        for want, volume in lot:
+            left.setdefault(want, []).append(volume)
+        for name in _claims_of(seen):
+            if (claim := self._claims.get(name)) is None:
+                continue
+            wanted = self._want(name, claim)
+            if "/".join(name) in shared:
+                self.plans.make(name, seen.uid, shared["/".join(name)])
+            elif wanted is not None and left.get(wanted):
+                self.plans.make(name, seen.uid, left[wanted].pop(0))
+            elif self.plans.volume(name) is not None:
+                self.plans.make(name, seen.uid, "")
+
+    def unplan(self, seen: PodSeen) -> list[str]:
+        """The pod lost its seat. The uids of those who use claims that have no plan any more."""
+        freed = self.plans.drop(seen.uid, _claims_of(seen))
+        return [uid for name in freed for uid in self._using(name)]
 
 
 def _claims_of(seen: PodSeen) -> Iterator[Name]:

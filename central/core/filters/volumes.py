@@ -3,7 +3,37 @@ its node must attach."""
 
 from dataclasses import dataclass
 
-from central.core.filters.rules import NodeTerms
+from central.core.filters.rules import Expression, Labels, NodeTerms
+
+AVAILABLE = "Available"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a claim without a volume asks of the one that it gets."""
+
+    storage_class: str
+    size: int = 0  # bytes, at least
+    modes: tuple[str, ...] = ()  # sorted; all of them
+    block: bool = False
+    selector: tuple[Expression, ...] = ()
+    made: tuple[NodeTerms, ...] | None = None  # where one can be made; None: nowhere
+
+    def takes(self, volume: "VolumeSeen") -> bool:
+        """Whether the volume would do, were it free and of the class."""
+        if volume.size < self.size or volume.block != self.block:
+            return False
+        if not set(self.modes) <= set(volume.modes):
+            return False
+        return not self.selector or all(e.matches(dict(volume.labels)) for e in self.selector)
+
+    def harder(self, other: "Wanted") -> bool:
+        """Whatever does for it does for the other."""
+        return (
+            (self.block, self.selector) == (other.block, other.selector)
+            and self.size >= other.size
+            and set(self.modes) >= set(other.modes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +44,8 @@ class Volumes:
     attach: tuple[tuple[str, int], ...] = ()  # how many volumes of which driver
     exclusive: tuple[str, ...] = ()  # claims that no other pod may use
     why: str = ""  # it can't go anywhere yet
+    wants: tuple[tuple[Wanted, int], ...] = ()  # of volumes that exist: how many like that
+    shared: tuple[tuple[str, Wanted], ...] = ()  # by claim: one for all the pods that use it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +62,10 @@ class ClaimSeen:
     selected_node: str = ""  # where its volume is being made
     one_pod: bool = False  # ReadWriteOncePod
     size: int = 0  # bytes
+    uid: str = ""
+    modes: tuple[str, ...] = ()  # sorted
+    block: bool = False  # a device, not a file system
+    selector: tuple[Expression, ...] = ()  # of volumes' labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +81,19 @@ class VolumeSeen:
     name: str
     places: tuple[NodeTerms, ...] = ()
     driver: str = ""  # CSI
+    storage_class: str = ""
+    size: int = 0  # bytes
+    modes: tuple[str, ...] = ()
+    block: bool = False
+    labels: Labels = ()
+    phase: str = ""
+    claim: tuple[str, str] | None = None  # whom it is kept for: namespace and name
+    claim_uid: str = ""  # empty: whoever has that name
+    deleting: bool = False
+
+    @property
+    def free(self) -> bool:
+        return self.phase == AVAILABLE and self.claim is None and not self.deleting
 
 
 @dataclass(frozen=True, slots=True)

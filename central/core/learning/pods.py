@@ -75,7 +75,8 @@ def gone(cluster: "Cluster", uid: str) -> None:
         node.forget_pod(name)  # it does not speak for the next of its name
     places.settle(cluster, pod, "")
     cluster.kinds.unlearn(pod.seen.spec)
-    cluster.kinds.file(None, pod.seen)
+    kinds.unseated(cluster, pod)
+    kinds.file(cluster, None, pod.seen)
     gangs.leave(cluster, pod)
     if cluster.uids.get(name) == uid:
         del cluster.uids[name]
@@ -88,6 +89,7 @@ def bind_failed(cluster: "Cluster", fact: BindFailed) -> None:
     pod.assumed = False
     pod.blocked = fact.why if fact.final else ""
     places.settle(cluster, pod, "")
+    kinds.unseated(cluster, pod)
     gang = cluster.gang_of(pod)
     if gang is not None:
         gang.bind_failures += 1

@@ -35,7 +35,7 @@ def sentence(
     if together:
         details = _refused(snapshot, view)
         text = f"{wanted(groups)}{_where(required)}; {together} as their pod affinity, "
-        text += "anti-affinity, spread and ports have it"
+        text += "anti-affinity, spread, ports and volumes have it"
         return text + (f" ({'; '.join(details)})" if details else "")
     if room >= count and len(groups) > 1:
         return f"{wanted(groups)}{_where(required)}; {TOGETHER}"
@@ -148,6 +148,9 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
         scarce = min(sorted(rooms), key=rooms.__getitem__)
         if scarce != GPU and rooms[scarce] < count:
             details.append(f"short of {words.resource(scarce)}: enough for {rooms[scarce]}")
+        stocked = view.company.stocked() if view.company is not None else None
+        if stocked is not None and (enough := int(stocked[fitting].sum())) < count:
+            details.append(f"short of volumes: enough for {enough}")
     return details
 
 

@@ -241,28 +241,26 @@ def is_bound(claim: Json) -> bool:
 
 
 def claims(world: World, pod: Json, node: Json) -> bool:
+    found: set[str] = set()
     for claim in claims_of(world, pod):
         if claim is None or "deletionTimestamp" in claim["metadata"]:
             return False
         if is_bound(claim):
             volume = world.volumes.get(claim["spec"]["volumeName"])
-            if volume is None:
-                return False
-            affinity = (volume["spec"].get("nodeAffinity") or {}).get("required")
-            if affinity is not None and not any(
-                expressions(term["matchExpressions"], node["metadata"]["labels"])
-                for term in affinity["nodeSelectorTerms"]
-            ):
+            if volume is None or not used_from(volume, node):
                 return False
             continue
         made = world.classes.get(claim["spec"].get("storageClassName") or "")
         if made is None or made.get("volumeBindingMode") != "WaitForFirstConsumer":
             return False
-        if made["provisioner"] == "kubernetes.io/no-provisioner":
-            return False  # no volume of these worlds is there to be found
         chosen = (claim["metadata"].get("annotations") or {}).get(
             "volume.kubernetes.io/selected-node"
         )
+        if not chosen and (name := there_is(world, claim, node, found)):
+            found.add(name)
+            continue
+        if made["provisioner"] == "kubernetes.io/no-provisioner":
+            return False
         if chosen and chosen != node["metadata"]["name"]:
             return False
         allowed = made.get("allowedTopologies") or []
@@ -277,6 +275,49 @@ def claims(world: World, pod: Json, node: Json) -> bool:
         if not has_room(world, claim, made, node):
             return False
     return True
+
+
+def used_from(volume: Json, node: Json) -> bool:
+    affinity = (volume["spec"].get("nodeAffinity") or {}).get("required")
+    return affinity is None or any(
+        expressions(term["matchExpressions"], node["metadata"]["labels"])
+        for term in affinity["nodeSelectorTerms"]
+    )
+
+
+def there_is(world: World, claim: Json, node: Json, found: set[str]) -> str:
+    """The smallest volume that exists and would do; of those that are kept for the claim, that one."""
+    wanted, best = claim["spec"], ""
+    for name, volume in sorted(world.volumes.items()):
+        has, kept = volume["spec"], volume["spec"].get("claimRef")
+        if name in found or giga(has["capacity"]) < giga(wanted["resources"]["requests"]):
+            continue
+        if has.get("volumeMode", "Filesystem") != wanted.get("volumeMode", "Filesystem"):
+            continue
+        if kept is not None:
+            mine = claim["metadata"]
+            if (kept["namespace"], kept["name"]) == (mine["namespace"], mine["name"]):
+                return name if used_from(volume, node) else ""
+            continue
+        if (volume.get("status") or {}).get("phase") != "Available":
+            continue
+        if has.get("storageClassName", "") != wanted["storageClassName"]:
+            continue
+        if "selector" in wanted and not selected(
+            wanted["selector"], volume["metadata"].get("labels") or {}
+        ):
+            continue
+        if not set(wanted["accessModes"]) <= set(has["accessModes"]):
+            continue
+        if used_from(volume, node) and (
+            not best or giga(has["capacity"]) < giga(world.volumes[best]["spec"]["capacity"])
+        ):
+            best = name
+    return best
+
+
+def giga(amounts: Json) -> int:
+    return int(amounts["storage"].removesuffix("Gi"))
 
 
 def has_room(world: World, claim: Json, made: Json, node: Json) -> bool:

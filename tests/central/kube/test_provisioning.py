@@ -1,4 +1,5 @@
-"""Volumes that are made once their pod has a node: written on the claim, waited for, then bound."""
+"""Volumes that pods get once they have a node: one that exists is written the claim's name, for one
+that is made the node is written on the claim; then the pod is bound."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from tests.fakes.patience import eventually
 
 Connected = Callable[[str], Client]
 Json = dict[str, Any]
-ASKED = Bind("u", "default", "p", "n1", claims=("data",))
+ASKED = Bind("u", "default", "p", "n1", claims=(("data", ""),))
 
 
 class Maker:
@@ -45,15 +46,48 @@ class Maker:
         return Answer(200, {"metadata": meta, "spec": {"volumeName": self.volume}})
 
 
+class Controller:
+    """An API server with a claim and a volume, whose controller joins the two once the volume says whose
+    it is."""
+
+    def __init__(self) -> None:
+        self.kept: Json | None = None
+        self.bound = ""
+        self.conflicts = 0
+
+    def answer(self, call: Call) -> Answer:
+        if call.path.endswith("/binding"):
+            assert self.bound, "bound before its claim was"
+            return Answer(201, {"kind": "Status", "status": "Success"})
+        if call.path.endswith("/persistentvolumeclaims/data"):
+            meta: Json = {"name": "data", "uid": "7", "resourceVersion": "70"}
+            if self.bound:
+                meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+            return Answer(200, {"metadata": meta, "spec": {"volumeName": self.bound}})
+        assert call.path == "/api/v1/persistentvolumes/v1"
+        if call.method == "PATCH":
+            assert call.body["metadata"]["resourceVersion"] == "3"
+            if self.conflicts:
+                self.conflicts -= 1
+                return failure(409, "the object has been modified")
+            assert call.body["metadata"]["annotations"] == {
+                "pv.kubernetes.io/bound-by-controller": "yes"
+            }
+            self.kept = call.body["spec"]["claimRef"]
+            self.bound = "v1"
+        spec = {"claimRef": self.kept} if self.kept else {}
+        return Answer(200, {"metadata": {"name": "v1", "resourceVersion": "3"}, "spec": spec})
+
+
 class Gate:
     def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None:
         go()
 
 
-def outcome(client: Client) -> Fact:
+def outcome(client: Client, asked: Bind = ASKED) -> Fact:
     facts: list[Fact] = []
     effects = Effects(client, facts.append, Gate(), workers=2)
-    effects.submit([ASKED])
+    effects.submit([asked])
     eventually(lambda: facts)
     effects.stop()
     return facts[0]
@@ -85,6 +119,54 @@ def test_what_is_being_made_for_another_pod_is_waited_for(connected: Connected) 
         with pytest.raises(Again, match="claim data is still being made for node n2"):
             volumes.refusal(ASKED)
         assert not server.of("PATCH")
+
+
+GIVEN = ASKED._replace(claims=(("data", "v1"),))
+
+
+@pytest.mark.parametrize("conflicts", [0, 1])
+def test_a_volume_that_exists_is_told_whose_it_is(connected: Connected, conflicts: int) -> None:
+    controller = Controller()
+    controller.conflicts = conflicts
+    with Scripted(controller.answer) as server:
+        assert outcome(connected(server.url), GIVEN) == BindDone("u", "n1")
+        assert len(server.of("PATCH")) == 1 + conflicts
+        assert controller.kept == {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": "default",
+            "name": "data",
+            "uid": "7",
+            "resourceVersion": "70",
+        }
+
+
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        ({"namespace": "default", "name": "other"}, "volume v1 was given to claim default/other"),
+        (
+            {"namespace": "default", "name": "data", "uid": "6"},
+            "volume v1 is of a claim data that is gone",
+        ),
+    ],
+)
+def test_a_volume_that_somebody_else_got_frees_the_pod(
+    connected: Connected, kept: Json, why: str
+) -> None:
+    controller = Controller()
+    controller.kept = kept
+    with Scripted(controller.answer) as server:
+        assert outcome(connected(server.url), GIVEN) == BindFailed("u", "n1", why)
+        assert not server.of("PATCH")
+
+
+def test_a_claim_that_got_another_volume_frees_the_pod(connected: Connected) -> None:
+    controller = Controller()
+    controller.bound = "v2"
+    with Scripted(controller.answer) as server:
+        why = "claim data is bound to volume v2, and not to v1"
+        assert outcome(connected(server.url), GIVEN) == BindFailed("u", "n1", why)
 
 
 def test_a_claim_that_is_gone(connected: Connected) -> None:

@@ -51,6 +51,8 @@ class Maker:
         for made in CLASSES:
             rest = {key: value for key, value in made.items() if key != "name"}
             world.classes[made["name"]] = {"metadata": {"name": made["name"]}, **rest}
+        for number in range(self.dice.choice((0, 0, 2, 5))):
+            self._free_volume(world, f"free-{number}")
         for name in world.nodes:
             if self.chance(0.5):
                 limit: Json = {"name": DISK, "nodeID": name, "topologyKeys": None}
@@ -166,7 +168,9 @@ class Maker:
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
                 "resources": {"requests": {"storage": self.dice.choice(("1Gi", "1Gi", "5Gi"))}},
-                "storageClassName": self.dice.choice(("fast", "fast", "zoned", "now", "local")),
+                "storageClassName": self.dice.choice(
+                    ("fast", "fast", "zoned", "now", "local", "local")
+                ),
             },
         }
         if self.chance(0.6):
@@ -176,6 +180,13 @@ class Maker:
             nfs = "nfs" in world.volumes[f"v-{name}"]["spec"]
             if nfs and not self.old and self.chance(0.7):
                 made["spec"]["accessModes"] = ["ReadWriteOncePod"]
+        elif self.chance(0.2) and made["spec"]["storageClassName"] == "local":
+            kept = [v for n, v in sorted(world.volumes.items()) if n.startswith("free")]
+            if kept and self.chance(0.5):
+                whose = {"namespace": space, "name": name}
+                self.dice.choice(kept)["spec"].setdefault("claimRef", whose)
+        elif self.chance(0.1):
+            made["spec"]["selector"] = {"matchLabels": {"disk": "fast"}}
         elif self.chance(0.2):
             chosen = self.dice.choice(sorted(world.nodes))
             made["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = chosen
@@ -196,6 +207,27 @@ class Maker:
         elif self.chance(0.4):
             meta["labels"] = {ZONE: self.dice.choice(("z1", "z3", "z1__z2"))}
         return {"metadata": meta, "spec": spec}
+
+    def _free_volume(self, world: World, name: str) -> None:
+        """One that nobody has, of one node or several."""
+        key, values = self.dice.choice(
+            ((HOST, tuple(world.nodes)), (HOST, tuple(world.nodes)), (ZONE, ("z1", "z2")))
+        )
+        term = {"key": key, "operator": "In", "values": [self.dice.choice(values)]}
+        spec: Json = {
+            "capacity": {"storage": self.dice.choice(("1Gi", "5Gi", "9Gi"))},
+            "accessModes": self.dice.choice(
+                (["ReadWriteOnce"], ["ReadOnlyMany", "ReadWriteOnce"], ["ReadOnlyMany"])
+            ),
+            "storageClassName": self.dice.choice(("local", "local", "zoned")),
+            "hostPath": {"path": f"/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+        }
+        if self.chance(0.1):
+            spec["volumeMode"] = "Block"
+        meta: Json = {"name": name, "labels": {"disk": self.dice.choice(("fast", "slow"))}}
+        phase = self.dice.choice(("Available",) * 5 + ("Released",))
+        world.volumes[name] = {"metadata": meta, "spec": spec, "status": {"phase": phase}}
 
     def _rules(self, spec: Json, container: Json) -> None:
         affinity: Json = {}

@@ -23,7 +23,7 @@ IN_R2 = ((Requirement(RACK, "In", ("r2",)),),)
 WAITING = StorageClassSeen("fast", "disk", waits=True)
 
 
-def bound(decisions: list[Decision]) -> list[tuple[str, str, tuple[str, ...]]]:
+def bound(decisions: list[Decision]) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
     return sorted((d.name, d.node, d.claims) for d in decisions if isinstance(d, Bind))
 
 
@@ -57,7 +57,7 @@ def test_a_volume_that_waits_for_its_pod_is_asked_for_with_the_binding() -> None
     claim = ClaimSeen("ns", "data", storage_class="fast")
     nowhere_but_r2 = StorageClassSeen("fast", "disk", waits=True, places=IN_R2)
     decisions = turn(cluster, [nowhere_but_r2, claim, build.pod("p", 1, claims=("data",))], 0.0)
-    assert bound(decisions) == [("p", "b", ("data",))]
+    assert bound(decisions) == [("p", "b", (("data", ""),))]
 
 
 def test_a_node_attaches_so_many_volumes_and_no_more() -> None:
@@ -108,7 +108,7 @@ def test_where_there_is_room_for_a_volume_so_large() -> None:
     assert told(turn(cluster, facts, 0.0)) == why
     cluster.check()
     assert bound(turn(cluster, [CapacitySeen("kube", "in-r2", "fast", IN_R2, 5 * 2**30)], 1.0)) == [
-        ("p", "b", ("data",))
+        ("p", "b", (("data", ""),))
     ]
     cluster.check()
 

@@ -1,0 +1,311 @@
+"""Claims that get volumes that exist: counted by node, taken once, given back when a pod loses its seat."""
+
+from itertools import permutations
+from random import Random
+
+import pytest
+
+from central.core import placement
+from central.core.cluster import Cluster
+from central.core.cycle import turn
+from central.core.decisions import Bind, Decision, Tell
+from central.core.facts import BindFailed, Fact, PodGone
+from central.core.filters.rules import Expression, Requirement
+from central.core.filters.volumes import (
+    ClaimSeen,
+    StorageClassSeen,
+    VolumeGone,
+    VolumeSeen,
+)
+from central.core.fleet.draft import DoesNotFit, Draft
+from central.core.placement import Want
+from protos.names import RACK
+from tests.central.core import build
+
+LOCAL = StorageClassSeen("local", "kubernetes.io/no-provisioner", waits=True)
+GI = 2**30
+
+
+def volume(name: str, *nodes: str, size: int = 1, rack: str = "", **other: object) -> VolumeSeen:
+    """On one of the nodes, or in a rack, or anywhere."""
+    key, values = (RACK, (rack,)) if rack else (build.HOST, nodes)
+    places = (((Requirement(key, "In", values),),),) if any(values) else ()
+    fields = {"storage_class": "local", "modes": ("ReadWriteOnce",), "phase": "Available", **other}
+    return VolumeSeen(name, places, size=size * GI, **fields)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def claim(name: str, size: int = 1, **other: object) -> ClaimSeen:
+    fields = {"storage_class": "local", "modes": ("ReadWriteOnce",), "uid": f"u-{name}", **other}
+    return ClaimSeen("ns", name, size=size * GI, **fields)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def binds(decisions: list[Decision]) -> dict[str, tuple[str, dict[str, str]]]:
+    return {d.name: (d.node, dict(d.claims)) for d in decisions if isinstance(d, Bind)}
+
+
+def told(decisions: list[Decision], gang: str = "g") -> str:
+    return next(d.reason for d in decisions if isinstance(d, Tell) and d.gang == gang)
+
+
+def racks() -> Cluster:
+    cluster = Cluster(build.LEVELS)
+    nodes = [build.node(name, rack="r0" if name in "ab" else "r1") for name in "abcd"]
+    turn(cluster, [LOCAL, *nodes], 0.0)
+    return cluster
+
+
+def gang(size: int, gpus: int = 1, each: int = 1, of: int = 1) -> list[Fact]:
+    """Pods with so many claims of their own, of so many Gi."""
+    names = {i: tuple(f"c{i}-{n}" for n in range(each)) for i in range(size)}
+    claims = [claim(name, of) for own in names.values() for name in own]
+    pods = [build.pod(f"g-{i}", gpus, "g", gang_min=size, claims=names[i]) for i in range(size)]
+    return [*claims, *pods]
+
+
+def test_each_pod_gets_a_volume_of_its_node() -> None:
+    cluster = racks()
+    there = [volume("a1", "a"), volume("a2", "a"), volume("b1", "b"), volume("c1", "c")]
+    found = binds(turn(cluster, [*there, *gang(3)], 0.0))
+    cluster.check()
+    assert sorted(node for node, _ in found.values()) == ["a", "a", "b"]
+    given = [name for _, claims in found.values() for name in claims.values()]
+    assert sorted(given) == ["a1", "a2", "b1"]
+    assert all(name.startswith(node) for node, claims in found.values() for name in claims.values())
+
+
+def test_where_they_are_too_few_the_sentence_says_so() -> None:
+    cluster = racks()
+    reason = told(turn(cluster, [volume("a1", "a"), volume("b1", "b"), *gang(3)], 0.0))
+    assert reason == (
+        "needs 3 pods x 1 GPU at once; the cluster has room for 2 of 3 (32 of 32 GPUs free on 4 nodes; "
+        "short of volumes: enough for 2; 2 nodes: no free volumes (1 of class local with 1Gi))"
+    )
+    cluster.check()
+    assert len(binds(turn(cluster, [volume("d1", "d")], 1.0))) == 3
+    cluster.check()
+
+
+def test_a_pod_with_two_claims_needs_two_volumes_of_one_node() -> None:
+    cluster = racks()
+    there = [volume("a1", "a"), volume("b1", "b"), volume("c1", "c"), volume("c2", "c")]
+    found = binds(turn(cluster, [*there, *gang(1, each=2)], 0.0))
+    assert found["g-0"][0] == "c"
+    assert set(found["g-0"][1].values()) == {"c1", "c2"}
+
+
+def test_the_smallest_that_does_is_taken() -> None:
+    cluster = racks()
+    there = [volume("a9", "a", size=9), volume("a5", "a", size=5), volume("a1", "a", size=1)]
+    assert binds(turn(cluster, [*there, *gang(1, of=4)], 0.0)) == {"g-0": ("a", {"c0-0": "a5"})}
+
+
+def test_what_a_claim_asks_of_its_volume() -> None:
+    cluster = racks()
+    fast = (Expression("disk", "In", ("fast",)),)
+    wrong = [
+        volume("small", "a"),
+        volume("slow", "a", size=2, labels=(("disk", "slow"),)),
+        volume("device", "a", size=2, labels=(("disk", "fast"),), block=True),
+        volume("read", "a", size=2, labels=(("disk", "fast"),), modes=("ReadOnlyMany",)),
+        volume("other", "a", size=2, labels=(("disk", "fast"),), storage_class="shared"),
+        volume("used", "a", size=2, labels=(("disk", "fast"),), claim=("ns", "another")),
+        volume("going", "a", size=2, labels=(("disk", "fast"),), deleting=True),
+        volume("dirty", "a", size=2, labels=(("disk", "fast"),), phase="Released"),
+    ]
+    pod = build.pod("p", 1, claims=("data",))
+    decisions = turn(cluster, [*wrong, claim("data", 2, selector=fast), pod], 0.0)
+    why = "4 nodes: no free volumes (1 of class local with 2Gi, chosen by labels)"
+    assert why in told(decisions, "p")
+    right = volume("right", "a", size=2, labels=(("disk", "fast"),))
+    assert binds(turn(cluster, [right], 1.0)) == {"p": ("a", {"data": "right"})}
+    cluster.check()
+
+
+def test_a_volume_is_not_given_twice_and_comes_back() -> None:
+    cluster = racks()
+    pods = [build.pod(f"p{i}", 1, claims=(f"c{i}",), created=float(i)) for i in range(2)]
+    facts: list[Fact] = [volume("a1", "a"), claim("c0"), claim("c1"), *pods]
+    assert binds(turn(cluster, facts, 0.0)) == {"p0": ("a", {"c0": "a1"})}
+    cluster.check()
+    turn(cluster, [BindFailed("uid-p0", "a", "no"), PodGone("uid-p0")], 1.0)
+    cluster.check()
+    assert cluster.pods["uid-p1"].node == "a"
+
+
+def test_what_the_api_server_says_goes_before_the_plan() -> None:
+    """The volume names the claim, then the claim its volume; the pod is seen last."""
+    cluster = racks()
+    pod = build.pod("p", 1, claims=("data",))
+    turn(cluster, [volume("a1", "a"), claim("data"), pod], 0.0)
+    kept = volume("a1", "a", claim=("ns", "data"), claim_uid="u-data", phase="Bound")
+    for fact in (kept, claim("data", volume="a1", bound=True)):
+        turn(cluster, [fact], 1.0)
+        cluster.check()
+    assert cluster.pods["uid-p"].node == "a"
+    turn(cluster, [build.pod("p", 1, claims=("data",), node="a"), PodGone("uid-p")], 2.0)
+    cluster.check()
+    again = build.pod("q", 1, claims=("data",))
+    assert binds(turn(cluster, [again], 3.0)) == {"q": ("a", {})}
+
+
+def test_a_volume_that_names_the_claim_is_the_one() -> None:
+    """As after a restart in the middle: it is waited for where it is."""
+    cluster = racks()
+    kept = volume("b1", "b", claim=("ns", "data"), claim_uid="u-data")
+    pod = build.pod("p", 1, claims=("data",))
+    found = binds(turn(cluster, [volume("a1", "a"), kept, claim("data"), pod], 0.0))
+    assert found == {"p": ("b", {"data": "b1"})}
+    other = racks()
+    stale = volume("b1", "b", claim=("ns", "data"), claim_uid="before")
+    found = binds(turn(other, [volume("a1", "a"), stale, claim("data"), pod], 0.0))
+    assert found == {"p": ("a", {"data": "a1"})}
+
+
+def test_a_volume_that_goes_before_it_was_given() -> None:
+    cluster = racks()
+    pod = build.pod("p", 1, claims=("data",))
+    turn(cluster, [volume("a1", "a"), claim("data"), pod], 0.0)
+    turn(cluster, [VolumeGone("a1")], 1.0)
+    cluster.check()
+    turn(cluster, [BindFailed("uid-p", "a", "volume a1 is gone")], 2.0)
+    cluster.check()
+    turn(cluster, [volume("c1", "c")], 100.0)
+    cluster.check()
+    assert cluster.pods["uid-p"].node == "c"
+
+
+def test_a_class_that_makes_volumes_is_given_those_that_exist_first() -> None:
+    cluster = racks()
+    in_r1 = ((Requirement(RACK, "In", ("r1",)),),)
+    made = StorageClassSeen("made", "disk", waits=True, places=in_r1)
+    there = volume("a1", "a", storage_class="made")
+    pods = [build.pod(f"p{i}", 8, claims=(f"c{i}",), created=float(i)) for i in range(4)]
+    claims = [claim(f"c{i}", storage_class="made") for i in range(4)]
+    found = binds(turn(cluster, [made, there, *claims, *pods], 0.0))
+    cluster.check()
+    given = {node: volume for node, claims in found.values() for volume in claims.values()}
+    assert given == {"a": "a1", "c": "", "d": ""}
+
+
+def test_volumes_that_several_nodes_reach_are_each_given_once() -> None:
+    cluster = racks()
+    there = [volume("r0", rack="r0"), volume("r1", rack="r1"), volume("b1", "b")]
+    found = binds(turn(cluster, [*there, *gang(3, gpus=8)], 0.0))
+    cluster.check()
+    assert sorted(v for _, claims in found.values() for v in claims.values()) == ["b1", "r0", "r1"]
+    reason = told(turn(racks(), [*there, *gang(4, gpus=8)], 0.0))
+    assert reason.startswith("needs 4 pods x 8 GPUs at once; 3 of 4 find places side by side as")
+
+
+def test_a_claim_that_a_gang_shares_gets_one_volume() -> None:
+    cluster = racks()
+    pods = [build.pod(f"g-{i}", 8, "g", gang_min=2, claims=("data",)) for i in range(2)]
+    there = [volume("a1", "a"), volume("r1", rack="r1")]
+    found = binds(turn(cluster, [*there, claim("data"), *pods], 0.0))
+    cluster.check()
+    assert found == {"g-0": ("c", {"data": "r1"}), "g-1": ("d", {"data": "r1"})}
+    late = build.pod("g-2", 8, "g", gang_min=2, claims=("data",))
+    turn(cluster, [late], 1.0)
+    cluster.check()
+    assert not cluster.pods["uid-g-2"].node, "the volume is in the other rack"
+
+
+def test_kinds_of_one_gang_that_want_volumes_of_one_class() -> None:
+    cluster = racks()
+    there = [volume("a1", "a"), volume("a2", "a", size=2), volume("b1", "b")]
+    server = build.pod("g-0", 1, "g", gang_min=3, claims=("big",))
+    workers = [build.pod(f"g-{i}", 2, "g", gang_min=3, claims=(f"c{i}",)) for i in (1, 2)]
+    claims = [claim("big", 2), claim("c1"), claim("c2")]
+    found = binds(turn(cluster, [*there, *claims, server, *workers], 0.0))
+    cluster.check()
+    assert found["g-0"] == ("a", {"big": "a2"})
+    assert sorted(node for name, (node, _) in found.items() if name != "g-0") == ["a", "b"]
+
+
+def test_nodes_that_come_go_and_change_their_labels_take_their_volumes_along() -> None:
+    cluster = racks()
+    turn(cluster, [volume("e1", "e"), volume("r9", rack="r9"), *gang(2, gpus=8)], 0.0)
+    cluster.check()
+    turn(cluster, [build.node("e", rack="r8")], 1.0)
+    cluster.check()
+    assert not cluster.pods["uid-g-0"].node
+    turn(cluster, [build.node("d", rack="r9")], 2.0)
+    cluster.check()
+    assert {cluster.pods[f"uid-g-{i}"].node for i in range(2)} == {"d", "e"}
+
+
+@pytest.mark.parametrize("base", range(0, 600, 150))
+def test_the_answer_is_that_of_trying_everything(base: int) -> None:
+    """Volumes of one node each: pods of a kind with up to three unlike claims."""
+    yes = 0
+    for seed in range(base, base + 150):
+        dice = Random(seed)
+        nodes = "abc"[: dice.randint(1, 3)]
+        cluster = Cluster(build.LEVELS)
+        there = [
+            volume(
+                f"v{i}",
+                dice.choice(nodes),
+                size=dice.randint(1, 3),
+                modes=dice.choice((("RWO",), ("ROX", "RWO"))),
+                labels=(("disk", dice.choice("xy")),),
+            )
+            for i in range(dice.randint(2, 7))
+        ]
+        wishes = [
+            {
+                "size": dice.randint(1, 3),
+                "modes": dice.choice((("RWO",), ("ROX", "RWO"), ("ROX",))),
+                "selector": dice.choice(((), (), (Expression("disk", "In", ("x",)),))),
+            }
+            for _ in range(dice.randint(1, 3))
+        ]
+        count = dice.randint(1, 3)
+        names = {i: tuple(f"c{i}-{n}" for n in range(len(wishes))) for i in range(count)}
+        claims = [
+            claim(name, **wish)  # type: ignore[arg-type]  # a test's shorthand
+            for own in names.values()
+            for name, wish in zip(own, wishes, strict=True)
+        ]
+        pods = [build.pod(f"p{i}", 1, claims=names[i]) for i in range(count)]
+        turn(cluster, [LOCAL, *there, *claims], 0.0)
+        turn(cluster, [build.node(name, gpus=8) for name in nodes], 0.0)
+        for pod in pods:
+            cluster.apply(pod)
+        draft = Draft(cluster.snapshot)
+        try:
+            placement.fit(draft, Want(((cluster.pods["uid-p0"].spec, count),)))
+            fits = True
+        except DoesNotFit:
+            fits = False
+        taken = cluster.snapshot.neighbours.stock.taken()
+        assert len(taken) == fits * count * len(wishes), f"seed {seed}"
+        assert fits == _some_way(there, claims[: len(wishes)], nodes, count), f"seed {seed}"
+        draft.undo()
+        assert not cluster.snapshot.neighbours.stock.taken()
+        cluster.snapshot.neighbours.stock.check()
+        yes += fits
+    assert 20 < yes < 130
+
+
+def _some_way(there: list[VolumeSeen], claims: list[ClaimSeen], nodes: str, count: int) -> bool:
+    """Pod by pod, every node and every choice of volumes for it."""
+    if not count:
+        return True
+    for node in nodes:
+        own = [v for v in there if v.places[0][0][0].values == (node,)]
+        for some in permutations(own, len(claims)):
+            if all(_does(v, c) for v, c in zip(some, claims, strict=True)):
+                rest = [v for v in there if v not in some]
+                if _some_way(rest, claims, nodes, count - 1):
+                    return True
+    return False
+
+
+def _does(volume: VolumeSeen, claim: ClaimSeen) -> bool:
+    labels = dict(volume.labels)
+    return (
+        volume.size >= claim.size
+        and all(mode in volume.modes for mode in claim.modes)
+        and all(labels.get(e.key) in e.values for e in claim.selector)
+    )
