@@ -38,13 +38,19 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where to look for libnvidia-ml.so.1 besides the loader's path",
     )
-    parser.add_argument("--sysfs-root", metavar="DIR", default="/sys")
-    parser.add_argument("--proc-root", metavar="DIR", default="/proc")
+    parser.add_argument("--sysfs-root", metavar="DIR", default="/sys", help="the host's /sys")
+    parser.add_argument("--proc-root", metavar="DIR", default="/proc", help="the host's /proc")
 
 
 def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
     add_machine_arguments(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="for people or for programs (default: table)",
+    )
     parser.add_argument(
         "--node", default=os.environ.get("NODE_NAME", ""), help="the node's name in JSON"
     )

@@ -74,7 +74,9 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="holds device-plugins/ and pod-resources/ (default: %(default)s)",
     )
-    run.add_argument("--dev-root", type=Path, default=Path("/dev"), metavar="DIR")
+    run.add_argument(
+        "--dev-root", type=Path, default=Path("/dev"), metavar="DIR", help="the host's /dev"
+    )
     run.add_argument(
         "--pass-device-nodes",
         choices=("auto", "always", "never"),
@@ -84,8 +86,20 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     _add_sharing_arguments(run)
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
-    run.add_argument("--report-every", type=_seconds, default=5.0, metavar="SECONDS")
-    run.add_argument("--survey-every", type=_seconds, default=30.0, metavar="SECONDS")
+    run.add_argument(
+        "--report-every",
+        type=_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="tell the centre that we live, when there is no news (default: %(default)g)",
+    )
+    run.add_argument(
+        "--survey-every",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="look at the hardware (default: %(default)g); some events make it look at once",
+    )
     run.add_argument(
         "--driver-wait",
         type=_seconds,
@@ -128,8 +142,18 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         help="serve /metrics, /healthz and /readyz there (default: nowhere; the shipped manifests "
         "say 0.0.0.0:9400)",
     )
-    run.add_argument("--log-format", choices=logs.FORMATS, default="text")
-    run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    run.add_argument(
+        "--log-format",
+        choices=logs.FORMATS,
+        default="text",
+        help="lines for people, or an object in each line (default: text)",
+    )
+    run.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="the least that is said (default: info)",
+    )
 
 
 def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from central import typed
 from protos.stubs import fleet_pb2 as pb
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     get = os.environ.get
     parser.add_argument(
         "--server",
+        type=typed.address,
         default=get("LOCKSTEP_SERVER") or SERVER,
         metavar="HOST:PORT",
         help="the centre (LOCKSTEP_SERVER; default %(default)s)",

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from central import asking, settings
+from central import asking, settings, typed
 from central.commands import completion, flags
 from protos import logs
 
@@ -77,17 +77,21 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    central = commands.add_parser("central", help="run the scheduler")
+    central = _add(commands, "central", "run the scheduler")
     settings.add_flags(central)
     central.set_defaults(run=_central)
 
-    demo = commands.add_parser("demo", help="a cluster in a box: eight nodes, three workloads")
+    demo = _add(commands, "demo", "a cluster in a box: eight nodes, three workloads")
     demo.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
-    demo.add_argument("--port", type=int, default=0, help="of the API (default: any free one)")
+    demo.add_argument(
+        "--port", type=typed.port, default=0, help="of the API (default: any free one)"
+    )
     demo.set_defaults(run=_demo)
 
-    simulate = commands.add_parser(
-        "simulate", help="what would become of manifests: the same decisions, on virtual time"
+    simulate = _add(
+        commands,
+        "simulate",
+        "what would become of manifests: the same decisions, on virtual time",
     )
     simulate.add_argument(
         "paths",
@@ -98,7 +102,8 @@ def parser() -> argparse.ArgumentParser:
     settings.add_scheduling_flags(simulate)
     simulate.add_argument(
         "--seed",
-        type=int,
+        type=typed.number,
+        metavar="N",
         default=0,
         help="the order in which news of one moment come in (0: as asked)",
     )
@@ -111,12 +116,10 @@ def parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--journal", metavar="FILE", help="write down what is told and decided, for lockstep replay"
     )
-    simulate.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    _output(simulate)
     simulate.set_defaults(run=_simulate)
 
-    replay = commands.add_parser(
-        "replay", help="whether a journal's facts give the same decisions again"
-    )
+    replay = _add(commands, "replay", "whether a journal's facts give the same decisions again")
     replay.add_argument(
         "file", metavar="FILE", help="that central or simulate wrote with --journal"
     )
@@ -125,30 +128,47 @@ def parser() -> argparse.ArgumentParser:
     )
     replay.set_defaults(run=_replay)
 
-    topology = commands.add_parser("topology", help="what the nodes look like, and who holds what")
+    topology = _add(commands, "topology", "what the nodes look like, and who holds what")
     topology.add_argument("node", nargs="?", default="", metavar="NODE", help="only this one")
     topology.set_defaults(run=_topology)
 
-    explain = commands.add_parser("explain", help="why a gang waits, or where it went")
+    explain = _add(commands, "explain", "why a gang waits, or where it went")
     explain.add_argument(
         "name",
         metavar="[NAMESPACE/]NAME",
         help="of a job, a gang, a pod, or a controller (deployment/web)",
     )
-    explain.add_argument("-n", "--namespace", default="default")
+    explain.add_argument(
+        "-n", "--namespace", default="default", help="where it is (default %(default)s)"
+    )
     explain.set_defaults(run=_explain)
 
     flags.add(commands)
-    shell = commands.add_parser(
-        "completion", help="for your shell: source <(lockstep completion bash)"
-    )
-    shell.add_argument("shell", choices=completion.SHELLS)
+    shell = _add(commands, "completion", "for your shell: source <(lockstep completion bash)")
+    shell.add_argument("shell", choices=completion.SHELLS, help="which one")
     shell.set_defaults(run=_completion)
 
     for asks in (topology, explain):
         asking.add_flags(asks)
-        asks.add_argument("-o", "--output", choices=("table", "json"), default="table")
+        _output(asks)
     return parser
+
+
+def _add(commands: Any, name: str, what: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=what, description=f"{what[0].upper()}{what[1:]}."
+    )
+    return made
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="for people or for programs (default table)",
+    )
 
 
 def _central(args: argparse.Namespace) -> int:
@@ -217,6 +237,10 @@ def _explain(args: argparse.Namespace) -> int:
 
     # train, team-a/train, deployment/web or team-a/deployment/web
     parts = args.name.split("/")
+    if len(parts) > 3 or not all(parts):
+        return _fail(
+            f'explain: "{args.name}" is not NAME, KIND/NAME or one of these after NAMESPACE/'
+        )
     asked = [(args.namespace, args.name)] if len(parts) < 3 else []
     if len(parts) > 1:
         asked.insert(0, (parts[0], "/".join(parts[1:])))

@@ -5,6 +5,7 @@ import argparse
 import os
 from dataclasses import dataclass
 
+from central import typed
 from central.core.cluster import PATIENCE_S
 from protos import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
@@ -42,28 +43,28 @@ def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
     """What decides where a gang goes."""
     parser.add_argument(
         "--topology-levels",
-        type=names,
+        type=typed.label_keys,
         default=LEVELS,
         metavar="KEY,...",
         help=f"node label keys of the network tree, widest first (default {','.join(LEVELS)})",
     )
     parser.add_argument(
         "--scheduler-names",
-        type=names,
+        type=typed.some_names,
         default=(SCHEDULER, "volcano"),
         metavar="NAME,...",
         help=f"pods with one of these schedulerNames are ours (default {SCHEDULER},volcano)",
     )
     parser.add_argument(
         "--patience",
-        type=seconds,
+        type=typed.seconds,
         default=PATIENCE_S,
         metavar="S",
         help="seconds at the head of the line after which nobody may delay a gang (default 600)",
     )
     parser.add_argument(
         "--usage-half-life",
-        type=seconds,
+        type=typed.seconds,
         default=0.0,
         metavar="S",
         help="what queues used in the past counts for whose turn it is, half as much for each so "
@@ -80,7 +81,11 @@ def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--listen", default="0.0.0.0:9443", metavar="HOST:PORT", help="for agents and users, gRPC"
+        "--listen",
+        type=typed.listen,
+        default="0.0.0.0:9443",
+        metavar="HOST:PORT",
+        help="for agents and users, gRPC (default 0.0.0.0:9443)",
     )
     parser.add_argument(
         "--kubeconfig",
@@ -100,7 +105,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lease-duration",
-        type=whole,
+        type=typed.whole,
         default=LEASE_S,
         metavar="S",
         help="seconds without a word of the one that decides after which another may (default 15)",
@@ -119,18 +124,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ca-out", metavar="FILE", help="also write the CA's certificate here")
     add_scheduling_flags(parser)
     parser.add_argument(
-        "--workers", type=whole, default=32, metavar="N", help="API calls in flight (default 32)"
+        "--workers",
+        type=typed.whole,
+        default=32,
+        metavar="N",
+        help="API calls in flight (default 32)",
     )
     parser.add_argument(
         "--silent-after",
-        type=seconds,
+        type=typed.seconds,
         default=30.0,
         metavar="S",
         help="seconds without a word after which an agent counts as silent (default 30)",
     )
     parser.add_argument(
         "--agents-wait",
-        type=seconds,
+        type=typed.seconds,
         default=5.0,
         metavar="S",
         help="after a start, wait this long at most for agents before deciding (default 5)",
@@ -140,21 +149,30 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--journal-size",
-        type=whole,
+        type=typed.whole,
         default=256,
         metavar="MIB",
         help="a journal that has grown so large becomes FILE.1 (default 256)",
     )
     parser.add_argument(
         "--metrics-listen",
+        type=typed.listen,
         default="",
         metavar="HOST:PORT",
         help="serve /metrics, /healthz and /readyz there, over plain HTTP (default: nowhere; the "
         "shipped manifests say 0.0.0.0:9400)",
     )
-    parser.add_argument("--log-format", default="text", choices=logs.FORMATS)
     parser.add_argument(
-        "--log-level", default="info", choices=("debug", "info", "warning", "error")
+        "--log-format",
+        default="text",
+        choices=logs.FORMATS,
+        help="lines for people, or an object in each line (default text)",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="the least that is said (default info)",
     )
 
 
@@ -182,26 +200,3 @@ def settings(args: argparse.Namespace) -> Settings:
         journal=args.journal,
         journal_mib=args.journal_size,
     )
-
-
-def names(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    if len(set(found)) != len(found):
-        raise argparse.ArgumentTypeError(f"{text}: a name stands twice")
-    return found
-
-
-def whole(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
-    return value

@@ -1,13 +1,11 @@
 """What can be typed after `lockstep job`, `queue` and `group`."""
 
 import argparse
-import re
 from typing import Any
 
-from central.commands import completion, do
+from central.commands import completion, do, typed
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 Commands = Any  # argparse names this type with an underscore
 
 
@@ -39,9 +37,9 @@ def _names(parser: argparse.ArgumentParser, kind: str, nargs: str | None) -> Non
     """As an argument, or after the flag that this API's tools have for it."""
     own = parser.get_default("kind")
     flags = ("-n", "-N", "--name") if own == "queue" else ("-N", "--name")
-    places = parser.add_argument("names", nargs=nargs or "?", metavar="NAME", type=_name)
+    places = parser.add_argument("names", nargs=nargs or "?", metavar="NAME", type=typed.name)
     flag = parser.add_argument(
-        *flags, dest="flag_name", metavar="NAME", type=_name, help=argparse.SUPPRESS
+        *flags, dest="flag_name", metavar="NAME", type=typed.name, help=argparse.SUPPRESS
     )
     parser.set_defaults(many=nargs is not None)
     for action in (places, flag):
@@ -50,7 +48,11 @@ def _names(parser: argparse.ArgumentParser, kind: str, nargs: str | None) -> Non
 
 def _output(parser: argparse.ArgumentParser, *without: str) -> None:
     parser.add_argument(
-        "-o", "--output", choices=[one for one in OUTPUTS if one not in without], default="table"
+        "-o",
+        "--output",
+        choices=[one for one in OUTPUTS if one not in without],
+        default="table",
+        help="default table, in columns",
     )
 
 
@@ -84,34 +86,61 @@ def _jobs(verbs: Commands) -> None:
     completion.files(file)
     run.add_argument("-i", "--image", default="busybox", help="default busybox")
     run.add_argument(
-        "-r", "--replicas", type=_count, default=1, metavar="N", help="pods (default 1)"
+        "-r", "--replicas", type=typed.count, default=1, metavar="N", help="pods (default 1)"
     )
     run.add_argument(
         "-m",
         "--min",
-        type=_count,
+        type=typed.count,
         metavar="N",
         help="so many start at once, or none (default: all)",
     )
-    run.add_argument("-g", "--gpus", type=_count, default=0, metavar="N", help="of each pod")
+    run.add_argument("-g", "--gpus", type=typed.count, default=0, metavar="N", help="of each pod")
     run.add_argument(
         "-R",
         "--requests",
-        type=_amounts,
+        type=typed.amounts,
         default="cpu=1000m,memory=100Mi",
         metavar="NAME=AMOUNT,...",
         help="of each pod (default %(default)s)",
     )
-    run.add_argument("-L", "--limits", type=_amounts, default="", metavar="NAME=AMOUNT,...")
-    run.add_argument("-e", "--env", type=_pair, action="append", default=[], metavar="NAME=VALUE")
-    queue = run.add_argument("-q", "--queue", default="default", metavar="NAME")
+    run.add_argument(
+        "-L",
+        "--limits",
+        type=typed.amounts,
+        default="",
+        metavar="NAME=AMOUNT,...",
+        help="of each pod (default: none)",
+    )
+    run.add_argument(
+        "-e",
+        "--env",
+        type=typed.pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable of each pod; may be repeated",
+    )
+    queue = run.add_argument(
+        "-q",
+        "--queue",
+        default="default",
+        metavar="NAME",
+        help="whose room it takes (default: default)",
+    )
     completion.of(queue, "queue")
-    run.add_argument("-S", "--scheduler", default="lockstep", metavar="NAME")
+    run.add_argument(
+        "-S",
+        "--scheduler",
+        default="lockstep",
+        metavar="NAME",
+        help="who places it (default lockstep)",
+    )
     run.add_argument("--priority", default="", metavar="CLASS", help="a PriorityClass")
     run.add_argument(
         "--task",
         default="worker",
-        type=_name,
+        type=typed.name,
         metavar="NAME",
         help="what its pods are called (default worker)",
     )
@@ -148,11 +177,11 @@ def _jobs(verbs: Commands) -> None:
     _names(logs, "job", None)
     logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
     logs.add_argument("-t", "--task", default="", metavar="NAME", help="only of this task")
-    logs.add_argument("-c", "--container", default="", metavar="NAME")
+    logs.add_argument("-c", "--container", default="", metavar="NAME", help="default: all")
     logs.add_argument(
         "--tail", type=int, default=-1, metavar="N", help="only the last lines of each"
     )
-    logs.add_argument("--timestamps", action="store_true")
+    logs.add_argument("--timestamps", action="store_true", help="before each line")
     logs.add_argument(
         "-p", "--previous", action="store_true", help="of containers before they restarted"
     )
@@ -171,9 +200,14 @@ def _queues(verbs: Commands) -> None:
     create = _verb(verbs, "create", "queue", "create a queue", do.create_queue)
     _names(create, "", None)
     _spec(create, weight=1)
-    create.add_argument("-S", "--state", choices=("Open", "Closed"), default="Open")
     create.add_argument(
-        "--priority", type=_count, metavar="N", help="the queue with the higher one is served first"
+        "-S", "--state", choices=("Open", "Closed"), default="Open", help="default Open"
+    )
+    create.add_argument(
+        "--priority",
+        type=typed.count,
+        metavar="N",
+        help="the queue with the higher one is served first",
     )
     create.add_argument(
         "--keep", action="store_true", help="what it uses above its share is not taken back"
@@ -191,7 +225,13 @@ def _queues(verbs: Commands) -> None:
         do.operate_queue,
     )
     _names(operate, "queue", None)
-    operate.add_argument("-a", "--action", choices=("open", "close", "update"), required=True)
+    operate.add_argument(
+        "-a",
+        "--action",
+        choices=("open", "close", "update"),
+        required=True,
+        help="start gangs again, start none, or change the numbers below",
+    )
     _spec(operate, weight=None)
     delete = _verb(verbs, "delete", "queue", "delete queues", do.delete)
     _names(delete, "queue", "*")
@@ -201,7 +241,7 @@ def _spec(parser: argparse.ArgumentParser, weight: int | None) -> None:
     parser.add_argument(
         "-w",
         "--weight",
-        type=_count,
+        type=typed.count,
         default=weight,
         metavar="N",
         help="its part of what is left (1 to 65535)",
@@ -211,7 +251,9 @@ def _spec(parser: argparse.ArgumentParser, weight: int | None) -> None:
         ("--deserved", "its own, lent while it does not ask"),
         ("--guarantee", "kept free for it"),
     ):
-        parser.add_argument(flag, type=_amounts, default="", metavar="NAME=AMOUNT,...", help=what)
+        parser.add_argument(
+            flag, type=typed.amounts, default="", metavar="NAME=AMOUNT,...", help=what
+        )
     above = parser.add_argument("--parent", default="", metavar="NAME", help="the queue above it")
     completion.of(above, "queue")
 
@@ -229,36 +271,3 @@ def _groups(verbs: Commands) -> None:
     _output(view, "wide", "name")
     delete = _verb(verbs, "delete", "group", "delete PodGroups (their pods stay)", do.delete)
     _names(delete, "group", "*")
-
-
-def _name(text: str) -> str:
-    if len(text) > 253 or not NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(
-            f'"{text}" is no name: small letters, digits, - and . only, letters or digits at both ends'
-        )
-    return text
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number")
-    return int(text)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
-        raise argparse.ArgumentTypeError(f'"{text}" has not the form NAME=VALUE')
-    return name, value
-
-
-def _amounts(text: str) -> list[tuple[str, str]]:
-    from central.kube.quantities import NotAQuantity, whole
-
-    pairs = [_pair(part.strip()) for part in text.split(",") if part.strip()]
-    for name, value in pairs:
-        try:
-            whole(name, value)
-        except NotAQuantity as error:
-            raise argparse.ArgumentTypeError(f"{name}: {error}") from error
-    return pairs

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from central.cli import main
+from central.cli import main, parser
+from tests.flags import silent
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -39,7 +40,16 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["topology", "-o", "yaml"], "invalid choice: 'yaml'"),
         (["central", "--workers=0"], "argument --workers: 0 is not a whole number above 0"),
         (["central", "--silent-after=x"], "--silent-after: x is not a number of seconds"),
-        (["central", "--topology-levels=a,a"], "--topology-levels: a,a: a name stands twice"),
+        (["central", "--topology-levels=a,a"], '--topology-levels: "a,a": a name stands twice'),
+        (["central", "--topology-levels=a b"], '"a b" is not a label key, such as lockstep.dev/r'),
+        (["simulate", "--topology-levels=node", "x"], "--topology-levels: node is a level anyway"),
+        (["central", "--scheduler-names=,"], '--scheduler-names: "," holds no name'),
+        (["central", "--listen=9443"], '--listen: "9443" is not HOST:PORT'),
+        (["central", "--metrics-listen=a:70000"], '--metrics-listen: "a:70000" is not HOST:PORT'),
+        (["topology", "--server=centre"], '--server: "centre" is not HOST:PORT'),
+        (["simulate", "--seed=x", "x"], "--seed: x is not a whole number"),
+        (["demo", "--port=70000"], "--port: 70000 is not a port (0 to 65535)"),
+        (["explain", "a/b/c/d"], 'explain: "a/b/c/d" is not NAME, KIND/NAME or'),
         (["explain"], "the following arguments are required: [NAMESPACE/]NAME"),
         (["central", "--kubeconfig=/no/such"], "kubeconfig /no/such: no such file"),
         (["topology", "--ca-file=/no/such"], "lockstep: /no/such: No such file or directory"),
@@ -47,6 +57,10 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 )
 def test_wrong_arguments(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refused(capsys, *argv)
+
+
+def test_every_flag_says_what_it_is_for() -> None:
+    assert silent(parser()) == set()
 
 
 def test_a_centre_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
