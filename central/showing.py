@@ -1,5 +1,6 @@
 """The desk's answers for people (tables) and for programs (JSON)."""
 
+import textwrap
 from collections.abc import Iterable
 from io import StringIO
 from typing import Any
@@ -29,7 +30,7 @@ def topology_json(reply: pb.TopologyReply, one: bool) -> Any:
 
 
 def explanation_table(reply: pb.ExplainReply) -> str:
-    head = f"{reply.namespace}/{reply.name}: {reply.phase}\n{reply.reason}\n"
+    head = f"{reply.namespace}/{reply.name}: {reply.phase}\n{_folded(reply.reason)}\n"
     if not reply.pods:
         return head
     table = _table("POD", "PHASE", "NODE", "GPUS")
@@ -170,6 +171,12 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+def _folded(sentence: str) -> str:
+    """At the terminal's edge, between words."""
+    probe = Console()
+    return textwrap.fill(sentence, probe.width) if probe.is_terminal else sentence
 
 
 def _rendered(table: Table) -> str:

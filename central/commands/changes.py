@@ -4,6 +4,7 @@ object itself for queues."""
 from collections.abc import Mapping
 
 from central.commands.api import COMMANDS, JOBS, QUEUES, Api, CannotDo, Json
+from central.commands.lists import DEFAULT
 from central.kube.places import Place
 
 STATES = {"open": "Open", "close": "Closed"}
@@ -59,12 +60,20 @@ def operate_queue(api: Api, name: str, action: str, changes: Mapping[str, object
             raise CannotDo(
                 "update what? --weight, --capability, --deserved, --guarantee or --parent"
             )
+        _make_default(api, name)
         api.patch(QUEUES, name, {"spec": changes})
         return f"update queue {name} successfully"
     if changes:
         raise CannotDo(f"{action} takes no other flags; change them with --action update")
+    _make_default(api, name)
     changed = api.patch(QUEUES, name, {"spec": {"state": STATES[action]}})
     if (changed.get("spec") or {}).get("state") != STATES[action]:
         # Volcano's own definition knows no such wish: its controllers take a Command.
         _give(api, QUEUES, changed, ACTIONS[action], action)
     return f"{action} queue {name} successfully"
+
+
+def _make_default(api: Api, name: str) -> None:
+    """It is there without an object; who changes it gives it one."""
+    if name == DEFAULT and api.find(QUEUES, name) is None:
+        create_queue(api, name, {})

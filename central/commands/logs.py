@@ -28,6 +28,11 @@ def show(api: Api, name: str, args: argparse.Namespace) -> int:
         what = f"task {args.task} of job {name}" if args.task else f"job {name}"
         raise CannotDo(f"{what} has no pods now")
     for pod in pods:
+        begun = (pod.get("status") or {}).get("containerStatuses")
+        if not begun and not (pod.get("spec") or {}).get("nodeName"):
+            why = f"it waits for a node (lockstep job view {name} says why)"
+            printer.silent(pod, "", why)
+            continue
         for container in _containers(pod, args):
             try:
                 _copy(api, pod, container, args, printer)
@@ -132,7 +137,7 @@ class _Printer:
     def _head(self, pod: Json, container: str) -> str:
         name = str(pod["metadata"]["name"]).removeprefix(f"{self._job}-")
         containers = (pod.get("spec") or {}).get("containers") or ()
-        head = f"[{name}]" if len(containers) < 2 else f"[{name}/{container}]"
+        head = f"[{name}/{container}]" if container and len(containers) > 1 else f"[{name}]"
         if not sys.stdout.isatty():
             return head
         colour = self._colours.setdefault(name, COLOURS[len(self._colours) % len(COLOURS)])

@@ -5,11 +5,15 @@ import argparse
 import yaml
 
 from central.commands.api import JOBS, Api, CannotDo, Json
+from central.kube import jobs
+from central.kube.errors import Malformed
 from protos.names import GPU, TOPOLOGY_REQUIRED
 
 
 def run(api: Api, args: argparse.Namespace) -> int:
     objects = args.objects if args.filename else [from_flags(api, args)]
+    for obj in objects:
+        _check(api, obj)
     if args.dry_run:
         print(yaml.safe_dump_all(objects, sort_keys=False), end="")
         return 0
@@ -19,6 +23,21 @@ def run(api: Api, args: argparse.Namespace) -> int:
         word = "run" if kind.api_version == JOBS.api_version else "create"
         print(f"{word} {kind.word} {made['metadata']['name']} successfully")
     return 0
+
+
+def _check(api: Api, obj: Json) -> None:
+    """A Job that the centre would only keep waiting is refused here and now, with the centre's words."""
+    if (obj["apiVersion"], obj["kind"]) != (JOBS.api_version, JOBS.kind):
+        return
+    meta = obj["metadata"]
+    name = str(meta.get("name") or meta.get("generateName") or "")
+    where = {"namespace": api.namespace, **meta, "name": name}
+    try:
+        wrong = jobs.job({**obj, "metadata": where}).error
+    except Malformed as error:
+        wrong = str(error)
+    if wrong:
+        raise CannotDo(f"job {name}: {wrong}")
 
 
 def from_flags(api: Api, args: argparse.Namespace) -> Json:

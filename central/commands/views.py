@@ -12,6 +12,7 @@ JOB_NAME = "volcano.sh/job-name"
 INDEX = "volcano.sh/task-index"
 INDENT = 14
 EVENTS_SHOWN = 12
+NOTHING: Mapping[str, str] = {}
 
 _TASKS = (
     Column("Task"),
@@ -75,7 +76,7 @@ def job(api: Api, name: str, most: int | None) -> str:
         page.table(_PODS, [pod_row(pod) for pod in pods])
     elif unseen:
         page.line("Pods", unseen)
-    _events(api, page, [found, *([group] if group else []), *pods])
+    _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "its gang"})
     return page.text
 
 
@@ -243,8 +244,10 @@ def _place(pod: Json) -> tuple[int, str]:
     return (int(last) if last.isascii() and last.isdigit() else 0, name)
 
 
-def _events(api: Api, page: Page, objects: Iterable[Json]) -> None:
-    """The newest of those about these objects, the oldest first."""
+def _events(
+    api: Api, page: Page, objects: Iterable[Json], called: Mapping[str, str] = NOTHING
+) -> None:
+    """The newest of those about these objects, the oldest first. called: what there is but one of."""
     uids = {one["metadata"]["uid"]: one for one in objects}
     first = next(iter(uids.values()))
     found: dict[str, Json] = {}
@@ -268,7 +271,8 @@ def _events(api: Api, page: Page, objects: Iterable[Json]) -> None:
     page.text += "\nEvents\n"
     for event in events:
         about = event["involvedObject"]
-        text = f"{about['kind'].lower()}/{about['name']}: {event.get('reason')}: {event.get('message')}"
+        whom = called.get(about["kind"]) or f"{about['kind'].lower()}/{about['name']}"
+        text = f"{whom}: {event.get('reason')}: {event.get('message')}"
         page.text += wrapped(f"{age(_when(event)):>5}", text, 7, page.most) + "\n"
 
 

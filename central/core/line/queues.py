@@ -92,6 +92,11 @@ def _is_shut(queue: Queue) -> str:
 
 def _over(queue: Queue, above: Queue, resource: str, amount: int, owed: int) -> str:
     name, most = words.resource(resource), dict(above.seen.capability)[resource]
+    if amount > most:
+        return (
+            f"{_who(queue, above)} may use {words.amount(resource, most)} {name} and no more; "
+            f"{words.amount(resource, amount)} {'is' if amount == 1 else 'are'} wanted"
+        )
     promised = f", and {words.amount(resource, owed)} are promised (minResources)" if owed else ""
     return (
         f"{_who(queue, above)} may use {words.amount(resource, most)} {name} and uses "

@@ -5,6 +5,7 @@ Without any Queue object nothing is counted: there is one queue, and everybody i
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from central.core.facts import (
@@ -162,8 +163,9 @@ class Queues:
             queue.lately.pass_to(self.now, queue.used, deserved, self.half_life_s)
 
     def _unknown(self, name: str) -> Queue:
+        near = get_close_matches(name, sorted(self._seen), 1)
         queue = self.by_name[name] = Queue(name)
-        queue.error = f"queue {name} does not exist"
+        queue.error = f"queue {name} does not exist" + (f"; is {near[0]} meant?" if near else "")
         return queue
 
     # --- the tree --------------------------------------------------------------

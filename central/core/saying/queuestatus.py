@@ -103,7 +103,12 @@ class QueueStatuses:
 
 def quantities(sums: Sums) -> dict[str, str]:
     """As the API writes amounts."""
-    return {
-        resource: f"{amount}m" if resource == "cpu" else str(amount)
-        for resource, amount in sorted(sums.items())
-    }
+    return {resource: _quantity(resource, amount) for resource, amount in sorted(sums.items())}
+
+
+def _quantity(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount}m"
+    if resource in ("memory", "ephemeral-storage") and amount and amount % 2**20 == 0:
+        return f"{amount // 2**20}Mi"
+    return str(amount)

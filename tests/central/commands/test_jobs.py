@@ -25,6 +25,7 @@ from tests.central.commands.typed import (
     GROUPS,
     JOBS,
     PODS,
+    TEMPLATE,
     Lockstep,
     group,
     member,
@@ -267,6 +268,24 @@ def test_what_a_file_may_hold_wrongly(lockstep: Lockstep, tmp_path: Path) -> Non
     ):
         file.write_text(text)
         assert said in lockstep("job", "run", "-f", str(file), code=2)
+
+
+def test_a_job_that_would_never_start_is_not_made(
+    lockstep: Lockstep, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs.yaml"
+    task = {"name": "w", "replicas": 2, "template": TEMPLATE}
+    both = {**task, "policies": [{"event": "PodFailed", "exitCode": 3, "action": "RestartJob"}]}
+    for spec, said in (
+        ({"tasks": [both]}, "job j: spec.tasks[0].policies[0]"),
+        ({"tasks": [task], "minAvailable": 3}, "job j: spec.minAvailable: 3 is more than the 2"),
+        ({"tasks": [task], "plugins": {"shh": []}}, "job j: spec.plugins.shh"),
+    ):
+        made = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
+        file.write_text(yaml.safe_dump({**made, "spec": spec}))
+        assert said in lockstep("job", "run", "-f", str(file), code=2)
+    assert "spec.plugins.shh" in lockstep("job", "run", "j", "--plugin", "shh", code=2)
+    assert client.get(JOBS)["items"] == []
 
 
 def test_a_file_is_read_before_a_cluster_is_looked_for(

@@ -33,6 +33,16 @@ def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: 
     assert client.get(QUEUES)["items"] == []
 
 
+def test_the_default_queue_gets_an_object_when_it_is_changed(
+    lockstep: Lockstep, client: Client
+) -> None:
+    lockstep("queue", "operate", "default", "-a", "close")
+    assert client.get(f"{QUEUES}/default")["spec"]["state"] == "Closed"
+    lockstep("queue", "operate", "default", "-a", "update", "-w", "2")
+    assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 2
+    assert "there is no queue other" in lockstep("queue", "operate", "other", "-a", "open", code=2)
+
+
 def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
     lockstep("queue", "create", "default")
     put(GROUPS, group("one", "needs more"))

@@ -238,6 +238,7 @@ def refused(*facts: Fact) -> str:
     ("facts", "why"),
     [
         ([queue("b")], "queue a does not exist"),
+        ([queue("aa")], "queue a does not exist; is aa meant?"),
         ([queue("a", closed=True)], "queue a is closed"),
         ([queue("a", parent="p"), queue("p", closed=True)], "queue p (above a) is closed"),
         (
@@ -258,14 +259,14 @@ def refused(*facts: Fact) -> str:
             [queue("a"), queue("b", parent="a")],
             "queue a has queues below it (b): name one of them",
         ),
-        ([queue("a", capability=4)], "queue a may use 4 GPUs and uses 0; 8 more are wanted"),
+        ([queue("a", capability=4)], "queue a may use 4 GPUs and no more; 8 are wanted"),
         (
             [queue("a", parent="p"), queue("p", capability=4)],
-            "queue p (above a) may use 4 GPUs and uses 0; 8 more are wanted",
+            "queue p (above a) may use 4 GPUs and no more; 8 are wanted",
         ),
         (
             [queue("a", capability=(("cpu", 150),))],
-            "queue a may use 0.15 cpu and uses 0; 0.2 more are wanted",
+            "queue a may use 0.15 cpu and no more; 0.2 are wanted",
         ),
         (
             [queue("a"), queue("b", guarantee=12)],
