@@ -11,7 +11,7 @@ import orjson
 
 from central.core.facts import PodSeen, PodSpec
 from central.core.filters.rules import Labels
-from central.kube import gpumemory, jobs, owners, podrules, podspec, storage
+from central.kube import gpukinds, gpumemory, jobs, owners, podrules, podspec, storage
 from central.kube.closeness import Closeness
 from central.kube.closeness import placement as placement_of
 from central.kube.errors import BROKEN, Unreadable, text, what
@@ -65,6 +65,8 @@ class Pods:
             limits = ()
         wrong = wrong or (unread if ours else "")
         capped, unread = gpumemory.wishes(annotations, read)
+        wrong = wrong or (unread if ours else "")
+        capped, unread = gpukinds.wishes(annotations, capped)
         wrong = wrong or (unread if ours else "")
         read = self._alike_of(capped) if capped != read else read
         if wrong or limits:

@@ -146,7 +146,7 @@ FACTS = st.one_of(
         st.booleans(),
     ),
     st.builds(
-        build.wishing,
+        lambda pod, handles, models: build.of_kind(build.wishing(pod, handles), models),
         st.builds(
             lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels, claims, task: (
                 build.pod(
@@ -179,6 +179,7 @@ FACTS = st.one_of(
             st.sampled_from(["ps", "worker"]),
         ),
         st.sampled_from([0, 0, 0, 4, 9]),
+        st.sampled_from([(), (), (), (), ("test",), ("other*",)]),
     ),
     st.builds(
         lambda name, share, node, phase, ours, urgent: build.part(
@@ -238,7 +239,9 @@ FACTS = st.one_of(
     st.builds(
         lambda name, gpus, sick, generation, boot, grants, cap, default: build.report(
             name,
-            build.topology(gpus, sick=sick, shares=name != "c")
+            build.topology(
+                gpus, sick=sick, shares=name != "c", model="test" if generation < 3 else "other 1"
+            )
             if cap is None
             else build.carded(build.topology(gpus, sick=sick, shares=True), cap, default),
             generation,

@@ -19,6 +19,9 @@ class NodeSeen:
     # What a pod's RDMA limits may be at most, as its agent says; None: nobody sets any there.
     rdma_most: tuple[tuple[str, int], ...] | None = None
     memory_level: str = "none"  # how caps of GPU memory hold there at best, as its agent says
+    gpus: tuple[
+        tuple[str, int], ...
+    ] = ()  # model and memory of its kinds of GPU, as its agent says
     told: tuple[tuple[str, str], ...] = ()  # levels that its agent tells; its own labels go before
 
     def levels(self) -> Mapping[str, str]:

@@ -41,6 +41,8 @@ class PodSpec:
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
     memory_cap: int = 0  # bytes of its GPU that it may have; 0: no cap
     memory_level: str = "none"  # how surely at least, of sharing.WISHES
+    gpu_models: tuple[str, ...] = ()  # of which its GPUs must be one, as patterns; none: any
+    gpu_memory: int = 0  # bytes that its GPUs must have, each
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused
     rules: Rules | None = None  # what it asks of the pods beside it
     volumes: Volumes | None = None  # filled in by kinds.Kinds, as claims are bound

@@ -20,6 +20,8 @@ def constraint(spec: PodSpec) -> Constraint:
         spec.tolerations,
         spec.rdma_limits,
         spec.memory_level,
+        spec.gpu_models,
+        spec.gpu_memory,
     )
 
 

@@ -4,6 +4,7 @@ alone, as Kubernetes defines them; what depends on room is the snapshot's arithm
 from collections.abc import Mapping
 
 from central.core.facts import NodeSeen, PodSpec, Taint, Toleration
+from central.core.filters import gpukinds
 from central.core.filters.rules import NodeTerms, Requirement
 from protos.sharing import RANKS
 
@@ -22,6 +23,7 @@ def refusal(spec: PodSpec, node: NodeSeen) -> str:
         or unsuited(spec, node)
         or unlimited(spec, node)
         or unenforced(spec, node)
+        or gpukinds.unequipped(spec, node)
     )
 
 

@@ -26,6 +26,7 @@ class Node:
         self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
         self.levels: tuple[tuple[str, str], ...] = ()  # that its agent tells
         self.memory_level = "none"  # see NodeSeen
+        self.kinds: tuple[tuple[str, int], ...] = ()  # NodeSeen.gpus
         self.report: NodeReported | None = None
         self.silent = False
         self.shape: Shape | None = None
@@ -55,11 +56,12 @@ class Node:
         self.rdma_total = cards.allocatable(report.topology)
         self.levels = reported.levels(report.topology)
         self.memory_level = fractions.best(report.topology)
+        self.kinds = reported.kinds(report.topology)
         return True
 
     def forget(self) -> None:
         self.report = self.rdma_most = None
-        self.rdma_total = self.levels = ()
+        self.rdma_total = self.levels = self.kinds = ()
         self.memory_level = "none"
         self.shape, self.truth, self.foreign = None, {}, 0
         self.parts, self.foreign_parts = {}, {}
@@ -80,7 +82,7 @@ class Node:
 
     def added(self) -> tuple[object, ...]:
         """What its agent adds to its row."""
-        return self.rdma_most, self.rdma_total, self.levels, self.memory_level
+        return self.rdma_most, self.rdma_total, self.levels, self.memory_level, self.kinds
 
     def row(self) -> NodeSeen | None:
         """What the API server and the agent say of it."""
@@ -93,6 +95,7 @@ class Node:
             rdma_most=self.rdma_most,
             told=self.levels,
             memory_level=self.memory_level,
+            gpus=self.kinds,
         )
 
     def allocatable(self) -> dict[str, int]:

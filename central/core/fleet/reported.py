@@ -43,3 +43,8 @@ def truth(report: NodeReported) -> dict[Name, int]:
             name = (grant.namespace, grant.pod)
             masks[name] = masks.get(name, 0) | mask
     return masks
+
+
+def kinds(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
+    """Model and memory of its GPUs; one that can't be read just now is none of a kind of its own."""
+    return tuple(sorted({(g.model, g.memory_bytes) for g in topology.gpus if g.model}))

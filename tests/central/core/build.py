@@ -107,6 +107,7 @@ def topology(
     *,
     shares: bool = False,
     level: str | tuple[str, ...] = "none",
+    model: str = "test",
 ) -> NodeTopology:
     """GPUs whose islands are joined by NV12; the rest of the pairs are SYS. level: of the caps of memory,
     of all of them or one by one."""
@@ -123,7 +124,7 @@ def topology(
             Gpu(
                 i,
                 f"GPU-{i}",
-                "test",
+                model,
                 2**36,
                 f"0000:{i:02x}:00.0",
                 healthy=i not in sick,
@@ -153,6 +154,11 @@ def carded(plain: NodeTopology, cap: int, default: int = -1) -> NodeTopology:
         rdma_settable=True,
         rdma_default=RdmaLimit(default),
     )
+
+
+def of_kind(plain: PodSeen, models: tuple[str, ...]) -> PodSeen:
+    """The same, for GPUs of these models only."""
+    return replace(plain, spec=replace(plain.spec, gpu_models=models)) if models else plain
 
 
 def wishing(plain: PodSeen, handles: int) -> PodSeen:

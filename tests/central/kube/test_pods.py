@@ -60,6 +60,25 @@ def test_shares_of_gpus_and_caps_of_their_memory() -> None:
     assert "whole GPUs or a share, not both" in read(asking).unsupported
 
 
+def test_which_gpus_a_pod_may_be_given() -> None:
+    asking: Json = {"name": "main", "resources": {"limits": {names.GPU: "1"}}}
+
+    def read(*containers: Json, **told: object) -> PodSpec:
+        keys = {"model": names.GPU_MODEL, "least": names.GPU_LEAST}
+        annotations = {keys[key]: value for key, value in told.items()}
+        return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
+
+    wished = read(asking, model=" H100* ,NVIDIA H200", least="79Gi")
+    assert (wished.gpu_models, wished.gpu_memory) == (("h100*", "h200"), 79 << 30)
+    assert not wished.unsupported
+    slices: Json = {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
+    assert read(slices, model="A100").gpu_models == ("a100",)
+    assert "it names no model" in read(asking, model=" , ").unsupported
+    assert "is no memory at all" in read(asking, least="0").unsupported
+    assert read(asking, least="big").unsupported.startswith(f"annotation {names.GPU_LEAST}: ")
+    assert "no container asks for GPUs" in read({"name": "main"}, model="H100").unsupported
+
+
 def test_how_long_a_pod_says_that_it_runs() -> None:
     raw = pod(metadata={"annotations": {names.RUNS_FOR: "1h30m"}}, preemptionPolicy="Never")
     raw["status"]["startTime"] = "1970-01-01T00:01:00Z"

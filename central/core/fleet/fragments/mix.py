@@ -180,4 +180,11 @@ def _order(frequent: tuple[PodSpec, int]) -> tuple[object, ...]:
 @lru_cache(maxsize=1 << 12)
 def _kind(spec: PodSpec) -> PodSpec:
     """What of a pod counts for its kind: what it asks for, and which nodes it may use."""
-    return PodSpec(spec.requests, spec.node_selector, spec.node_terms, spec.tolerations)
+    return PodSpec(
+        spec.requests,
+        spec.node_selector,
+        spec.node_terms,
+        spec.tolerations,
+        gpu_models=spec.gpu_models,
+        gpu_memory=spec.gpu_memory,
+    )
