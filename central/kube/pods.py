@@ -57,6 +57,9 @@ class Pods:
             wrong = wrong or unread
         runs_for_s, unread = _runs_for(annotations)
         wrong = wrong or (unread if ours else "")
+        movable = annotations.get(names.MOVABLE, "false")
+        if ours and movable not in ("true", "false"):
+            wrong = wrong or f'annotation {names.MOVABLE}: "{movable}" is neither true nor false'
         namespace: str = meta["namespace"]
         read = self._spec(spec, ours, namespace, labels)
         limits, unread = _rdma_limits(annotations)
@@ -103,7 +106,7 @@ class Pods:
             required_tier=tier,
             owner=owner,
             owner_name=owner_name,
-            movable=ours and annotations.get(names.MOVABLE) == "true",
+            movable=ours and movable == "true",
         )
 
     def _spec(self, spec: Json, ours: bool, namespace: str, labels: Json) -> PodSpec:

@@ -3,6 +3,7 @@
 import pytest
 
 from central.core.facts import (
+    PodSeen,
     PodSpec,
     Toleration,
 )
@@ -95,6 +96,17 @@ def test_how_long_a_pod_says_that_it_runs() -> None:
     )
     odd["spec"]["schedulerName"] = "other"
     assert not reader().pod(odd).spec.unsupported
+
+
+def test_who_may_be_moved_says_true_or_false() -> None:
+    def told(value: str) -> PodSeen:
+        return reader().pod(pod(metadata={"annotations": {names.MOVABLE: value}}))
+
+    assert told("true").movable
+    assert not told("false").movable
+    assert not reader().pod(pod()).movable
+    wrong = 'annotation lockstep.dev/movable: "yes" is neither true nor false'
+    assert (told("yes").movable, told("yes").spec.unsupported) == (False, wrong)
 
 
 def test_a_pod_as_the_api_server_sends_it() -> None:

@@ -1,0 +1,99 @@
+"""What the documents name is there: files, tests, flags, names in metadata, links."""
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from agent import flags as agent_flags
+from central import cli
+from tests.flags import flags
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Of other programs, and of programs of the tests.
+OTHERS_FLAGS = {
+    "--core",
+    "--data",
+    "--publish-not-ready-addresses",
+    "--rdma",
+    "--update-golden",
+    "--whole",
+}
+
+
+@cache
+def source() -> str:
+    """What the programs are made of, and what is shipped with them."""
+    files = [
+        file
+        for folder in ("agent", "central", "protos", "daemonset")
+        for file in sorted((ROOT / folder).rglob("*"))
+        if file.suffix in (".py", ".yaml") and "stubs" not in file.parts
+    ]
+    return "\n".join(file.read_text() for file in files).replace("{DOMAIN}", "lockstep.dev")
+
+
+@cache
+def there() -> tuple[str, ...]:
+    """Every file and folder, from the root."""
+    hidden = {".git", ".venv"}
+    return tuple(
+        f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*") if not hidden & {*path.parts}
+    )
+
+
+def named(text: str) -> set[str]:
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+class TestDocument:
+    def test_files(self, document: Path) -> None:
+        wanted = {
+            name.rstrip("/")
+            for name in named(document.read_text())
+            if re.fullmatch(
+                r"[\w./-]+\.(py|md|yaml|txt|svg|json)|(agent|central|protos|tests|daemonset|docs)/[\w./-]*",
+                name,
+            )
+        }
+        missing = {name for name in wanted if not any(f.endswith(f"/{name}") for f in there())}
+        assert missing - {"machine.json", "jobs.yaml", "cluster.yaml"} == set()
+
+    def test_links(self, document: Path) -> None:
+        links = re.findall(r"\]\(([^)#]+)\)", document.read_text())
+        missing = {link for link in links if not (document.parent / link).exists()}
+        assert missing == set()
+
+    def test_flags(self, document: Path) -> None:
+        every = {
+            name
+            for parser in (agent_flags.parser(), cli.parser())
+            for _, flag in flags(parser)
+            for name in flag.option_strings
+        }
+        told = " ".join(
+            code for code in named(document.read_text()) if not code.startswith("kubectl ")
+        )
+        wanted = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", told))
+        assert wanted - every - OTHERS_FLAGS == set()
+
+    def test_names_in_metadata_and_environment(self, document: Path) -> None:
+        text = document.read_text()
+        wanted = set(re.findall(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]", text))
+        missing = {name for name in wanted if name not in source()}
+        assert missing - {"lockstep.dev/tier-1"} == set()
+
+    def test_commands(self, document: Path) -> None:
+        """As they stand in the examples."""
+        lines = re.findall(
+            r"^ {4}(?:\.venv/bin/)?(lockstep.*)$", document.read_text(), re.MULTILINE
+        )
+        for line in lines:
+            for command in re.sub(r"\s#.*|\s>.*", "", line).split("; "):
+                program, *words = shlex.split(command)
+                parser = agent_flags.parser() if program == "lockstep-agent" else cli.parser()
+                parser.parse_args(words[: words.index("--")] if "--" in words else words)
