@@ -140,7 +140,7 @@ class Making:
             return
         if place[0] == "Pod":
             yield from self._delete(raw["metadata"]["uid"], now)
-        elif place[0] == "PodGroup" or place[0] in OWNERS:
+        elif place[0] in ("PodGroup", "PersistentVolumeClaim") or place[0] in OWNERS:
             yield self._kinds[place[0]].gone(raw)
         if place[0] in OWNERS:
             uid = raw["metadata"]["uid"]

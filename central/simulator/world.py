@@ -30,6 +30,7 @@ from central.simulator.kubelets import Kubelets
 from central.simulator.making import Making
 from central.simulator.pods import Life, Live, first_uid, gpus_of, job_of, waits
 from central.simulator.scenario import STEP_S, Scenario
+from central.simulator.shelves import Shelves
 from central.simulator.story import Ended, Evicted, Placed, Story
 from protos.names import RUNS_FOR
 from protos.topology import indices_of
@@ -53,6 +54,7 @@ class World:
         self._kubelets = Kubelets(scenario.machines)
         self._controllers = Controllers()
         self._statuses = Statuses(scenario.budgets)
+        self._shelves = Shelves()
         self._births = 0
         self.gpus_used = 0.0
         self.pods_waiting = 0
@@ -81,7 +83,7 @@ class World:
             case _ if (raw := self._scenario.batch.get(id(fact))) is not None:
                 yield from self._making.put(raw)
             case _:
-                yield fact
+                yield from self._shelves.told(fact)
 
     def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
         if isinstance(gone, PodGone):
@@ -92,7 +94,7 @@ class World:
         if isinstance(gone, JobGone | BatchFact):
             yield from self._making.leave(gone, now)
             return
-        yield gone
+        yield from self._shelves.told(gone)
         if isinstance(gone, OwnerGone):
             for uid in self._controllers.go(gone.uid):
                 yield from self._lose(self.pods[uid], now, again=False)
@@ -125,7 +127,8 @@ class World:
             case Evict():
                 yield from self._evict(decision, now)
             case Create() | Delete() | SetStatus() | Patch():
-                yield from self._making.obey(decision, now)
+                for fact in self._making.obey(decision, now):
+                    yield from self._shelves.told(fact)
             case _:
                 return
 
@@ -157,6 +160,7 @@ class World:
                 gpus_of(seen),
             )
         )
+        yield from self._shelves.given(bind)
         yield BindDone(bind.pod, bind.node)
         yield seen
 
