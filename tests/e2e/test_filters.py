@@ -58,6 +58,7 @@ def test_kube_scheduler_would_take_the_same_nodes(api: Plane, seed: int) -> None
             _drop(api, f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
         _drop(api, "/api/v1/nodes")
         _drop(api, CSINODES)
+        _drop(api, VOLUMES)
 
 
 def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
@@ -118,6 +119,8 @@ def _make_storage(api: Plane, made: World) -> None:
         _make(api, CSINODES, raw)
     for raw in made.volumes.values():
         _make(api, VOLUMES, raw)
+        if "status" in raw:  # no volume controller runs here
+            _patch(api, f"{VOLUMES}/{raw['metadata']['name']}/status", {"status": raw["status"]})
     for (space, _), raw in made.claims.items():
         _make(api, f"/api/v1/namespaces/{space}/persistentvolumeclaims", raw)
 
@@ -136,12 +139,16 @@ def _make_pod(api: Plane, pod: Json) -> str:
     spec = {**pod["spec"], "schedulerName": SCHEDULER}
     made = _make(api, path, {"metadata": meta, "spec": spec})
     if pod["status"]["phase"] != "Pending":
-        patch = json.dumps({"status": {"phase": pod["status"]["phase"]}}).encode()
-        path += f"/{meta['name']}/status"
-        reply = api.client.request("PATCH", path, patch, "application/merge-patch+json")
-        assert reply.ok, reply.refusal()
+        status = {"status": {"phase": pod["status"]["phase"]}}
+        _patch(api, f"{path}/{meta['name']}/status", status)
     uid: str = made["metadata"]["uid"]
     return uid
+
+
+def _patch(api: Plane, path: str, body: Json) -> None:
+    patch = json.dumps(body).encode()
+    reply = api.client.request("PATCH", path, patch, "application/merge-patch+json")
+    assert reply.ok, reply.refusal()
 
 
 def _drop(api: Plane, path: str) -> None:
