@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from central.core.facts import FlowSeen, Step, TemplateSeen
+from central.core.facts import Check, FlowSeen, Step, TemplateSeen
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 
 Json = dict[str, Any]
@@ -56,10 +56,10 @@ def _step(place: int, raw: Json) -> Step:
     field = f"spec.flows[{place}]"
     depends = raw.get("dependsOn") or {}
     probe = depends.get("probe") or {}
+    checks = []
     for kind in ("httpGetList", "tcpSocketList"):
-        if probe.get(kind):
-            where = f"{field}.dependsOn.probe.{kind}"
-            raise Unreadable(f"{where}: the centre calls no pods; ask for a task's phase instead")
+        for at, one in enumerate(probe.get(kind) or ()):
+            checks.append(_check(f"{field}.dependsOn.probe.{kind}[{at}]", one, kind))
     probes = []
     for one in probe.get("taskStatusList") or ():
         task, phase = text(one, "taskName"), text(one, "phase")
@@ -70,7 +70,24 @@ def _step(place: int, raw: Json) -> Step:
     if not name:
         raise Unreadable(f"{field}.name: it names no JobTemplate")
     patch = (raw.get("patch") or {}).get("jobSpec") or {}
-    return Step(name, tuple(depends.get("targets") or ()), tuple(probes), patch)
+    return Step(
+        name, tuple(depends.get("targets") or ()), tuple(probes), tuple(checks), patch=patch
+    )
+
+
+def _check(field: str, raw: Json, kind: str) -> Check:
+    port, task = raw.get("port"), text(raw, "taskName")
+    if type(port) is not int or not 1 <= port <= 65535:
+        raise Unreadable(f"{field}.port: {port!r} is no port (1 to 65535)")
+    if kind == "tcpSocketList":
+        return Check(task, port)
+    path, header = text(raw, "path"), raw.get("httpHeader") or {}
+    if not path.startswith("/"):
+        raise Unreadable(f'{field}.path: "{path}" does not begin with /')
+    name, value = text(header, "name"), text(header, "value")
+    if value and not name:
+        raise Unreadable(f"{field}.httpHeader.name: it is missing")
+    return Check(task, port, path, (name, value) if name else None)
 
 
 def _check_order(steps: tuple[Step, ...]) -> None:

@@ -22,6 +22,10 @@ Json = dict[str, Any]
 DEFAULT_RETRY = 3
 MOST = 2**31 - 1
 TOPOLOGY_POLICIES = ("", "none", "best-effort", "restricted", "single-numa-node")
+UNALIGNED = (
+    "can't be promised: a pod's processors are for its kubelet to choose, by a policy that nobody tells "
+    "the centre; leave it out (GPUs are chosen with regard to NUMA nodes anyway)"
+)
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
@@ -60,7 +64,7 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     if topology not in TOPOLOGY_POLICIES:
         raise Unreadable(f'{field}.topologyPolicy: "{topology}" is not known')
     if topology in ("restricted", "single-numa-node"):
-        raise Unreadable(f"{field}.topologyPolicy: {topology} is not supported yet")
+        raise Unreadable(f"{field}.topologyPolicy: {topology} {UNALIGNED}")
     after = raw.get("dependsOn") or {}
     return replace(
         _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),

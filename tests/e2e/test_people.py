@@ -169,6 +169,45 @@ def test_jobs_one_after_the_other(cluster: World, namespace: str) -> None:
     assert ended["status"]["state"]["lastTransitionTime"] <= began["metadata"]["creationTimestamp"]
 
 
+def test_a_job_that_waits_until_another_answers(cluster: World, namespace: str) -> None:
+    """A server that needs a while to come up, and serves until its client is done."""
+    kinds = {"apiVersion": "flow.volcano.sh/v1alpha1"}
+    server = job("x", "sleep 4; mkdir /www; echo up > /www/up; exec httpd -f -p 8080 -h /www")
+    task = {**server["spec"]["tasks"][0], "name": "web", "replicas": 1}
+    probe = {"httpGetList": [{"taskName": "web", "port": 8080, "path": "/up"}]}
+    steps = [
+        {"name": "server"},
+        {"name": "client", "dependsOn": {"targets": ["server"], "probe": probe}},
+    ]
+    cluster.apply(
+        namespace,
+        *(
+            {**kinds, "kind": "JobTemplate", "metadata": {"name": name}, "spec": spec}
+            for name, spec in (
+                ("server", {"tasks": [task]}),
+                ("client", job("x", "true")["spec"]),
+            )
+        ),
+        {**kinds, "kind": "JobFlow", "metadata": {"name": "asks"}, "spec": {"flows": steps}},
+    )
+    where = f"/apis/flow.volcano.sh/v1alpha1/namespaces/{namespace}/jobflows/asks"
+
+    def status() -> Json:
+        found: Json = cluster.api.get(where).get("status") or {}
+        return found
+
+    waits = "client: it waits for server: 0 of 1 pods of task web answer http :8080/up"
+    until("the sentence", lambda: (status().get("state") or {}).get("message") == waits)
+    until("the client to be done", lambda: "asks-client" in status().get("completedJobs", ()), 90)
+    pods = {one["metadata"]["name"]: one["status"] for one in cluster.pods(namespace)}
+    [ready] = [c for c in pods["asks-server-web-0"]["conditions"] if c["type"] == "Ready"]
+    client = cluster.api.get(f"{JOBS.format(namespace)}/asks-client")
+    assert ready["lastTransitionTime"] <= client["metadata"]["creationTimestamp"]
+    assert pods["asks-server-web-0"]["phase"] == "Running"
+    cluster.kubectl("-n", namespace, "delete", "jobflow", "asks")
+    until("all to be gone", lambda: not cluster.api.get(JOBS.format(namespace))["items"])
+
+
 def test_a_deployments_pods_are_a_gang(cluster: World, namespace: str) -> None:
     """Three pods of 8 GPUs do not fit on two nodes: none starts, until two are enough."""
     spec = pod("x", 8)["spec"]

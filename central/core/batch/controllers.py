@@ -72,6 +72,8 @@ class Controllers:
         """Before the Jobs: what they are told counts in the same turn."""
         decisions = self.commands.decide(cluster, now)
         decisions += self.crons.decide(cluster, now)
+        if self.flows.by_name:
+            self.flows.stirred(cluster.jobs.by_name[key] for key in cluster.jobs.changed)
         decisions += self.flows.decide(cluster, now)
         return decisions
 

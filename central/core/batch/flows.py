@@ -1,9 +1,10 @@
 """JobFlows: Jobs made from JobTemplates one after the other. What was done is in the flow's status, so that Jobs
 may be deleted meanwhile, and a centre that comes back makes none twice."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from central.core.batch import flowstatus
+from central.core.batch import flowstatus, probing
 from central.core.batch.calls import Key
 from central.core.batch.makers import Makers
 from central.core.decisions import Create, Decision, Delete, SetStatus
@@ -67,6 +68,12 @@ class Flows(Makers[FlowSeen]):
             self._written.pop((call.kind, (call.namespace, call.name)), None)
         return True
 
+    def stirred(self, jobs: Iterable[Job]) -> None:
+        """Pods of these Jobs changed: somebody may ask for that."""
+        for job in jobs:
+            if (key := self._by_uid.get(job.seen.owner)) is not None:
+                self._changed[key] = None
+
     # --- one of them -----------------------------------------------------------------
 
     def _decide(self, cluster: "Cluster", key: Key, flow: FlowSeen, now: float) -> list[Decision]:
@@ -96,7 +103,11 @@ class Flows(Makers[FlowSeen]):
             return f"there is no JobTemplate {step.name}", []
         if not self._calls.may(("Job", flow.namespace, name), now):
             return self._refused.get((key, name), ""), []
-        call = self._calls.asked(_job(flow, step, template, name), key)
+        spec = merged(template.spec, step.patch)
+        spec, why = probing.with_probes(spec, probing.asked(flow, step))
+        if why:
+            return why, []
+        call = self._calls.asked(_job(flow, step, template, name, spec), key)
         return self._refused.get((key, name), ""), [call]
 
     def _tidy(
@@ -154,19 +165,14 @@ def _waits(flow: FlowSeen, step: Step, children: dict[str, Job]) -> str:
         job = children.get(job_name(flow, target))
         if _is_done(flow, target) or (job is not None and job.status.phase == COMPLETED):
             continue
-        if not step.probes or job is None:
+        if job is None or not (step.probes or step.checks):
             return f"it waits for {target}"
-        tasks = {task.name: task.replicas for task in job.spec.tasks}
-        counts = {task: dict(phases) for task, phases in job.seen.status.counts}
-        for task, phase in step.probes:
-            if task in tasks and counts.get(task, {}).get(phase, 0) < tasks[task]:
-                return f"it waits for {target}: not all of task {task} is {phase}"
-        if not any(task in tasks for task, _ in step.probes):
-            return f"it waits for {target}"
+        if why := probing.waits(step, target, job):
+            return why
     return ""
 
 
-def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str) -> Create:
+def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str, spec: Json) -> Create:
     marks = {
         OF_TEMPLATE: f"{flow.namespace}.{step.name}",
         OF_FLOW: f"{flow.namespace}.{flow.name}",
@@ -181,7 +187,7 @@ def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str) -> Creat
             "annotations": {**notes, **marks},
             "ownerReferences": [controller(API, "JobFlow", flow.name, flow.uid)],
         },
-        "spec": merged(template.spec, step.patch),
+        "spec": spec,
     }
     return Create("Job", flow.namespace, name, body)
 

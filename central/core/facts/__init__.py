@@ -9,6 +9,7 @@ from central.core.facts.amounts import Amounts, Resources
 from central.core.facts.answers import Answered, BindDone, BindFailed, EvictDone
 from central.core.facts.gangs import GangGone, GangSeen, Pairs, Roles, SubGroups
 from central.core.facts.jobs import (
+    Check,
     CommandGone,
     CommandSeen,
     CronGone,
@@ -61,6 +62,7 @@ __all__ = [
     "BindFailed",
     "BudgetGone",
     "BudgetSeen",
+    "Check",
     "CommandGone",
     "CommandSeen",
     "CronGone",

@@ -77,12 +77,26 @@ class CronGone:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """That the pods of a task answer."""
+
+    task: str  # empty: of every task
+    port: int
+    path: str = ""  # over HTTP; empty: the port is open
+    header: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        return f"http :{self.port}{self.path}" if self.path else f"tcp :{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """Of a JobFlow: a Job of the JobTemplate of that name."""
 
     name: str
     after: tuple[str, ...] = ()  # steps that must be done before
     probes: tuple[tuple[str, str], ...] = ()  # or whose task has reached a phase
+    checks: tuple[Check, ...] = ()  # or answers
     patch: Json = field(default_factory=dict)  # merged into the template's spec
 
 

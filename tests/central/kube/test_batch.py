@@ -82,7 +82,12 @@ def test_what_has_no_name_is_left_out(read: Any, raw: Any) -> None:
 
 
 def test_they_are_the_same_after_a_journal() -> None:
-    probe = {"taskStatusList": [{"taskName": "w", "phase": "Running"}]}
+    http = {"port": 80, "path": "/", "httpHeader": {"name": "A", "value": "b"}}
+    probe = {
+        "taskStatusList": [{"taskName": "w", "phase": "Running"}],
+        "httpGetList": [http],
+        "tcpSocketList": [{"taskName": "w", "port": 22}],
+    }
     step = {"name": "b", "dependsOn": {"targets": ["a"], "probe": probe}, "patch": {"jobSpec": {}}}
     target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "v"}
     facts = [

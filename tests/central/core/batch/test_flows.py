@@ -119,6 +119,61 @@ def test_a_task_that_runs_may_be_enough() -> None:
     assert api.names("Job") == ["f-a", "f-b"]
 
 
+HTTP = {"taskName": "w", "port": 80, "path": "/up", "httpHeader": {"name": "A", "value": "b"}}
+
+
+def probe_of(api: Api, job_name: str, container: int = 0) -> Json:
+    [task, *_] = api.job(job_name)["spec"]["tasks"]
+    found: Json = task["template"]["spec"]["containers"][container].get("readinessProbe") or {}
+    return found
+
+
+def test_a_task_that_answers_may_be_enough() -> None:
+    api = Api()
+    api.answering = False
+    api.apply(template("a", **job({"w": 2})["spec"]))
+    api.apply(template("b"))
+    api.apply(flow(step("a"), step("b", "a", probe={"httpGetList": [HTTP]})))
+    api.settle()
+    get = {"path": "/up", "port": 80, "httpHeaders": [{"name": "A", "value": "b"}]}
+    assert probe_of(api, "f-a") == {"httpGet": get, "periodSeconds": 2}
+    waits = "b: it waits for a: {} of 2 pods of task w answer http :80/up"
+    assert state(api) == ("Running", waits.format(0))
+    api.answers("f-a-w-0")
+    api.settle()
+    assert (api.names("Job"), state(api)[1]) == (["f-a"], waits.format(1))
+    api.fall()
+    api.answers("f-a-w-1")
+    api.settle()
+    assert api.names("Job") == ["f-a", "f-b"]
+    assert probe_of(api, "f-b") == {}
+
+
+def test_an_open_port_is_looked_for_where_it_is_declared() -> None:
+    one, two = {"name": "a", "image": "i"}, {"name": "b", "image": "i"}
+    template_ = {"spec": {"containers": [one, {**two, "ports": [{"containerPort": 9}]}]}}
+    api = Api()
+    tasks = [{"name": "w", "replicas": 1, "template": template_}]
+    api.apply(template("a", tasks=tasks))
+    api.apply(template("b"))
+    api.apply(flow(step("a"), step("b", "a", probe={"tcpSocketList": [{"port": 9}]})))
+    api.settle()
+    assert api.names("Job") == ["f-a", "f-b"]
+    assert probe_of(api, "f-a") == {}
+    assert probe_of(api, "f-a", 1) == {"tcpSocket": {"port": 9}, "periodSeconds": 2}
+
+
+def test_a_container_has_one_probe() -> None:
+    probe = {"tcpSocketList": [{"taskName": "w", "port": 1}, {"taskName": "w", "port": 2}]}
+    api = started(step("a"), step("b", "a", probe=probe))
+    why = "the container has a readiness probe already, and can have but one"
+    assert api.names("Job") == []
+    assert state(api) == (
+        "Pending",
+        f"a: task w can't be asked for tcp :2: {why}; b: it waits for a",
+    )
+
+
 def test_a_template_that_comes_later() -> None:
     api = Api()
     api.apply(flow(step("a")))
@@ -153,8 +208,12 @@ def test_a_refusal_is_said_and_asked_again() -> None:
         ([step("a", "x")], "spec.flows[0].dependsOn.targets: there is no step x"),
         ([step("a"), step("a")], "spec.flows[1].name: a stands there twice"),
         (
-            [step("a", probe={"tcpSocketList": [{"port": 1}]})],
-            "spec.flows[0].dependsOn.probe.tcpSocketList: the centre calls no pods; ask for a task's phase instead",
+            [step("a", probe={"tcpSocketList": [{"port": 0}]})],
+            "spec.flows[0].dependsOn.probe.tcpSocketList[0].port: 0 is no port (1 to 65535)",
+        ),
+        (
+            [step("a", probe={"httpGetList": [{"port": 80, "path": "healthz"}]})],
+            'spec.flows[0].dependsOn.probe.httpGetList[0].path: "healthz" does not begin with /',
         ),
     ],
 )

@@ -46,6 +46,7 @@ class Api:
         self.refuses: Callable[[Decision], str] = lambda _: ""
         self.loses: Callable[[Decision], bool] = lambda _: False  # the answer: it came to pass
         self.grace_steps = 0  # how long pods take to go
+        self.answering = True  # whether pods that start are ready
         self.lag: Callable[[], int] = lambda: 0  # steps by which a watch is behind
         self._news: dict[str, list[tuple[int, Fact]]] = {}  # by kind: not told yet
         self._steps = 0
@@ -158,6 +159,12 @@ class Api:
         container = {"restartCount": restarts, "state": {"terminated": ended}}
         phase = "Failed" if code else "Succeeded"
         raw["status"] = {"phase": phase, "containerStatuses": [container]}
+        self._put(raw)
+
+    def answers(self, name: str) -> None:
+        """Its readiness probe has found it well."""
+        raw = copy.deepcopy(self.there["Pod", name])
+        raw["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         self._put(raw)
 
     def restart_container(self, name: str, times: int) -> None:
@@ -291,8 +298,8 @@ class Api:
         if raw is not None and raw["metadata"]["uid"] == asked.pod:
             raw = copy.deepcopy(raw)
             raw["spec"]["nodeName"] = asked.node
-            ready = [{"type": "Ready", "status": "True"}]
-            raw["status"] = {"phase": "Running", "conditions": ready}
+            ready = {"type": "Ready", "status": str(self.answering)}
+            raw["status"] = {"phase": "Running", "conditions": [ready]}
             self._put(raw)
             self._facts.append(BindDone(asked.pod, asked.node))
 
