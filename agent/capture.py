@@ -36,6 +36,7 @@ class _File:
     numa: tuple[machine.NumaFacts, ...] = ()
     infiniband: tuple[machine.InfinibandDevice, ...] = ()
     rdma_cgroup: machine.RdmaCgroup | None = None
+    rdma_exclusive: bool = False
 
 
 class CaptureError(Unusable):
@@ -74,7 +75,9 @@ def loads(text: str, name: str = "capture") -> Machine:
         raise CaptureError(f"{name}: {error}") from error
     return Machine(
         nvml=NvmlFacts(file.driver_version, file.nvml_version, file.cuda_version, file.gpus),
-        sysfs=SysfsFacts(file.pci, file.numa, file.infiniband, file.rdma_cgroup),
+        sysfs=SysfsFacts(
+            file.pci, file.numa, file.infiniband, file.rdma_cgroup, file.rdma_exclusive
+        ),
         host=file.host,
     )
 
@@ -96,6 +99,7 @@ def dumps(captured: Machine) -> str:
         numa=sysfs.numa,
         infiniband=sysfs.infiniband,
         rdma_cgroup=sysfs.rdma_cgroup,
+        rdma_exclusive=sysfs.rdma_exclusive,
     )
     return _layout(_plain(file), "") + "\n"
 

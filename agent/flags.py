@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import NoReturn
 
-from agent import commands
+from agent import cardchoice, commands
 from agent.health import Damping
 from agent.keeper.command import add_arguments as add_keeper_arguments
 from agent.settings import version
@@ -223,11 +223,13 @@ def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
 def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--rdma-devices",
-        type=_names,
+        type=_cards,
         default=("auto",),
-        metavar="NAMES",
-        help="network cards to offer: names with * and ?, comma separated; all; none; "
-        "auto: those that share a PCIe switch with a GPU, else the fastest (default: auto)",
+        metavar="CARDS",
+        help="network cards to offer, comma separated: names with * and ?; all; none; auto: those that "
+        "share a PCIe switch with a GPU, else the fastest (default); what holds of a card, such as "
+        "vendor=15b3+link=InfiniBand (vendor, device, driver, link, net, pci); vf: virtual functions "
+        "(vf+pf=mlx5_0: of this card)",
     )
     run.add_argument(
         "--rdma-shares",
@@ -266,11 +268,11 @@ def _limit(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor max")
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise argparse.ArgumentTypeError("it names no network card; none offers none")
-    return names
+def _cards(text: str) -> tuple[str, ...]:
+    try:
+        return cardchoice.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _ways(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 
 from agent import (
+    cardchoice,
     cardhealth,
     commands,
     findings,
@@ -32,6 +33,7 @@ from agent.patience import Hanging, Patience
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
 from agent.survey import survey
+from protos import matrix
 from protos.topology import NodeTopology, RdmaLimit
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class Hardware:
     def __init__(self, settings: Settings, node: Node) -> None:
         self._settings, self._node = settings, node
         self._voice = Voice(log)
+        self._noted: set[str] = set()
         self._driver = Patience("the NVIDIA driver")
         self._news: SimpleQueue[Event | None] = SimpleQueue()
         self.minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
@@ -140,7 +143,18 @@ class Hardware:
         default = RdmaLimit(s.rdma_hca_handles, s.rdma_hca_objects)
         policy = shares.Policy(s.rdma_shares, default, s.cgroup_root is not None)
         topology = shares.offered(topology, s.rdma_devices, policy)
+        self._note(topology)
         return self.sharing.offered(topology, self.facts)
+
+    def _note(self, topology: NodeTopology) -> None:
+        """What an admin should know of the network cards, once."""
+        idle = cardchoice.idle(topology, self._settings.rdma_devices)
+        noted = {f"--rdma-devices: no network card here is {each}" for each in idle}
+        if any(hca.shares for hca in topology.hcas):
+            noted.update(matrix.notes(topology))
+        for sentence in sorted(noted - self._noted):
+            log.warning("%s", sentence)
+        self._noted = noted
 
     def processes(self, uuids: Sequence[str]) -> Mapping[str, Used | None]:
         """Raises NvmlError or Hanging."""
@@ -175,12 +189,17 @@ class Hardware:
                 if not isinstance(error, Hanging):
                     self.facts = ()  # no driver: when it is back, it starts anew
                 return health.blind(known, str(error))
-            return survey(Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root)))
+            return self._surveyed(
+                Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
+            )
         self.minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
         self.facts = machine.nvml.gpus
-        seen = survey(machine)
+        seen = self._surveyed(machine)
         self._voice.good(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} network cards")
         return health.judge(known, seen)
+
+    def _surveyed(self, machine: Machine) -> NodeTopology:
+        return survey(machine, functions=cardchoice.functions(self._settings.rdma_devices))
 
     def usage(self) -> tuple[Usage, ...]:
         """What the GPUs do now, or did a moment ago; none where the driver does not say."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from agent import memlock
 from agent.machine import HostFacts
 
 
@@ -18,6 +19,7 @@ def read(proc_root: str | Path = "/proc") -> HostFacts:
         kernel=platform.release(),
         cpus=psutil.cpu_count(logical=True) or 0,
         memory_bytes=psutil.virtual_memory().total,
+        memlock=memlock.read(Path(proc_root)),
     )
 
 

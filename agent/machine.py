@@ -120,6 +120,7 @@ class PciDevice:
     numa: int = -1
     local_cpus: str = ""
     physfn: str = ""  # of a virtual function: the address of its physical one
+    driver: str = ""  # of network cards: mlx5_core
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ class InfinibandDevice:
     uverbs: str = ""  # uverbs0
     ports: tuple[Port, ...] = ()
     bridge: bool = False  # manages NVLink switches; carries no one's traffic
+    net: tuple[str, ...] = ()  # its network interfaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,9 @@ class SysfsFacts:
     numa: tuple[NumaFacts, ...] = ()
     infiniband: tuple[InfinibandDevice, ...] = ()
     rdma_cgroup: RdmaCgroup | None = None
+    rdma_exclusive: bool = (
+        False  # an RDMA device is seen and opened in its own network namespace only
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,7 @@ class HostFacts:
     kernel: str = ""
     cpus: int = 0
     memory_bytes: int = 0
+    memlock: int = 0  # bytes that containers may lock; -1: no limit, 0: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,13 @@ class Metrics(Collector):
             (((hca.name,), hca.rate_gbps) for hca in hcas),
         )
 
+        memlock = self._node.state.topology.memlock
+        yield _gauge(
+            "lockstep_runtime_memlock_bytes",
+            "Memory that containers may lock, by what their runtime was started with",
+            (),
+            (((), float(memlock if memlock > 0 else "inf")),) if memlock else (),
+        )
         cases = self._hardware.cards
         yield _gauge(
             "lockstep_hca_falls",

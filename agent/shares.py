@@ -7,12 +7,12 @@ plan names cards, not shares: the shares of one card are alike."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
+from agent import cardchoice
 from agent.allocation import Choice, Holding, Key, Question, Response, first_in_line
 from protos import slicing
 from protos.names import DOMAIN, GPU, RDMA
-from protos.nearest import BETWEEN, card_of, nearest, rails
+from protos.nearest import BETWEEN, card_of, nearest
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit, mask_of
 
 NO_LIMIT = RdmaLimit()
@@ -26,38 +26,24 @@ class Policy:
     settable: bool = False
 
 
-def served(topology: NodeTopology, patterns: Sequence[str]) -> tuple[Hca, ...]:
-    """The cards that are offered. Patterns are names with * and ?, or one word: auto, all, none."""
-    if tuple(patterns) == ("auto",):
-        names = rails(topology)
-        return tuple(hca for hca in topology.hcas if hca.name in names)
-    if "none" in patterns:
-        return ()
-    wanted = ["*" if pattern == "all" else pattern for pattern in patterns]
-    return tuple(
-        hca for hca in topology.hcas if any(fnmatchcase(hca.name, each) for each in wanted)
-    )
-
-
 def offered(topology: NodeTopology, patterns: Sequence[str], policy: Policy) -> NodeTopology:
     """The same topology; its cards say how many shares they are offered as."""
-    names = {hca.name for hca in served(topology, patterns)}
+    names = {hca.name for hca in cardchoice.served(topology, patterns)}
     limits = dict(topology.rdma_cgroup or ())
 
     settable = policy.settable and topology.rdma_cgroup is not None
 
-    def count(card: str) -> int:
-        if policy.shares:
-            return policy.shares
-        most, each = limits.get(card, NO_LIMIT), policy.default
+    def count(card: Hca) -> int:
+        if policy.shares or card.physical:
+            return policy.shares or 1  # a virtual function is for one pod
+        most, each = limits.get(card.name, NO_LIMIT), policy.default
         pairs = (most.hca_handle, each.hca_handle), (most.hca_object, each.hca_object)
         return min((have // one for have, one in pairs if have >= 0 and one > 0), default=OTHERWISE)
 
     return replace(
         topology,
         hcas=tuple(
-            replace(hca, shares=count(hca.name) if hca.name in names else 0)
-            for hca in topology.hcas
+            replace(hca, shares=count(hca) if hca.name in names else 0) for hca in topology.hcas
         ),
         rdma_settable=settable,
         rdma_default=policy.default if settable else NO_LIMIT,

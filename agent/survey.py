@@ -10,6 +10,7 @@ eight, though not every two are joined. A GPU without NVLink is an island of its
 GPU is on exactly one. So is a GPU in MIG mode: its slices reach no other GPU.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -27,10 +28,12 @@ from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
 ACTIVE = "ACTIVE"
 
 
-def survey(machine: Machine) -> NodeTopology:
+def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
+    """functions: virtual ones are cards of their own beside the physical."""
     gpus = tuple(replace(gpu, nvlinks=()) if gpu.mig else gpu for gpu in machine.nvml.gpus)
     pci = {device.address: device for device in machine.sysfs.pci}
-    cards = _cards(machine.sysfs.infiniband, pci)
+    cards = _cards(machine.sysfs.infiniband, pci, functions=functions)
+    physical = {card.pci: card.name for card in cards}
     addresses = [gpu.pci for gpu in gpus] + [card.pci for card in cards]
     side = len(addresses)
     links = [["X"] * side for _ in range(side)]
@@ -41,11 +44,13 @@ def survey(machine: Machine) -> NodeTopology:
         links[a][b] = links[b][a] = word or "SYS"
     return NodeTopology(
         gpus=tuple(_gpu(place, gpu, pci.get(gpu.pci)) for place, gpu in enumerate(gpus)),
-        hcas=tuple(_hca(card, pci[card.pci]) for card in cards),
+        hcas=tuple(_hca(card, pci[card.pci], physical) for card in cards),
         links=tuple(map(tuple, links)),
         islands=_islands(links, len(gpus)),
         numa_nodes=tuple(NumaNode(numa.id, numa.cpus) for numa in machine.sysfs.numa),
         rdma_cgroup=_limits(machine.sysfs.rdma_cgroup, cards),
+        rdma_exclusive=machine.sysfs.rdma_exclusive,
+        memlock=machine.host.memlock,
         driver_version=machine.nvml.driver_version,
         bandwidth=tuple(map(tuple, pairs.bandwidth(gpus, links))),
         weak=pairs.weak(gpus),
@@ -124,19 +129,21 @@ def _islands(links: list[list[str]], count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _cards(
-    devices: tuple[InfinibandDevice, ...], pci: dict[str, PciDevice]
+    devices: tuple[InfinibandDevice, ...], pci: dict[str, PciDevice], *, functions: bool
 ) -> list[InfinibandDevice]:
     """Those a pod may be given: made of hardware, not for the switches' own management, and a
-    virtual function only where its physical one is not here too."""
+    virtual function only where its physical one is not here too, or where they are wanted."""
     here = {device.pci for device in devices}
     return [
         device
         for device in devices
-        if device.pci in pci and not device.bridge and pci[device.pci].physfn not in here - {""}
+        if device.pci in pci
+        and not device.bridge
+        and (functions or pci[device.pci].physfn not in here - {""})
     ]
 
 
-def _hca(card: InfinibandDevice, device: PciDevice) -> Hca:
+def _hca(card: InfinibandDevice, device: PciDevice, physical: Mapping[str, str]) -> Hca:
     ports = [port for port in card.ports if port.state == ACTIVE] or list(card.ports)
     return Hca(
         name=card.name,
@@ -146,6 +153,11 @@ def _hca(card: InfinibandDevice, device: PciDevice) -> Hca:
         rate_gbps=max((_rate(port.rate) for port in ports), default=0.0),
         port=ports[0].number if ports else 1,
         uverbs=card.uverbs,
+        vendor=device.vendor,
+        device=device.device,
+        driver=device.driver,
+        net=",".join(card.net),
+        physical=physical.get(device.physfn, ""),
         why=_cut_off(card),
     )
 

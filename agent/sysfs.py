@@ -33,6 +33,8 @@ def read(root: str | Path = "/sys") -> SysfsFacts:
         numa=tuple(_numa(sys)),
         infiniband=tuple(_infiniband(sys)),
         rdma_cgroup=_rdma_cgroup(sys),
+        # Of the module: how `rdma system set netns` has left it. Older kernels share always.
+        rdma_exclusive=_text(sys / "module/ib_core/parameters/netns_mode") == "N",
     )
 
 
@@ -88,10 +90,16 @@ def _pci(sys: Path) -> list[PciDevice]:
                 device=_text(link / "device"),
                 numa=_number(link / "numa_node"),
                 local_cpus=_text(link / "local_cpulist"),
+                driver=_driver(path) if kind.startswith(NETWORK) else "",
                 physfn=physfn.resolve().name if physfn.exists() else "",
             )
         )
     return devices
+
+
+def _driver(path: Path) -> str:
+    link = path / "driver"
+    return link.resolve().name if link.exists() else ""
 
 
 def _numa(sys: Path) -> list[NumaFacts]:
@@ -121,6 +129,7 @@ def _infiniband(sys: Path) -> list[InfinibandDevice]:
                 pci=address,
                 uverbs=verbs[0].name if verbs else _uverbs(sys, path.name),
                 ports=tuple(_port(port) for port in _children(path / "ports")),
+                net=tuple(each.name for each in _children(function / "net")) if address else (),
                 bridge=bool(address) and _manages_switches(function.resolve()),
             )
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from protos import slicing
 from protos.topology import Gpu, NodeTopology, RdmaLimit
 
+LOCKABLE = 1 << 30  # bytes: with less to lock, RDMA programs fail or fall back to TCP
 AFFINITY = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 NONE = "N/A"
 LEGEND = """Legend:
@@ -53,10 +54,28 @@ def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> s
     unfit += [f"  NIC{place}: {hca.why}" for place, hca in enumerate(topology.hcas) if hca.why]
     if unfit:
         parts.append("\n".join(["Not fit for work:", "", *unfit, ""]))
+    if told := notes(topology):
+        parts.append("\n".join(["Network cards:", "", *(f"  {each}" for each in told), ""]))
     weak = [f"  GPU{pair.a} and GPU{pair.b}: {pair.why}" for pair in topology.weak]
     if weak:
         parts.append("\n".join(["Joined worse than they are built for:", "", *weak, ""]))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def notes(topology: NodeTopology) -> tuple[str, ...]:
+    """What whoever uses the network cards should know."""
+    found = []
+    if topology.hcas and topology.rdma_exclusive:
+        found.append(
+            "RDMA devices are in exclusive network namespaces (rdma system show): only pods with "
+            "hostNetwork can open the cards of the host"
+        )
+    if topology.hcas and 0 < topology.memlock < LOCKABLE:
+        found.append(
+            f"containers may lock {topology.memlock // 1024} KiB of memory, by their runtime's limit: RDMA "
+            "needs more (LimitMEMLOCK=infinity for the runtime, or CAP_IPC_LOCK for the container)"
+        )
+    return tuple(found)
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
@@ -141,6 +160,11 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
                 "uverbs": hca.uverbs,
                 "why": hca.why,
                 "shares": hca.shares,
+                "vendor": hca.vendor,
+                "device": hca.device,
+                "driver": hca.driver,
+                "net": hca.net,
+                "physical": hca.physical,
             }
             for hca in topology.hcas
         ],
@@ -151,6 +175,8 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
             "available": topology.rdma_cgroup is not None,
             "devices": {name: _limit(limit) for name, limit in topology.rdma_cgroup or ()},
         },
+        "rdma_exclusive": topology.rdma_exclusive,
+        "memlock": topology.memlock,
         "driver_version": topology.driver_version,
         "bandwidth_gb_per_s": [list(row) for row in topology.bandwidth],
         "weak": [{"gpus": [pair.a, pair.b], "why": pair.why} for pair in topology.weak],

@@ -58,6 +58,11 @@ class Hca:
     uverbs: str = ""  # uverbs0: its file below /dev/infiniband
     why: str = ""  # why no work should be sent to it; empty: it is fit
     shares: int = 0  # of lockstep.dev/rdma that it is offered as
+    vendor: str = ""  # 0x15b3
+    device: str = ""
+    driver: str = ""  # mlx5_core
+    net: str = ""  # its network interfaces, comma separated
+    physical: str = ""  # of a virtual function: the card that it is part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,8 @@ class NodeTopology:
     rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
     rdma_settable: bool = False  # the agent may set pods' limits
     rdma_default: RdmaLimit = RdmaLimit()  # of each of its cards, of a pod that wishes nothing
+    rdma_exclusive: bool = False  # cards can be opened in the host's network namespace only
+    memlock: int = 0  # bytes that containers may lock, -1: no limit, 0: not known
     driver_version: str = ""
     bandwidth: tuple[tuple[float, ...], ...] = ()  # of each pair of GPUs, GB/s each way
     weak: tuple[Weak, ...] = ()

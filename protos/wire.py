@@ -56,12 +56,19 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
                 uverbs=hca.uverbs,
                 why=hca.why,
                 shares=hca.shares,
+                vendor=hca.vendor,
+                device=hca.device,
+                driver=hca.driver,
+                net=hca.net,
+                physical=hca.physical,
             )
             for hca in topology.hcas
         ],
         links=[pb.LinkRow(cells=row) for row in topology.links],
         islands=[pb.Island(gpus=island) for island in topology.islands],
         numa_nodes=[pb.NumaNode(id=numa.id, cpus=numa.cpus) for numa in topology.numa_nodes],
+        rdma_exclusive=topology.rdma_exclusive,
+        memlock=topology.memlock,
         driver_version=topology.driver_version,
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
         weak=[pb.Weak(a=pair.a, b=pair.b, why=pair.why) for pair in topology.weak],
@@ -116,6 +123,11 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 uverbs=hca.uverbs,
                 why=hca.why,
                 shares=hca.shares,
+                vendor=hca.vendor,
+                device=hca.device,
+                driver=hca.driver,
+                net=hca.net,
+                physical=hca.physical,
             )
             for hca in message.hcas
         ),
@@ -136,6 +148,8 @@ def from_topology(message: pb.Topology) -> NodeTopology:
             if message.rdma_cgroup.HasField("default")
             else RdmaLimit()
         ),
+        rdma_exclusive=message.rdma_exclusive,
+        memlock=message.memlock,
         driver_version=message.driver_version,
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
         weak=tuple(Weak(pair.a, pair.b, pair.why) for pair in message.weak),

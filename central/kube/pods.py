@@ -159,6 +159,7 @@ def _what_matters(spec: Json, ours: bool) -> list[Any]:
             get("tolerations"),
             get("topologySpreadConstraints"),
             bool(get("resourceClaims")),
+            bool(get("hostNetwork")),
         )
     return matters
 

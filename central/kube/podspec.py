@@ -38,6 +38,7 @@ def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
         tolerations=_tolerations(spec),
         gpu_containers=gpus,
         rdma_containers=rdma,
+        on_host=bool(rdma and spec.get("hostNetwork")),
         share_containers=shares,
         unsupported=_unsupported(spec) or _unshareable(dict(requests)),
         rules=rules,

@@ -111,7 +111,13 @@ class Topology(_message.Message):
     DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     BANDWIDTH_FIELD_NUMBER: _builtins.int
     WEAK_FIELD_NUMBER: _builtins.int
+    RDMA_EXCLUSIVE_FIELD_NUMBER: _builtins.int
+    MEMLOCK_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
+    rdma_exclusive: _builtins.bool
+    """cards can be opened in the host's network namespace only"""
+    memlock: _builtins.int
+    """bytes that containers may lock, -1: no limit, 0: not known"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
@@ -144,10 +150,12 @@ class Topology(_message.Message):
         driver_version: _builtins.str = ...,
         bandwidth: _abc.Iterable[Global___PairRow] | None = ...,
         weak: _abc.Iterable[Global___Weak] | None = ...,
+        rdma_exclusive: _builtins.bool = ...,
+        memlock: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "weak", b"weak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -305,6 +313,11 @@ class Hca(_message.Message):
     UVERBS_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    VENDOR_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    NET_FIELD_NUMBER: _builtins.int
+    PHYSICAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """mlx5_0"""
     pci: _builtins.str
@@ -320,6 +333,15 @@ class Hca(_message.Message):
     """why no work should be sent to it; empty: it is fit"""
     shares: _builtins.int
     """that it is offered as; 0: it is not offered"""
+    vendor: _builtins.str
+    """0x15b3"""
+    device: _builtins.str
+    driver: _builtins.str
+    """mlx5_core"""
+    net: _builtins.str
+    """its network interfaces, comma separated"""
+    physical: _builtins.str
+    """of a virtual function: the card that it is part of"""
     def __init__(
         self,
         *,
@@ -332,10 +354,15 @@ class Hca(_message.Message):
         uverbs: _builtins.str = ...,
         why: _builtins.str = ...,
         shares: _builtins.int = ...,
+        vendor: _builtins.str = ...,
+        device: _builtins.str = ...,
+        driver: _builtins.str = ...,
+        net: _builtins.str = ...,
+        physical: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_layer", b"link_layer", "name", b"name", "numa", b"numa", "pci", b"pci", "port", b"port", "rate_gbps", b"rate_gbps", "shares", b"shares", "uverbs", b"uverbs", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "driver", b"driver", "link_layer", b"link_layer", "name", b"name", "net", b"net", "numa", b"numa", "pci", b"pci", "physical", b"physical", "port", b"port", "rate_gbps", b"rate_gbps", "shares", b"shares", "uverbs", b"uverbs", "vendor", b"vendor", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,12 +1,13 @@
 """lockstep.dev/rdma between a kubelet that behaves as the real one does, and the agent."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent import devicenodes, shares
+from agent import cardchoice, devicenodes, shares
 from agent.allocation import Holding, Question
 from agent.machine import Machine, Port
 from agent.survey import survey
@@ -126,12 +127,75 @@ def test_which_cards_are_offered() -> None:
     seen = survey(CARDS)
 
     def offered(*patterns: str) -> list[str]:
-        return [hca.name for hca in shares.served(seen, patterns)]
+        return [hca.name for hca in cardchoice.served(seen, patterns)]
 
     assert offered("auto") == [f"mlx5_{number}" for number in range(8)]
     assert len(offered("all")) == 9
     assert offered("none") == offered("mlx4_*") == []
     assert offered("mlx5_8", "mlx5_[01]") == ["mlx5_0", "mlx5_1", "mlx5_8"]
+
+
+def test_cards_by_what_holds_of_them() -> None:
+    hcas = [
+        replace(hca, driver="mlx5_core", net=f"ib{number}")
+        for number, hca in enumerate(survey(CARDS).hcas)
+    ]
+    hcas[3] = replace(hcas[3], link_layer="Ethernet", net="ens3f0,ens3f1")
+    hcas[4] = replace(hcas[4], vendor="0x14e4", driver="bnxt_en")
+    hcas[5] = replace(hcas[5], physical="mlx5_4")
+    seen = replace(survey(CARDS), hcas=tuple(hcas))
+
+    def offered(text: str) -> str:
+        found = cardchoice.served(seen, cardchoice.parse(text))
+        return "".join(hca.name.removeprefix("mlx5_") for hca in found)
+
+    assert offered("auto") == "0123467"  # a virtual function is nobody's unless it is asked for
+    assert offered("all") == "01234678"
+    assert offered("vendor=15b3") == offered("vendor=0x15B3") == "0123678"
+    assert offered("auto+vendor=15b3+link=infiniband") == "01267"
+    assert offered("driver=bnxt*,net=ens3f1") == "34"
+    assert offered("device=1021+pci=0000:e0:*") == "0"
+    assert offered("vf") == offered("vf+pf=mlx5_4") == offered("vf+auto") == "5"
+    assert offered("vf+pf=mlx5_0") == offered("mlx5_5") == ""
+    assert cardchoice.idle(seen, ("auto", "vf+pf=mlx5_0", "mlx5_1")) == ("vf+pf=mlx5_0",)
+    shown = shares.offered(seen, ("vf", "mlx5_1"), shares.Policy())
+    assert [hca.shares for hca in shown.hcas] == [0, 16, 0, 0, 0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (" , ", "it names no network card"),
+        ("none,mlx5_0", "none stands alone"),
+        ("vendor=15b3+", "there is an empty word beside a"),
+        ("speed=400", "'speed=400' is not one of vendor=..., device=..."),
+        ("link=", "'link=' is not one of"),
+    ],
+)
+def test_what_says_nothing_of_cards(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        cardchoice.parse(text)
+
+
+def test_a_virtual_function_is_given_whole(caplog: pytest.LogCaptureFixture) -> None:
+    """To one pod, with its own file; and what no card suits is said."""
+    sysfs = CARDS.sysfs
+    function = replace(
+        sysfs.pci[8],
+        address="0000:e0:00.2",
+        physfn="0000:e0:00.0",
+        path=f"{sysfs.pci[8].path[:-1]}2",
+    )
+    device = replace(sysfs.infiniband[0], name="mlx5_20", pci=function.address, uverbs="uverbs20")
+    facts = replace(sysfs, pci=(*sysfs.pci, function), infiniband=(*sysfs.infiniband, device))
+    with node_box(replace(CARDS, sysfs=facts)) as box:
+        box.configure(rdma_devices=("vf", "mlx4_0"))
+        box.start()
+        eventually(lambda: box.kubelet.allocatable.get(RDMA) == 1)
+        given = box.kubelet.add_pod(pod("a", GPU_FIRST))
+        assert told(given) == [20]
+        assert not box.kubelet.add_pod(pod("b", ((RDMA, 1),))).ok
+    assert caplog.text.count("--rdma-devices: no network card here is mlx4_0") == 1
 
 
 def test_how_many_shares_and_whether_limits_can_be_set() -> None:

@@ -2,11 +2,14 @@
 
 import json
 import logging
+import math
 import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -61,6 +64,15 @@ def value(box: NodeBox, name: str, **labels: str) -> float:
     ]
     assert len(found) == 1, (name, labels, found)
     return found[0]
+
+
+def test_memory_that_containers_may_lock(box: NodeBox) -> None:
+    name, made = "lockstep_runtime_memlock_bytes", machines.machine()
+    assert not [each for each, _ in samples(box) if each == name], "nobody knows"
+    for told, shown in ((8 << 20, 8 << 20), (-1, math.inf)):
+        box.change(replace(made, host=replace(made.host, memlock=told)))
+        eventually(partial(lambda told: box.agent.node.state.topology.memlock == told, told))
+        assert value(box, name) == shown
 
 
 def test_gpus_grants_and_the_agent_itself(box: NodeBox) -> None:

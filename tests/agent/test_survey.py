@@ -188,6 +188,10 @@ def test_cards_that_a_pod_can_have() -> None:
         ("mlx5_2", "", 100.0),
     ]
     assert seen.rdma_cgroup == (("mlx5_0", RdmaLimit(64, -1)), ("mlx5_2", RdmaLimit()))
+    facts = SysfsFacts((physical, virtual, passed), infiniband=cards)
+    unfolded = survey(Machine(sysfs=facts), functions=True).hcas
+    whose = {"mlx5_0": "", "mlx5_1": "mlx5_0", "mlx5_2": ""}
+    assert {card.name: card.physical for card in unfolded} == whose
 
 
 def test_a_machine_with_nothing_is_a_topology_too() -> None:

@@ -8,6 +8,7 @@ from agent import capture, sysfs
 from agent.machine import (
     InfinibandDevice,
     Machine,
+    PciDevice,
     Port,
     RdmaCgroup,
     RdmaDevice,
@@ -74,6 +75,19 @@ def test_more_keys_of_newer_kernels_are_passed_over(tmp_path: Path) -> None:
         "mlx5_0 hca_handle=7 qp=3 hca_object=max \n"
     )
     assert sysfs.read(tmp_path).rdma_cgroup == RdmaCgroup(2, (RdmaDevice("mlx5_0", 7),))
+
+
+def test_drivers_interfaces_and_how_namespaces_see_devices(tmp_path: Path) -> None:
+    path = "devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    card = PciDevice("0000:01:00.0", path, "0x020700", "0x15b3", "0x1021", driver="mlx5_core")
+    ports = (Port(1, "ACTIVE", "InfiniBand", "400 Gb/sec (4X NDR)"),)
+    device = InfinibandDevice("mlx5_0", card.address, "uverbs0", ports, net=("ib0", "ib1"))
+    facts = SysfsFacts((card,), infiniband=(device,), rdma_exclusive=True)
+    fake.render(Machine(sysfs=facts), tmp_path)
+    seen = sysfs.read(tmp_path)
+    assert (seen.pci, seen.infiniband, seen.rdma_exclusive) == ((card,), (device,), True)
+    (tmp_path / "module/ib_core/parameters/netns_mode").write_text("Y\n")
+    assert not sysfs.read(tmp_path).rdma_exclusive
 
 
 def test_a_machine_without_any_of_it(tmp_path: Path) -> None:

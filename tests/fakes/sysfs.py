@@ -34,6 +34,8 @@ def render(machine: Machine, root: Path) -> None:
     paths = {device.address: device.path for device in facts.pci}
     for number, card in enumerate(facts.infiniband):
         _card(root, card, paths.get(card.pci, ""), number)
+    if facts.rdma_exclusive:
+        _write(root / "module/ib_core/parameters/netns_mode", "N")
     if facts.rdma_cgroup:
         _cgroup(root / "fs/cgroup", facts.rdma_cgroup)
 
@@ -58,6 +60,10 @@ def _attributes(root: Path, device: PciDevice) -> None:
     _write(folder / "device", device.device)
     _write(folder / "numa_node", str(device.numa))
     _write(folder / "local_cpulist", device.local_cpus)
+    if device.driver:
+        driver = root / "bus/pci/drivers" / device.driver
+        driver.mkdir(parents=True, exist_ok=True)
+        _link(folder / "driver", driver)
     _link(root / "bus/pci/devices" / folder.name, folder)
 
 
@@ -79,6 +85,8 @@ def _card(root: Path, card: InfinibandDevice, path: str, number: int) -> None:
     if soft:
         return
     _link(folder / "device", root / path)
+    for net in card.net:
+        _write(owner / "net" / net / "operstate", "up")
     if card.bridge:
         (root / path / "vpd").write_bytes(b"\x82\x0a\x00ConnectX-7\x90\x0b\x00V3\x06SW_MNG\x78")
 

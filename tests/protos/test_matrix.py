@@ -60,6 +60,11 @@ def test_json_has_the_published_names() -> None:
             "uverbs": "",
             "why": "",
             "shares": 0,
+            "vendor": "",
+            "device": "",
+            "driver": "",
+            "net": "",
+            "physical": "",
         }
     ]
     assert written["links"] == [["X", "NV12", "PXB"], ["NV12", "X", "SYS"], ["PXB", "SYS", "X"]]

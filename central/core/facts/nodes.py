@@ -18,6 +18,7 @@ class NodeSeen:
     ready: bool = True
     # What a pod's RDMA limits may be at most, as its agent says; None: nobody sets any there.
     rdma_most: tuple[tuple[str, int], ...] | None = None
+    rdma_exclusive: bool = False  # its network cards open in the host's network namespace only
     memory_level: str = "none"  # how caps of GPU memory hold there at best, as its agent says
     gpus: tuple[
         tuple[str, int], ...

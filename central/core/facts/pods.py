@@ -38,6 +38,7 @@ class PodSpec:
     ] = ()  # containers in order with their nvidia.com/gpu
     rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
     share_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/gpu-share
+    on_host: bool = False  # in the host's network; told of pods with network cards alone
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
     memory_cap: int = 0  # bytes of its GPU that it may have; 0: no cap
     memory_level: str = "none"  # how surely at least, of sharing.WISHES

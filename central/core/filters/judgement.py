@@ -19,6 +19,7 @@ def constraint(spec: PodSpec) -> Constraint:
         spec.node_terms,
         spec.tolerations,
         spec.rdma_limits,
+        bool(spec.rdma_containers) and not spec.on_host,
         spec.memory_level,
         spec.gpu_models,
         spec.gpu_memory,

@@ -21,6 +21,7 @@ def refusal(spec: PodSpec, node: NodeSeen) -> str:
     return (
         untolerated(spec, node)
         or unsuited(spec, node)
+        or apart(spec, node)
         or unlimited(spec, node)
         or unenforced(spec, node)
         or gpukinds.unequipped(spec, node)
@@ -31,6 +32,13 @@ def untolerated(spec: PodSpec, node: NodeSeen) -> str:
     for taint in node.taints:
         if taint.effect in BLOCKING and not any(tolerates(t, taint) for t in spec.tolerations):
             return f"taint {taint.key}"
+    return ""
+
+
+def apart(spec: PodSpec, node: NodeSeen) -> str:
+    """Whether its network cards could not be opened by the pod."""
+    if node.rdma_exclusive and spec.rdma_containers and not spec.on_host:
+        return "network cards for hostNetwork only (RDMA in exclusive namespaces)"
     return ""
 
 

@@ -82,7 +82,9 @@ class Node:
 
     def added(self) -> tuple[object, ...]:
         """What its agent adds to its row."""
-        return self.rdma_most, self.rdma_total, self.levels, self.memory_level, self.kinds
+        exclusive = self.report is not None and self.report.topology.rdma_exclusive
+        said = self.rdma_most, self.rdma_total, self.levels, self.memory_level
+        return *said, self.kinds, exclusive
 
     def row(self) -> NodeSeen | None:
         """What the API server and the agent say of it."""
@@ -96,6 +98,7 @@ class Node:
             told=self.levels,
             memory_level=self.memory_level,
             gpus=self.kinds,
+            rdma_exclusive=self.report is not None and self.report.topology.rdma_exclusive,
         )
 
     def allocatable(self) -> dict[str, int]:

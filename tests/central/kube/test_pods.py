@@ -22,6 +22,10 @@ def test_wishes_for_rdma_limits() -> None:
 
     plain = read(asking)
     assert (plain.rdma_containers, plain.rdma_limits) == ((("main", 1),), ())
+    both = reader()
+    assert not both.pod(pod("p", asking)).spec.on_host
+    assert both.pod(pod("q", asking, hostNetwork=True)).spec.on_host
+    assert not both.pod(pod("r", container("c"), hostNetwork=True)).spec.on_host
     assert read(asking, handles="64", objects="max").rdma_limits == (
         ("hca_handle", 64),
         ("hca_object", -1),

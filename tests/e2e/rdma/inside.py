@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from agent import checkpoint
+from agent import checkpoint, sysfs
 from agent.cgroups import Cgroups
 from agent.limits import Limits, parse
 from agent.node import Node
@@ -106,7 +106,19 @@ def main(version: int) -> None:
         limits.starting((one.share,), ("team", "p1", "main"))
     except Refused as refused:
         said["refused"] = str(refused)
+    said["exclusive"] = [sysfs.read("/sys").rdma_exclusive, *_alone()]
     print(json.dumps(said))
+
+
+def _alone() -> tuple[bool, str]:
+    """With devices in network namespaces of their own: what the agent sees, and what another namespace
+    may open."""
+    subprocess.run(["rdma", "system", "set", "netns", "exclusive"], check=True)
+    program = "import os; os.open('/dev/infiniband/uverbs1', os.O_RDWR)"
+    away = subprocess.run(
+        ["unshare", "-n", sys.executable, "-c", program], capture_output=True, text=True
+    )
+    return sysfs.read("/sys").rdma_exclusive, away.stderr.strip().rpartition("[Errno ")[2][:1]
 
 
 if __name__ == "__main__":

@@ -252,3 +252,16 @@ def test_who_is_more_urgent_takes_the_room_of_a_card() -> None:
     assert len(gone) == 1
     assert bound(turn(made, [PodGone(f"uid-{gone[0]}")], 3.0)) == ["high"]
     made.check()
+
+
+def test_cards_of_the_hosts_network_alone() -> None:
+    what = replace(topology(), rdma_exclusive=True)
+    made = cluster(what)
+    assert not bound(turn(made, [pod("one")], 1.0))
+    reason = "1 node: network cards for hostNetwork only (RDMA in exclusive namespaces)"
+    assert reason in waits_for(made, "one")
+    plain = pod("host")
+    on_host = replace(plain, spec=replace(plain.spec, on_host=True))
+    assert bound(turn(made, [on_host, build.pod("none", 1)], 2.0)) == ["host", "none"]
+    assert bound(turn(made, [build.report("a", topology(), 2)], 3.0)) == ["one"]
+    made.check()
