@@ -191,6 +191,9 @@ class Reporter:
                     topology = state
             except Away as away:
                 self.failed += 1
+                topology = (
+                    State()
+                )  # a centre that is older may not know what it means to leave it out
                 self._say("reports", str(away))
                 stop.wait(backoff.pause_s())
                 continue

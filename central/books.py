@@ -77,6 +77,7 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
         _trouble(node, allocatable),
         len(parts),
         sum(parts.values()),
+        agent_version=node.report.version if node.report else "",
         cards=tuple(use for pod in node.pods.values() for use in _cards(cluster, pod)),
     )
 

@@ -12,6 +12,7 @@ import grpc.aio
 
 from central.door import Context, Door
 from central.identity import Review
+from central.journal import version
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
@@ -41,6 +42,7 @@ class NodeView:
     gpus_shared: int = 0
     shares_used: int = 0  # hundredths of these
     cards: tuple[RdmaUse, ...] = ()  # of pods with network cards; -1 where it is not told
+    agent_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,10 @@ class Desk(fleet_pb2_grpc.DeskServicer):
                 grpc.StatusCode.NOT_FOUND, f'no node is called "{request.node:.253}"'
             )
         return pb.TopologyReply(
-            nodes=map(_node, views), levels=self._books.levels, troubles=self._books.troubles
+            nodes=map(_node, views),
+            levels=self._books.levels,
+            troubles=self._books.troubles,
+            version=version(),
         )
 
     async def Explain(self, request: pb.ExplainQuery, context: Context) -> pb.ExplainReply:
@@ -150,6 +155,7 @@ def _node(view: NodeView) -> pb.NodeView:
         gpus_shared=view.gpus_shared,
         shares_used=view.shares_used,
         cards=wire.to_rdma_use(view.cards),
+        agent_version=view.agent_version,
     )
     if view.topology is not None:
         message.topology.CopyFrom(wire.to_topology(view.topology))

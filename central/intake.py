@@ -22,7 +22,6 @@ from central.door import Context, Door
 from central.identity import Review
 from central.intents import Intents
 from protos import wire
-from protos.sharing import WISHES
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
 from protos.topology import LEVELS, NodeTopology, RdmaUse
@@ -154,8 +153,6 @@ def _check(request: pb.NodeReport) -> None:
         raise Malformed("boot_id: it is empty")
     if not request.generation:
         raise Malformed("generation: it begins at 1")
-    if any(gpu.enforcement not in ("", *WISHES) for gpu in request.topology.gpus):
-        raise Malformed("topology.gpus.enforcement: it is not one of " + ", ".join(WISHES))
     if not (request.heartbeat or request.topology_of or request.HasField("topology")):
         raise Malformed("topology: a full report has one")
 
@@ -185,4 +182,5 @@ def _reported(request: pb.NodeReport, topology: NodeTopology) -> NodeReported:
         request.generation,
         topology,
         wire.from_grants(request.grants),
+        request.agent_version,
     )

@@ -17,6 +17,8 @@ def topology_table(reply: pb.TopologyReply) -> str:
     """One line per node; a single node with its matrix."""
     text = _rendered(_nodes(reply))
     text += "".join(f"\n{trouble}\n" for trouble in reply.troubles)
+    if skew := _skew(reply):
+        text += f"\n{skew}\n"
     if len(reply.nodes) == 1 and reply.nodes[0].cards:
         text += "\n" + _cards(reply.nodes[0].cards)
     if len(reply.nodes) == 1 and reply.nodes[0].HasField("topology"):
@@ -83,6 +85,21 @@ def _nodes(reply: pb.TopologyReply) -> Table:
             node.trouble or "-",
         )
     return table
+
+
+def _skew(reply: pb.TopologyReply) -> str:
+    """Agents of another version than the centre, as in the middle of an upgrade."""
+    others: dict[str, list[str]] = {}
+    for node in reply.nodes:
+        if node.agent_version and node.agent_version != reply.version:
+            others.setdefault(node.agent_version, []).append(node.name)
+    if not others or not reply.version:
+        return ""
+    told = [
+        f"{version} on {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        for version, names in sorted(others.items())
+    ]
+    return f"the centre is of version {reply.version}, agents of {', '.join(told)}"
 
 
 def _shared(node: pb.NodeView) -> str:
@@ -156,6 +173,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         ],
         "cards": _cards_json(node.cards),
         "trouble": node.trouble,
+        "agent_version": node.agent_version or None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from protos.sharing import RANKS
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import (
     Gpu,
@@ -103,7 +104,8 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 mig=gpu.mig,
                 mig_change=gpu.mig_change,
                 slices=_from_slices(gpu.slices),
-                enforcement=gpu.enforcement or "none",
+                # What a newer agent calls it is nothing that we could count on.
+                enforcement=gpu.enforcement if gpu.enforcement in RANKS else "none",
                 share_why=gpu.share_why,
                 clique=gpu.clique,
                 chassis=gpu.chassis,

@@ -782,6 +782,9 @@ class TopologyReply(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
     TROUBLES_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    """of the centre"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeView]: ...
     @_builtins.property
@@ -798,10 +801,11 @@ class TopologyReply(_message.Message):
         nodes: _abc.Iterable[Global___NodeView] | None = ...,
         levels: _abc.Iterable[_builtins.str] | None = ...,
         troubles: _abc.Iterable[_builtins.str] | None = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["levels", b"levels", "nodes", b"nodes", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["levels", b"levels", "nodes", b"nodes", "troubles", b"troubles", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -821,6 +825,7 @@ class NodeView(_message.Message):
     GPUS_SHARED_FIELD_NUMBER: _builtins.int
     SHARES_USED_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     gpus_allocatable: _builtins.int
     """as the API server says"""
@@ -831,6 +836,8 @@ class NodeView(_message.Message):
     """that are in use as shares"""
     shares_used: _builtins.int
     """hundredths of these"""
+    agent_version: _builtins.str
+    """empty: it has not told"""
     @_builtins.property
     def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """the values of the levels' labels, widest first; empty: no such label"""
@@ -858,10 +865,11 @@ class NodeView(_message.Message):
         gpus_shared: _builtins.int = ...,
         shares_used: _builtins.int = ...,
         cards: _abc.Iterable[Global___RdmaUse] | None = ...,
+        agent_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

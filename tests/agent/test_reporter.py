@@ -94,6 +94,15 @@ def test_the_centre_that_forgot_is_told_all(fleet: FleetBox, box: NodeBox) -> No
     eventually(lambda: full(fleet) >= before + 2)
 
 
+def test_a_centre_that_is_older(fleet: FleetBox, box: NodeBox) -> None:
+    """It refuses what it does not know; then it is told everything."""
+    fleet.old = True
+    box.start()
+    eventually(lambda: full(fleet))
+    box.kubelet.add_pod(pod("a", 2))
+    eventually(lambda: any(r.grants and r.HasField("topology") for r in fleet.reports))
+
+
 def test_the_centre_goes_and_comes_back(
     fleet: FleetBox, box: NodeBox, caplog: pytest.LogCaptureFixture
 ) -> None:

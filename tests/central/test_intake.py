@@ -44,6 +44,34 @@ def test_a_report_is_a_fact(centre: Centre, fleet: FleetStub) -> None:
     assert centre.facts == [NodeReported("n1", "b", 1, topology())]
 
 
+def test_an_agent_that_is_newer(centre: Centre, fleet: FleetStub) -> None:
+    """Fields that we don't know are left out, and a word that we don't know promises nothing."""
+    message = report(agent_version="9.0.0")
+    message.topology.gpus[0].enforcement = "quantum"
+    unknown = bytes((0xC2, 0x3E, 3)) + b"new"  # field 1000, a text
+    gpu = message.topology.gpus[1].SerializeToString() + unknown
+    message.topology.gpus[1].ParseFromString(gpu)
+    message.ParseFromString(message.SerializeToString() + unknown)
+    fleet.Report(message, metadata=auth("agent-n1"))
+    assert centre.facts == [NodeReported("n1", "b", 1, topology(), version="9.0.0")]
+
+
+def test_an_agent_that_is_older(centre: Centre, fleet: FleetStub) -> None:
+    """Its reports have the first fields only."""
+    whole = report()
+    gpus = [
+        pb.Gpu(index=gpu.index, uuid=gpu.uuid, model=gpu.model, numa=gpu.numa, healthy=gpu.healthy)
+        for gpu in whole.topology.gpus
+    ]
+    old = pb.Topology(gpus=gpus, links=whole.topology.links, islands=whole.topology.islands)
+    message = pb.NodeReport(node="n1", boot_id="b", generation=1, topology=old)
+    fleet.Report(message, metadata=auth("agent-n1"))
+    (fact,) = centre.facts
+    assert isinstance(fact, NodeReported)
+    assert fact.topology.shape() == topology().shape()
+    assert [gpu.enforcement for gpu in fact.topology.gpus] == ["none", "none"]
+
+
 def test_heartbeats_are_no_facts(centre: Centre, fleet: FleetStub) -> None:
     agent = auth("agent-n1")
     assert fleet.Report(report(heartbeat=True), metadata=agent).want_full

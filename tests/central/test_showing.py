@@ -65,6 +65,19 @@ def test_what_pods_have_of_network_cards() -> None:
     assert shown[1]["current"] == shown[1]["limit"] == {"hca_handle": None, "hca_object": None}
 
 
+def test_versions_are_told_where_they_differ() -> None:
+    reply = topology("a", "b", "c")
+    reply.version = "0.2.0"
+    for node, version in zip(reply.nodes, ("0.2.0", "0.1.0", "0.1.0"), strict=True):
+        node.agent_version = version
+    said = "the centre is of version 0.2.0, agents of 0.1.0 on b and 1 more"
+    assert said in showing.topology_table(reply)
+    assert showing.topology_json(reply, one=False)[1]["agent_version"] == "0.1.0"
+    for node in reply.nodes:
+        node.agent_version = "0.2.0"
+    assert "version" not in showing.topology_table(reply)
+
+
 def test_a_node_without_an_agent_has_no_hardware() -> None:
     reply = pb.TopologyReply(nodes=[pb.NodeView(name="a", trouble="no agent has reported")])
     assert "no agent has reported" in showing.topology_table(reply)

@@ -77,6 +77,7 @@ class FleetBox(rpc.FleetServicer):
         self.renew(*names)
         self.reports: list[pb.NodeReport] = []
         self.forgets = False  # every heartbeat is answered with want_full
+        self.old = False  # of a version that knows of no topologies that are left out
         self.arrived = 0  # the version of the plans that the agent says it has
         self._intents = pb.IntentList(version=1)
         self._changed = threading.Condition()
@@ -121,6 +122,8 @@ class FleetBox(rpc.FleetServicer):
     def Report(self, request: pb.NodeReport, context: grpc.ServicerContext) -> pb.ReportAck:
         self._check(context)
         self.reports.append(request)
+        if self.old and not request.heartbeat and not request.HasField("topology"):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "topology: a full report has one")
         leaves_out = request.heartbeat or bool(request.topology_of)
         return pb.ReportAck(want_full=leaves_out and self.forgets)
 

@@ -44,6 +44,7 @@ class NodeReported:
     generation: int
     topology: NodeTopology
     grants: tuple[Grant, ...] = ()  # the truth, from pod-resources
+    version: str = ""  # of the agent
 
 
 @dataclass(frozen=True, slots=True)
