@@ -58,7 +58,6 @@ def test_kube_scheduler_would_take_the_same_nodes(api: Plane, seed: int) -> None
             _drop(api, f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
         _drop(api, "/api/v1/nodes")
         _drop(api, CSINODES)
-        _drop(api, VOLUMES)
 
 
 def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:

@@ -292,6 +292,8 @@ def there_is(world: World, claim: Json, node: Json, found: set[str]) -> str:
         has, kept = volume["spec"], volume["spec"].get("claimRef")
         if name in found or giga(has["capacity"]) < giga(wanted["resources"]["requests"]):
             continue
+        if "deletionTimestamp" in volume["metadata"]:
+            continue
         if has.get("volumeMode", "Filesystem") != wanted.get("volumeMode", "Filesystem"):
             continue
         if kept is not None:

@@ -52,7 +52,7 @@ class Maker:
             rest = {key: value for key, value in made.items() if key != "name"}
             world.classes[made["name"]] = {"metadata": {"name": made["name"]}, **rest}
         for number in range(self.dice.choice((0, 0, 2, 5))):
-            self._free_volume(world, f"free-{number}")
+            self._free_volume(world, f"free-{self.made + number}")
         for name in world.nodes:
             if self.chance(0.5):
                 limit: Json = {"name": DISK, "nodeID": name, "topologyKeys": None}
