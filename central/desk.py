@@ -12,7 +12,7 @@ import grpc.aio
 
 from central.door import Context, Door
 from central.identity import Review
-from central.journal import version
+from central.version import version
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc

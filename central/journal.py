@@ -15,7 +15,6 @@ import logging
 import pickle
 import zlib
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +22,7 @@ from central import plain
 from central.core.cluster import Cluster
 from central.core.decisions import Decision
 from central.core.facts import Fact
+from central.version import version
 
 log = logging.getLogger(__name__)
 
@@ -103,13 +103,6 @@ def settings(cluster: Cluster) -> dict[str, Any]:
         "half_life_s": cluster.queues.half_life_s,
         "placement": cluster.placement,
     }
-
-
-def version() -> str:
-    try:
-        return metadata.version("lockstep")
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def pack(cluster: Cluster) -> str:

@@ -14,6 +14,7 @@ from central.core import cycle
 from central.core.cluster import Cluster
 from central.core.decisions import Decision
 from central.core.facts import Fact
+from central.version import version
 
 
 class BadJournal(ValueError):
@@ -111,10 +112,8 @@ class _Replay:
             self._cluster = Cluster(**settings)
         except (KeyError, TypeError, ValueError) as error:
             raise BadJournal(f"{self._path}: line 1: settings: {error}") from error
-        if header.get("version") != journal.version():
-            self._note = (
-                f"it was written by version {header.get('version')}, this is {journal.version()}"
-            )
+        if header.get("version") != version():
+            self._note = f"it was written by version {header.get('version')}, this is {version()}"
 
     def _read(self, number: int, found: Any) -> list[Any]:
         try:

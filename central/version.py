@@ -1,0 +1,10 @@
+"""Which version of the centre this is."""
+
+from importlib import metadata
+
+
+def version() -> str:
+    try:
+        return metadata.version("lockstep")
+    except metadata.PackageNotFoundError:
+        return "not installed"
