@@ -41,7 +41,7 @@ class Leading(Protocol):
 class Totals:
     nodes: int
     silent: int  # nodes whose agent has not been heard for too long
-    ailing: int  # nodes with GPUs that are not fit
+    ailing: int  # nodes with GPUs or network cards that are not fit
     unfit: int
     gpus: int
     gpus_free: int
@@ -118,7 +118,7 @@ class Status(Collector):
         for name, what, value in (
             ("nodes", "Nodes", totals.nodes),
             ("nodes_silent", "Nodes whose agent is not heard", totals.silent),
-            ("nodes_ailing", "Nodes with GPUs that are not fit", totals.ailing),
+            ("nodes_ailing", "Nodes with GPUs or network cards that are not fit", totals.ailing),
             ("gpus", "GPUs that the kubelets offer", totals.gpus),
             ("gpus_free", "Of them, nobody's", totals.gpus_free),
             ("gpus_unfit", "GPUs that agents call not fit", totals.unfit),

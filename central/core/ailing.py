@@ -1,30 +1,56 @@
-"""Gangs that run on GPUs which are not fit any more: what their owners are told. Nothing is evicted:
+"""Gangs that run on GPUs, or with network cards, which are not fit any more: what their owners are told. Nothing is evicted:
 what an error means for a job that runs, its owner knows best."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from central.core.decisions import Warn
+from central.core.fleet import cards
 from central.core.gangs import Gang, Pod
 from protos.topology import indices_of
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
 
-SHOWN = 3  # of a gang's unfit GPUs, in its sentence
+SHOWN = 3  # of what a gang holds and is not fit, in its sentence
 
-Held = tuple[Pod, str, int]  # who holds which GPU of which node
+
+class Held(NamedTuple):
+    pod: Pod
+    node: str
+    what: str  # GPU 3, network card mlx5_0
+    why: str
+    reason: str  # of the Event
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.pod.seen.uid, self.node, self.what
+
+    @property
+    def words(self) -> str:
+        why = self.why or "not told why"
+        return f"{self.what} of node {self.node}, held by {self.pod.seen.name}, is not fit: {why}"
 
 
 def held(cluster: "Cluster", gang: Gang) -> list[Held]:
-    """The unfit GPUs that the gang's pods hold, as pod-resources says."""
+    """What the gang's pods hold, as pod-resources says, and is not fit."""
     if not cluster.ailing:
         return []
     found: list[Held] = []
     for pod in gang.placed():
-        if pod.node not in cluster.ailing or not pod.confirmed or not pod.alive:
+        node = cluster.nodes.get(pod.node)
+        if node is None or node.name not in cluster.ailing or not pod.alive:
             continue
-        unfit = pod.gpus & ~cluster.nodes[pod.node].healthy()
-        found += [(pod, pod.node, index) for index in indices_of(unfit)]
+        gpus = node.report.topology.gpus if node.report else ()
+        unfit = pod.gpus & ~node.healthy() if pod.confirmed else 0
+        found += [
+            Held(pod, node.name, f"GPU {index}", gpus[index].why, "GpuNotFit")
+            for index in indices_of(unfit)
+        ]
+        down = node.unfit_cards() if pod.spec.rdma_containers else {}
+        found += [
+            Held(pod, node.name, f"network card {name}", down[name], "NetworkCardNotFit")
+            for name in sorted(cards.of_pod(pod, node.cards).keys() & down.keys())
+        ]
     return found
 
 
@@ -33,40 +59,29 @@ def sentence(cluster: "Cluster", gang: Gang) -> str:
     if not cluster.ailing:
         return ""
     found = held(cluster, gang)
-    said = [_words(cluster, *each) for each in found[:SHOWN]]
+    said = [each.words for each in found[:SHOWN]]
     if len(found) > SHOWN:
-        said.append(f"and {len(found) - SHOWN} more of its GPUs")
+        said.append(f"and {len(found) - SHOWN} more of its devices")
     return "; ".join(said)
 
 
 def warn(cluster: "Cluster", gang: Gang) -> list[Warn]:
-    """For each GPU that became unfit while the gang holds it: said once, until it is fit again."""
+    """For each device that became unfit while the gang holds it: said once, until it is fit again."""
     if not cluster.ailing and not gang.warned:
         return []
     found = held(cluster, gang)
-    fresh = [each for each in found if _name(*each) not in gang.warned]
-    gang.warned = frozenset(_name(*each) for each in found)
+    fresh = [each for each in found if each.name not in gang.warned]
+    gang.warned = frozenset(each.name for each in found)
     owner = gang.object.uid if gang.object is not None else ""
     return [
         Warn(
             gang.namespace,
             gang.name if owner else "",
             owner,
-            pod.seen.uid,
-            pod.seen.name,
-            _words(cluster, pod, node, index),
+            each.pod.seen.uid,
+            each.pod.seen.name,
+            each.words,
+            each.reason,
         )
-        for pod, node, index in fresh
+        for each in fresh
     ]
-
-
-def _words(cluster: "Cluster", pod: Pod, node: str, index: int) -> str:
-    report = cluster.nodes[node].report
-    why = report.topology.gpus[index].why if report else ""
-    return (
-        f"GPU {index} of node {node}, held by {pod.seen.name}, is not fit: {why or 'not told why'}"
-    )
-
-
-def _name(pod: Pod, node: str, index: int) -> tuple[str, str, int]:
-    return pod.seen.uid, node, index

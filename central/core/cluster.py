@@ -129,7 +129,7 @@ class Cluster:
         self.lowest = inf  # no gang that has a place was ever less urgent
         self.movable = False  # somebody said once that it may be moved
         self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
-        self.ailing: set[str] = set()  # nodes with GPUs that are not fit
+        self.ailing: set[str] = set()  # nodes with GPUs or network cards that are not fit
         self.overuse: dict[str, MemoryOver] = {}  # of GPU memory, by uid: news since the last turn
         self.overuse_told: dict[str, float] = {}  # when owners were last warned of it
         # network cards that pods have come to their limits of: news, and when they were told

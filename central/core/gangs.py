@@ -144,7 +144,7 @@ class Gang:
         self.no_at = -1  # the snapshot's gains when it did not fit
         self.reason = ""
         self.told: tuple[object, ...] = ()
-        self.warned: frozenset[tuple[str, str, int]] = frozenset()  # see ailing
+        self.warned: frozenset[tuple[str, str, str]] = frozenset()  # see ailing
         self.bind_failures = 0
         self.failures_seen = 0
         self.retry_at = 0.0

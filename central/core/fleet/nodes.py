@@ -109,7 +109,19 @@ class Node:
         return self.report.topology.healthy_mask() if self.report else 0
 
     def ails(self) -> bool:
-        return self.report is not None and any(not gpu.healthy for gpu in self.report.topology.gpus)
+        if self.report is None:
+            return False
+        return any(not gpu.healthy for gpu in self.report.topology.gpus) or bool(self.unfit_cards())
+
+    def unfit_cards(self) -> dict[str, str]:
+        """Why, by name: those that are offered, and those that somebody has and are gone."""
+        if self.report is None:
+            return {}
+        here = {hca.name: hca.why for hca in self.report.topology.hcas}
+        offered = (hca.name for hca in self.report.topology.hcas if hca.shares)
+        held = (name for names in self.cards.values() for name in names)
+        found = {name: here.get(name, "it is gone") for name in {*offered, *held}}
+        return {name: why for name, why in found.items() if why}
 
     def free(self) -> int:
         """The GPUs that are healthy and nobody's."""

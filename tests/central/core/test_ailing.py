@@ -74,7 +74,7 @@ def test_gpus_that_it_does_not_hold_are_nothing_to_it(cluster: Cluster) -> None:
 def test_a_whole_node_makes_no_long_sentence(cluster: Cluster) -> None:
     decisions = turn(cluster, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0)
     assert len(warnings(decisions)) == 4
-    assert said(cluster).endswith("; and 1 more of its GPUs")
+    assert said(cluster).endswith("; and 1 more of its devices")
 
 
 def test_a_node_that_goes_takes_its_troubles_along(cluster: Cluster) -> None:
@@ -98,3 +98,40 @@ def test_nobody_new_comes_onto_it(cluster: Cluster) -> None:
     assert "uid-late" not in cluster.nodes["a"].pods
     turn(cluster, [report(4, {})], 3.0)
     assert "uid-late" in cluster.nodes["a"].pods
+
+
+def carded(generation: int, down: dict[int, str], *held: int) -> NodeReported:
+    what = build.carded(build.topology(4), 64)
+    hcas = tuple(
+        replace(hca, why=down.get(place, ""))
+        for place, hca in enumerate(what.hcas)
+        if down.get(place) != ""
+    )
+    links = what.links
+    if len(hcas) < len(what.hcas):  # the last is gone
+        links = tuple(row[:-1] for row in links[:-1])
+    grants = tuple(build.grant_card("one", card) for card in held)
+    return build.report("a", replace(what, hcas=hcas, links=links), generation, grants)
+
+
+def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
+    made = Cluster(build.LEVELS)
+    pods = [build.wishing(build.pod("one", 1, "train"), -1), build.pod("two", 1, "train")]
+    group = GangSeen("ns", "train", 2, uid="uid-of-train")
+    turn(made, [build.node("a", gpus=4), carded(1, {}), group, *pods], 0.0)
+    bound = [replace(pod, node="a", phase="Running") for pod in pods]
+    turn(made, [carded(2, {}, 1), *bound], 1.0)
+    assert not warnings(turn(made, [carded(3, {0: "no port is ACTIVE"}, 1)], 2.0))
+    down = turn(made, [carded(4, {1: "no port is ACTIVE: 1 is DOWN"}, 1)], 3.0)
+    words = "network card mlx5_1 of node a, held by one, is not fit: no port is ACTIVE: 1 is DOWN"
+    assert warnings(down) == [
+        Warn("ns", "train", "uid-of-train", "uid-one", "one", words, "NetworkCardNotFit")
+    ]
+    assert said(made).endswith(words)
+    assert not warnings(turn(made, [carded(5, {1: "it has no port"}, 1)], 4.0))
+    turn(made, [carded(6, {}, 1)], 5.0)
+    assert not made.ailing
+    assert "not fit" not in said(made)
+    gone = warnings(turn(made, [carded(7, {1: ""}, 1)], 6.0))
+    assert [each.why.rpartition(": ")[2] for each in gone] == ["it is gone"]
+    made.check()
