@@ -12,7 +12,10 @@ from agent import flags as agent_flags
 from agent import settings as agent_settings
 from central import cli, settings
 from central.core.jobs.plugins import PLUGINS
+from central.kube.kinds import kinds
 from central.kube.leader import LABEL
+from central.kube.objects import Reader
+from central.kube.places import NAMED
 from protos import names
 from tests.manifests.manifests import FOLDER, ROOT, documents, one, pod_spec, shipped
 
@@ -199,50 +202,41 @@ def granted(kind: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_the_centre_is_granted_what_it_calls() -> None:
+def test_the_centre_is_granted_what_it_calls_and_nothing_else() -> None:
+    watched = {kind.place for kind in kinds(Reader((), ()))}
+    lists = {(place.group, place.plural, verb) for place in watched for verb in ("list", "watch")}
+    made = ("Pod", "PodGroup", "Job", "PersistentVolumeClaim", "Service", "ConfigMap")
+    makes = {
+        (NAMED[kind].group, NAMED[kind].plural, verb)
+        for kind in (*made, "NetworkPolicy")
+        for verb in ("get", "create")  # one that is there already is looked at
+    }
+    owners = ("Job", "CronJob", "JobFlow")
     volcano = "scheduling.volcano.sh"
-    needed = {
-        *(
-            ("", kind, verb)
-            for kind in ("nodes", "namespaces", "pods", "persistentvolumes")
-            for verb in ("list", "watch")
-        ),
-        *((volcano, kind, verb) for kind in ("podgroups", "queues") for verb in ("list", "watch")),
-        *(("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")),
-        *(("policy", "poddisruptionbudgets", verb) for verb in ("list", "watch")),
-        ("scheduling.volcano.sh", "queues/status", "patch"),
+    calls = {
+        *((NAMED[kind].group, NAMED[kind].plural, "delete") for kind in ("Pod", "Job", "Command")),
+        # What Jobs' plugins made follows the Job.
+        *((NAMED[k].group, NAMED[k].plural, "patch") for k in ("Service", "ConfigMap")),
+        ("networking.k8s.io", "networkpolicies", "patch"),
+        *((NAMED[k].group, f"{NAMED[k].plural}/finalizers", "update") for k in owners),
+        *((NAMED[k].group, f"{NAMED[k].plural}/status", "patch") for k in (*owners, "JobTemplate")),
+        *((volcano, kind, "patch") for kind in ("podgroups", "podgroups/status")),
+        *((volcano, kind, "patch") for kind in ("queues", "queues/status")),
         ("topology.volcano.sh", "hypernodes/status", "patch"),
-        *(
-            ("storage.k8s.io", kind, verb)
-            for kind in ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities")
-            for verb in ("list", "watch")
-        ),
-        *(("", "persistentvolumeclaims", verb) for verb in ("get", "list", "watch", "patch")),
-        *(("topology.volcano.sh", "hypernodes", verb) for verb in ("list", "watch")),
-        *(("batch.volcano.sh", "jobs", verb) for verb in ("list", "watch", "delete")),
-        ("batch.volcano.sh", "jobs/status", "patch"),
-        *(("", "pods", verb) for verb in ("create", "delete")),
-        *((volcano, "podgroups", verb) for verb in ("create", "get", "patch")),
-        *(("", kind, "create") for kind in ("configmaps", "services", "persistentvolumeclaims")),
-        ("networking.k8s.io", "networkpolicies", "create"),
+        ("", "secrets", "create"),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),
         ("", "pods/status", "patch"),
-        (volcano, "podgroups/status", "patch"),
+        ("", "persistentvolumeclaims", "patch"),
+        ("", "persistentvolumes", "get"),
+        ("", "persistentvolumes", "patch"),
         ("", "events", "create"),
+        ("", "events", "patch"),
         ("authentication.k8s.io", "tokenreviews", "create"),
     }
-    assert needed <= granted("ClusterRole")
-    code = "".join(path.read_text() for path in (ROOT / "central/kube").glob("*.py"))
-    called = set(
-        re.findall(
-            r"/(binding|eviction|events|tokenreviews|podgroups|secrets|configmaps|leases)\b", code
-        )
-    )
-    resources = {resource.rpartition("/")[2] for _, resource, _ in granted("ClusterRole")}
-    own = granted("Role")
-    assert called <= resources | {resource for _, resource, _ in own}
-    assert {("coordination.k8s.io", "leases", "create"), ("", "pods", "patch")} <= own
+    assert granted("ClusterRole") == lists | makes | calls
+    own = {("", "secrets", "create"), ("", "configmaps", "create"), ("", "pods", "patch")}
+    assert granted("Role") == {*own, ("coordination.k8s.io", "leases", "create")}
 
 
 def test_the_centre_reads_no_secret_but_its_own() -> None:

@@ -1,0 +1,77 @@
+"""What can be added to the shipped manifests, built by kustomize as people build it."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.manifests.manifests import FOLDER
+
+Json = dict[str, Any]
+COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
+
+
+def built(folder: Path, *components: str) -> dict[tuple[str, str], Json]:
+    """By kind and name."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("there is no kubectl to build with")
+    base = Path(os.path.relpath(FOLDER, folder))
+    chosen = [str(base / "components" / name) for name in components]
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(base)],
+        **({"components": chosen} if chosen else {}),
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    done = subprocess.run(
+        [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+    documents = [each for each in yaml.safe_load_all(done.stdout) if each]
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents}
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_each_component_builds_and_changes_something(tmp_path: Path, name: str) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    without = built(alone)
+    assert built(tmp_path, name) != without
+
+
+def test_all_of_them_together(tmp_path: Path) -> None:
+    found = built(tmp_path, *COMPONENTS)
+    kinds = {kind for kind, _ in found}
+    assert {"PodDisruptionBudget", "NetworkPolicy", "DaemonSet", "Deployment"} <= kinds
+    spaces = {each["metadata"].get("namespace") for each in found.values()}
+    assert spaces == {"lockstep-system", None}
+
+
+def test_policies_speak_of_the_pods_that_there_are(tmp_path: Path) -> None:
+    found = built(tmp_path, "network", "pdb")
+    agent = found["DaemonSet", "lockstep-agent"]["spec"]["template"]
+    centre = found["Deployment", "lockstep-central"]["spec"]["template"]
+    for template, kind, name, field in (
+        (agent, "NetworkPolicy", "lockstep-agent", "podSelector"),
+        (centre, "NetworkPolicy", "lockstep-central", "podSelector"),
+        (centre, "PodDisruptionBudget", "lockstep-central", "selector"),
+    ):
+        labels = found[kind, name]["spec"][field]["matchLabels"]
+        assert labels.items() <= template["metadata"]["labels"].items()
+    served = {port["containerPort"] for port in centre["spec"]["containers"][0]["ports"]}
+    opened = found["NetworkPolicy", "lockstep-central"]["spec"]["ingress"][0]["ports"]
+    assert {port["port"] for port in opened} == served
+    (metrics,) = found["NetworkPolicy", "lockstep-agent"]["spec"]["ingress"][0]["ports"]
+    assert metrics["port"] in {p["containerPort"] for p in agent["spec"]["containers"][0]["ports"]}
+    centres, names = found["NetworkPolicy", "lockstep-agent"]["spec"]["egress"]
+    (server,) = [a for a in agent["spec"]["containers"][0]["args"] if a.startswith("--server=")]
+    assert server.endswith(f":{centres['ports'][0]['port']}")
+    assert {port["port"] for port in names["ports"]} == {53}
+    replicas = found["Deployment", "lockstep-central"]["spec"]["replicas"]
+    assert found["PodDisruptionBudget", "lockstep-central"]["spec"]["maxUnavailable"] < replicas
