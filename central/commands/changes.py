@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from central.commands.api import COMMANDS, JOBS, QUEUES, Api, CannotDo, Json
 from central.commands.lists import DEFAULT
+from central.core.jobs.machine import MOVES
+from central.core.jobs.spec import PENDING
 from central.kube.places import Place
 
 STATES = {"open": "Open", "close": "Closed"}
@@ -14,8 +16,10 @@ ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}
 def command(api: Api, name: str, action: str, word: str) -> str:
     """Asks for the action; the job's controller takes the Command away as it obeys."""
     job = api.get(JOBS, name)
+    phase = ((job.get("status") or {}).get("state") or {}).get("phase") or PENDING
+    if not MOVES.get(phase, True):
+        raise CannotDo(f"job {name} is {phase}: there is nothing to {word}")
     _give(api, JOBS, job, action, word)
-    phase = ((job.get("status") or {}).get("state") or {}).get("phase") or "Pending"
     return f"{word} job {name} successfully (it was {phase})"
 
 

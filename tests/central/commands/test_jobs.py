@@ -198,6 +198,16 @@ def test_commands_for_jobs(lockstep: Lockstep, client: Client, put: Put) -> None
     assert client.get(JOBS)["items"] == []
 
 
+def test_a_job_that_is_over_is_neither_suspended_nor_resumed(
+    lockstep: Lockstep, client: Client, put: Put
+) -> None:
+    put(JOBS, mpi(phase="Completed"))
+    for word in ("suspend", "resume"):
+        said = lockstep("job", word, "lm-mpi-job", code=2)
+        assert said == f"lockstep: job lm-mpi-job is Completed: there is nothing to {word}\n"
+    assert client.get(COMMANDS)["items"] == []
+
+
 def test_logs_carry_their_tasks(lockstep: Lockstep, put: Put, capsys: Any) -> None:
     put(JOBS, mpi(phase="Completed"))
     ran = {"name": "main", "state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
