@@ -151,7 +151,8 @@ def minimum(job: Json) -> int:
 def why(job: Json) -> str:
     """What the job's controller says of its phase."""
     state = (job.get("status") or {}).get("state") or {}
-    return str(state.get("message") or state.get("reason") or "")
+    reason = str(state.get("reason") or "")
+    return str(state.get("message") or (reason if reason != "Created" else ""))
 
 
 def group_why(group: Json) -> str:

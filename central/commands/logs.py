@@ -34,10 +34,7 @@ def show(api: Api, name: str, args: argparse.Namespace) -> int:
             printer.silent(pod, "", why)
             continue
         for container in _containers(pod, args):
-            try:
-                _copy(api, pod, container, args, printer)
-            except Refused as refused:
-                printer.silent(pod, container, refused.message)
+            _read(api, pod, container, args, printer)
     return 0
 
 
@@ -65,7 +62,8 @@ def _read(
     api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
 ) -> None:
     try:
-        _copy(api, pod, container, args, printer)
+        if not _copy(api, pod, container, args, printer) and (why := _end_of(pod, container)):
+            printer.silent(pod, container, why)
     except Refused as refused:
         printer.silent(pod, container, refused.message)
     except (CannotDo, Unreachable) as error:
@@ -74,7 +72,8 @@ def _read(
 
 def _copy(
     api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
-) -> None:
+) -> bool:
+    """Whether there was any."""
     query = {"container": container}
     if args.follow:
         query["follow"] = "true"
@@ -85,13 +84,25 @@ def _copy(
     if args.previous:
         query["previous"] = "true"
     path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"])
-    rest = b""
+    rest, any_ = b"", False
     with api.stream(f"{path}/log?{urlencode(query)}") as stream:
         for chunk in stream.chunks():
+            any_ = True
             *lines, rest = (rest + chunk).split(b"\n")
             printer.lines(pod, container, lines)
     if rest:
         printer.lines(pod, container, [rest])
+    return any_
+
+
+def _end_of(pod: Json, container: str) -> str:
+    """How it failed, as its kubelet tells; it may never have come to print."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (status.get("state") or {}).get("terminated") or {}
+        if status.get("name") == container and ended.get("exitCode"):
+            words = (f"{ended.get('reason')} ({ended['exitCode']})", ended.get("message"))
+            return ": ".join(filter(None, words))
+    return ""
 
 
 def _chosen(api: Api, job: Json, args: argparse.Namespace) -> list[Json]:

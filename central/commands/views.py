@@ -1,5 +1,6 @@
 """One job, queue or group whole: what it is, why it is so, its pods, and what happened to it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -58,7 +59,7 @@ def job(api: Api, name: str, most: int | None) -> str:
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
     since = state.get("lastTransitionTime")
     page.line("Phase", (state.get("phase") or "Pending") + (f" for {age(since)}" if since else ""))
-    if why := why_of(found, group):
+    if why := "; ".join(filter(None, (why_of(found, group), _starting(pods)))):
         page.line("Why", why)
     page.line("Type", (meta.get("labels") or {}).get(lists.JOB_TYPE) or "Batch")
     page.line("Queue", spec.get("queue") or "default")
@@ -167,6 +168,17 @@ def why_of(job: Json, group: Json | None) -> str:
         if asked and asked not in told:
             return f"{told}; {asked}" if told else asked
     return told
+
+
+def _starting(pods: list[Json]) -> str:
+    """What stands in the way of pods that have a node."""
+    words = Counter(
+        pod_word(pod)
+        for pod in pods
+        if (pod.get("spec") or {}).get("nodeName")
+        and (pod.get("status") or {}).get("phase") == "Pending"
+    )
+    return ", ".join(f"{n} of {len(pods)} pods: {word}" for word, n in sorted(words.items()))
 
 
 def task_of(pod: Json) -> str:

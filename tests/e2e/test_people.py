@@ -22,7 +22,7 @@ Json = dict[str, Any]
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 
 
-def lockstep(namespace: str, *argv: str, code: int = 0) -> str:
+def lockstep(namespace: str, *argv: str, code: int = 0, stream: str = "out") -> str:
     """On the user's machine, with the user's kubeconfig."""
     kind, verb, *rest = argv
     done = subprocess.run(
@@ -35,7 +35,7 @@ def lockstep(namespace: str, *argv: str, code: int = 0) -> str:
         check=False,
     )
     assert done.returncode == code, done.stderr
-    return done.stdout
+    return done.stderr if stream == "err" else done.stdout
 
 
 def job(name: str, script: str, **spec: Any) -> Json:
@@ -100,6 +100,15 @@ def test_a_job_is_suspended_and_resumed(cluster: World, namespace: str) -> None:
     commands = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{namespace}/commands"
     assert cluster.api.get(commands)["items"] == []
     lockstep(namespace, "job", "delete", "long")
+
+
+def test_a_job_that_never_printed_says_what_happened(cluster: World, namespace: str) -> None:
+    argv = ("-r", "1", "-i", "busybox:1.36", "-R", "cpu=10m", "--", "nosuchprogram")
+    lockstep(namespace, "job", "run", "typo", *argv)
+    until("its end", lambda: phase(cluster, namespace, "typo") == "Failed")
+    assert "StartError (128)" in lockstep(namespace, "job", "view", "typo")
+    assert 'exec: "nosuchprogram"' in lockstep(namespace, "job", "logs", "typo", stream="err")
+    lockstep(namespace, "job", "delete", "typo")
 
 
 def test_a_job_that_waits_says_why(cluster: World, namespace: str) -> None:

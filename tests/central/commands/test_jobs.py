@@ -142,6 +142,20 @@ def test_a_view_says_why_and_shows_pods_and_events(lockstep: Lockstep, put: Put)
     assert "job/lm-mpi-job: CommandIssued: AbortJob" in said
 
 
+def test_a_view_says_what_stands_in_the_way_of_pods_that_are_placed(
+    lockstep: Lockstep, put: Put
+) -> None:
+    put(JOBS, {**mpi(), "status": {"state": {"phase": "Pending", "reason": "Created"}}})
+    for index, reason in enumerate(("ImagePullBackOff", "ContainerCreating", "ImagePullBackOff")):
+        waiting = [{"name": "main", "state": {"waiting": {"reason": reason}}}]
+        made = member("lm-mpi-job", "mpiworker", index, containerStatuses=waiting)
+        made["spec"]["nodeName"] = "n"
+        put(PODS, made)
+    said = lockstep("job", "view", "lm-mpi-job")
+    why = "1 of 3 pods: ContainerCreating, 2 of 3 pods: ImagePullBackOff"
+    assert f"Why:          {why}\n" in said
+
+
 class Blind(Api):
     """Of a user who may see jobs, and neither pods nor events."""
 
