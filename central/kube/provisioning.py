@@ -9,6 +9,9 @@ from urllib.parse import quote
 import orjson
 
 from central.core.decisions import Bind
+from central.core.facts import NodeSeen
+from central.core.filters import predicates
+from central.kube import storage
 from central.kube.calls import Again
 from central.kube.client import Client, Reply, Unreachable
 from central.kube.storage import BIND_COMPLETED, SELECTED_NODE
@@ -52,6 +55,8 @@ class Provisioning:
         if bound and BIND_COMPLETED in annotations:
             if volume and bound != volume:
                 return f"claim {name} is bound to volume {bound}, and not to {volume}"
+            if not volume and annotations.get(SELECTED_NODE) not in (None, asked.node):
+                return self._elsewhere(asked, name, bound)
             return ""
         if volume:
             return self._keep(asked, claim, volume)
@@ -72,6 +77,18 @@ class Provisioning:
             elif done.status != 409:  # somebody changed the claim meanwhile: looked at again
                 return f"claim {name}: {done.refusal().message}"
         raise Again(f"the volume of claim {name} is still being made for node {node}", AGAIN_S)
+
+    def _elsewhere(self, asked: Bind, claim: str, name: str) -> str:
+        """The volume was made for another pod's node: can it be used from this one's?"""
+        volume = self._ask("GET", f"/api/v1/persistentvolumes/{quote(name)}")
+        node = self._ask("GET", f"/api/v1/nodes/{quote(asked.node)}")
+        if not volume.ok or not node.ok:
+            return f"claim {claim}: {(node if volume.ok else volume).refusal().message}"
+        labels = node.json()["metadata"].get("labels") or {}
+        seen = storage.volume(volume.json())
+        if predicates.inside(seen.places, NodeSeen(asked.node, labels, {})):
+            return ""
+        return f"claim {claim} got volume {name}, which can't be used on node {asked.node}"
 
     def _keep(self, asked: Bind, claim: Json, name: str) -> str:
         """Writes on the volume for whom it is, unless it says so already."""

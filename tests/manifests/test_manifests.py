@@ -228,6 +228,7 @@ def test_the_centre_is_granted_what_it_calls_and_nothing_else() -> None:
         ("", "pods/eviction", "create"),
         ("", "pods/status", "patch"),
         ("", "persistentvolumeclaims", "patch"),
+        ("", "nodes", "get"),
         ("", "persistentvolumes", "get"),
         ("", "persistentvolumes", "patch"),
         ("", "events", "create"),

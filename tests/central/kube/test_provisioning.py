@@ -121,6 +121,41 @@ def test_what_is_being_made_for_another_pod_is_waited_for(connected: Connected) 
         assert not server.of("PATCH")
 
 
+@pytest.mark.parametrize(("zone", "usable"), [("z1", True), ("z2", False)])
+def test_a_volume_that_was_made_for_another_pod_of_the_gang(
+    connected: Connected, zone: str, usable: bool
+) -> None:
+    """Pods that share a claim: the volume is made for one's node, and may not be used on another's."""
+    notes = {
+        "volume.kubernetes.io/selected-node": "n2",
+        "pv.kubernetes.io/bind-completed": "yes",
+    }
+    term = {"key": "zone", "operator": "In", "values": ["z1"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
+    answers: Json = {
+        "/api/v1/namespaces/default/persistentvolumeclaims/data": {
+            "metadata": {"name": "data", "annotations": notes},
+            "spec": {"volumeName": "v1"},
+        },
+        "/api/v1/persistentvolumes/v1": {
+            "metadata": {"name": "v1"},
+            "spec": {"nodeAffinity": affinity},
+        },
+        "/api/v1/nodes/n1": {"metadata": {"name": "n1", "labels": {"zone": zone}}},
+    }
+
+    def answer(call: Call) -> Answer:
+        if call.path.endswith("/binding"):
+            return Answer(201, {"kind": "Status", "status": "Success"})
+        return Answer(200, answers[call.path])
+
+    with Scripted(answer) as server:
+        why = "claim data got volume v1, which can't be used on node n1"
+        expected = BindDone("u", "n1") if usable else BindFailed("u", "n1", why)
+        assert outcome(connected(server.url)) == expected
+        assert len(server.of("POST")) == usable
+
+
 GIVEN = ASKED._replace(claims=(("data", "v1"),))
 
 

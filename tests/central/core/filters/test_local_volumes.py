@@ -210,6 +210,28 @@ def test_a_claim_that_a_gang_shares_gets_one_volume() -> None:
     assert not cluster.pods["uid-g-2"].node, "the volume is in the other rack"
 
 
+def test_a_shared_claim_whose_volume_was_made_for_another_node() -> None:
+    """Both are bound, the volume turns out to be of one rack: who can't use it there is placed anew."""
+    cluster = racks()
+    made = StorageClassSeen("made", "disk", waits=True)
+    pods = [build.pod(f"g-{i}", 8, "g", gang_min=3, claims=("data",)) for i in range(3)]
+    found = binds(turn(cluster, [made, claim("data", storage_class="made"), *pods], 0.0))
+    cluster.check()
+    there = {name: node for name, (node, _) in found.items()}
+    assert set(there.values()) == {"a", "b", "c"}
+    bound = claim("data", storage_class="made", volume="v", bound=True, selected_node="a")
+    lost = next(name for name, node in there.items() if node == "c")
+    facts: list[Fact] = [
+        bound,
+        volume("v", "a", "b", "d", storage_class="made", phase="Bound", claim=("ns", "data")),
+        BindFailed(f"uid-{lost}", "c", "it can't be used on node c"),
+    ]
+    turn(cluster, facts, 1.0)
+    cluster.check()
+    assert binds(turn(cluster, [], 5.0)) == {lost: ("d", {})}
+    cluster.check()
+
+
 def test_kinds_of_one_gang_that_want_volumes_of_one_class() -> None:
     cluster = racks()
     there = [volume("a1", "a"), volume("a2", "a", size=2), volume("b1", "b")]
