@@ -18,6 +18,7 @@ from agent.mig import metrics as slices
 from agent.node import Node
 from agent.nvml.usage import Usage
 from agent.reporter import Reporter
+from agent.sharing import metrics as shares
 from protos.names import GPU
 
 GPU_LABELS = ("gpu", "uuid")
@@ -49,6 +50,8 @@ class Metrics(Collector):
         yield from self._errors()
         yield from self._grants(usage)
         yield from slices.families(self._node.state, usage)
+        sharing = self._hardware.sharing
+        yield from shares.families(self._node.state, sharing.said(), sharing.used)
         yield from self._cards()
         yield from self._rdma()
         yield from self._self()

@@ -168,6 +168,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
                 "gpus": list(holder.gpus),
                 "confirmed": holder.confirmed,
                 **({"share": holder.share} if holder.share else {}),
+                **_enforced(node, holder),
             }
             for holder in node.holders
         ],
@@ -175,6 +176,15 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         "trouble": node.trouble,
         "agent_version": node.agent_version or None,
     }
+
+
+def _enforced(node: pb.NodeView, holder: pb.Holder) -> dict[str, str]:
+    """How a cap of the GPU's memory holds for its share now; a whole GPU is its own."""
+    if not holder.gpus:
+        return {}
+    gpus = {gpu.index: gpu for gpu in node.topology.gpus}
+    shared = gpus.get(holder.gpus[0]) if holder.share else None
+    return {"enforcement": (shared.enforcement or "none") if shared else "whole"}
 
 
 def _gpus(pod: pb.PodView) -> str:

@@ -45,6 +45,8 @@ def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> s
         parts.append("\n".join(["NIC Legend:", "", *cards, ""]))
     if mig := [*_slices(topology, holders), *_modes(topology)]:
         parts.append("\n".join(["MIG:", "", *mig, ""]))
+    if shared := list(_shared(topology)):
+        parts.append("\n".join(["In shares, and how caps of their memory hold:", "", *shared, ""]))
     unfit = [f"  GPU{gpu.index}: {gpu.why}" for gpu in topology.gpus if not gpu.healthy]
     unfit += [
         f"  {slicing.words(gpu, part)}: {part.why}"
@@ -93,6 +95,16 @@ def _slices(topology: NodeTopology, holders: Mapping[str, str] | None) -> Iterat
         for gpu, part in slicing.of(topology)
     ]
     return iter(_aligned(rows))
+
+
+def _shared(topology: NodeTopology) -> Iterator[str]:
+    """GPUs that are shared alike in one line."""
+    found: dict[str, list[str]] = {}
+    for gpu in topology.gpus:
+        if gpu.shares or gpu.share_why:
+            how = gpu.share_why or gpu.enforcement
+            found.setdefault(how, []).append(f"GPU{gpu.index}")
+    return (f"  {', '.join(gpus)}: {how}" for how, gpus in found.items())
 
 
 def _modes(topology: NodeTopology) -> Iterator[str]:

@@ -46,9 +46,7 @@ class Sharing:
         self._driver_tells = False
         self._lock = threading.Lock()  # of what is wanted of GPUs
         self._ways: dict[str, Way] = {}  # by uuid
-        self.used: dict[
-            tuple[str, str], int
-        ] = {}  # bytes, by uuid and pod's uid: where the kernel tells
+        self.used: dict[tuple[str, ...], int] = {}  # bytes, by shares: where the kernel tells
 
     # What is offered
 
@@ -192,7 +190,7 @@ class Sharing:
             for g in state.grants
             if g.resource == GPU_SHARE
         }
-        used: dict[tuple[str, str], int] = {}
+        used: dict[tuple[str, ...], int] = {}
         for ids in [ids for ids, each in said.items() if each.level == "kernel"]:
             wish = wishes.of(state.intents, holders[ids]) if ids in holders else None
             cap = wish.cap if wish else said[ids].cap
@@ -202,8 +200,12 @@ class Sharing:
                 continue
             uuid = card_of(ids[0])
             if pod and (found := self._kernel.keep(uuid, pod, cap)) is not None:
-                used[uuid, pod] = found
+                used[ids] = found
         self.used = used
+
+    def said(self) -> dict[tuple[str, ...], Said]:
+        """What those who have shares were told."""
+        return self._told.now(self._node.state)
 
     def watched(self, ids: tuple[str, ...]) -> bool:
         """Whether who has these shares is to be watched: not, who was told that caps do not hold."""

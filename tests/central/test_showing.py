@@ -42,7 +42,9 @@ def test_json_of_one_node_is_an_object_of_all_a_list() -> None:
     assert {"node", "gpus", "hcas", "links", "islands", "rdma_cgroup"} <= set(one)
     assert one["domains"] == {"lockstep.dev/block": "", "lockstep.dev/rack": "r1"}
     assert one["links"] == [["X", "NV12"], ["NV12", "X"]]
-    assert one["holders"] == [{"namespace": "ns", "pod": "one", "gpus": [0], "confirmed": True}]
+    assert one["holders"] == [
+        {"namespace": "ns", "pod": "one", "gpus": [0], "confirmed": True, "enforcement": "whole"}
+    ]
     both = showing.topology_json(topology("a", "b"), one=False)
     assert [node["node"] for node in json.loads(json.dumps(both))] == ["a", "b"]
 

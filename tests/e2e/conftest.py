@@ -3,6 +3,7 @@ and taken down at the end. E2E_KEEP=1 leaves it, and the next run with it takes 
 images made anew; `python -m tests.e2e.cluster down` ends it."""
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ import pytest
 from protos import names
 from tests.e2e import hardware, images
 from tests.e2e.cluster import verbs
-from tests.e2e.cluster.settings import ROOT, STATE, Trouble, say
+from tests.e2e.cluster.settings import STATE, Trouble, say
 from tests.e2e.world import NAMESPACE, World, until
+from tests.manifests.manifests import with_components
 
 NOISE = re.compile(
     r"perf_event|operationExecutor|clientconn|passthrough|endpoint.go|opology|oom score"
@@ -53,9 +55,11 @@ def _up(folder: Path, *, reuse: bool) -> None:
             verbs.up({"nodes": nodes})
         verbs.load_images(archives.result(), verbs.nodes_defined())
     say("the images are loaded")
-    done = verbs.kubectl("apply", "-k", str(ROOT / "daemonset"))
+    # This kubectl may be too old for components. A component is more than the default does without.
+    listing = {"apiVersion": "v1", "kind": "List", "items": with_components("watch", "mps")}
+    done = verbs.kubectl("apply", "-f", "-", stdin=json.dumps(listing))
     if done.returncode:
-        raise Trouble(f"kubectl apply -k daemonset: {done.stderr}")
+        raise Trouble(f"kubectl apply -f daemonset: {done.stderr}")
     if there and reuse:
         verbs.kubectl("-n", NAMESPACE, "delete", "pods", "--all")
 
@@ -99,7 +103,7 @@ def _evidence() -> Iterator[tuple[str, str]]:
     yield "pods", verbs.kubectl("get", "pods", "-A", "-o", "wide").stdout
     events = verbs.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp").stdout
     yield "events", _last(events, 15)
-    for name in ("lockstep-central", "lockstep-agent"):
+    for name in ("lockstep-central", "lockstep-agent", "lockstep-keeper"):
         selector = f"-lapp.kubernetes.io/name={name}"
         argv = ("-n", NAMESPACE, "logs", selector, "--tail=40", "--prefix")
         yield name, verbs.kubectl(*argv).stdout

@@ -7,24 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.cluster.settings import ROOT, Trouble
+from tests.fakes.mps.install import install
 
 CAPTURES = ROOT / "tests/captures"
 DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu"
+PROGRAMS = "/run/nvidia/driver/usr/bin"
 
 
 def node(name: str, capture: str, folder: Path, labels: dict[str, str]) -> dict[str, Any]:
     """A node of cluster.up's configuration that has this machine's GPUs, NICs and NUMA nodes."""
     path = CAPTURES / f"{capture}.json"
-    library, tree = folder / name / "driver", folder / name / "sys"
+    library, tree, programs = (folder / name / part for part in ("driver", "sys", "programs"))
     for target in (library, tree):
         target.mkdir(parents=True)
+    install(programs, "/usr/local/bin/python3")  # of the agent's image
     _make("tests.fakes.nvml.build", str(library), str(path))
     _make("tests.fakes.sysfs", str(tree), str(path))
     return {
         "name": name,
         "labels": labels,
         "sysfs": str(tree),
-        "files": {DRIVER: str(library)},
+        "files": {DRIVER: str(library), PROGRAMS: str(programs)},
         "cpu": 64,
         "memory": "512Gi",
         "kubelet": {"syncFrequency": "10s"},  # a ConfigMap reaches a running pod sooner

@@ -19,6 +19,37 @@ def shipped() -> list[Any]:
     return [d for name in kustomization["resources"] for d in documents(FOLDER / name)]
 
 
+def with_components(*components: str) -> list[Any]:
+    """What `kubectl apply -k daemonset` applies with these in its kustomization."""
+    made = shipped()
+    for name in components:
+        folder = FOLDER / "components" / name
+        for component in documents(folder / "kustomization.yaml"):
+            for file in component.get("resources", ()):
+                made += documents(folder / file)
+            for patch in component.get("patches", ()):
+                target = patch["target"]
+                for each in made:
+                    if (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"]):
+                        for step in yaml.safe_load(patch["patch"]):
+                            _step(each, step)
+    return made
+
+
+def _step(document: Any, step: Any) -> None:
+    """One operation of a JSON patch."""
+    *path, last = step["path"].strip("/").split("/")
+    at = document
+    for key in path:
+        at = at[int(key)] if isinstance(at, list) else at[key]
+    if isinstance(at, list):
+        at.append(step["value"])
+        assert (step["op"], last) == ("add", "-")
+    else:
+        assert (last in at) == (step["op"] == "replace"), step
+        at[last] = step["value"]
+
+
 def one(kind: str, name: str) -> Any:
     found = [d for d in shipped() if d["kind"] == kind and d["metadata"]["name"] == name]
     assert len(found) == 1, f"{len(found)} of {kind} {name}"

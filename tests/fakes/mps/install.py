@@ -1,7 +1,5 @@
-"""NVIDIA's programs, faked: python -m tests.fakes.mps.install FOLDER"""
+"""NVIDIA's programs, faked."""
 
-import shutil
-import sys
 from pathlib import Path
 
 PROGRAMS = {
@@ -10,13 +8,11 @@ PROGRAMS = {
 }
 
 
-def install(folder: Path) -> None:
+def install(folder: Path, python: str = "/usr/bin/env python3") -> None:
+    """python: what runs them, where they will lie."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in PROGRAMS.items():
+        text = Path(__file__).with_name(source).read_text()
         target = folder / name
-        shutil.copyfile(Path(__file__).with_name(source), target)
+        target.write_text(text.replace("#!/usr/bin/env python3", f"#!{python}", 1))
         target.chmod(0o755)
-
-
-if __name__ == "__main__":
-    install(Path(sys.argv[1]))

@@ -1,5 +1,5 @@
 /* What of a GPU can be set, and outlives the process that sets it: who may compute on it, and limits of
- * memory by cgroup. Both are lines of a file beside the control file:
+ * memory by cgroup. Both are lines of a file beside the control file, or in /tmp where that can't be written:
  *
  *   mode GPU MODE                      0: anybody, 3: one process
  *   limit GPU INODE SOFT HARD FOLDER   a limit is gone with its folder, as with a cgroup
@@ -16,6 +16,9 @@ static const char *kept_path(char *buffer, size_t size) {
   char path[4200];
   const char *name = control_path(path, sizeof path);
   snprintf(buffer, size, "%s.kept", name);
+  const char *slash = strrchr(path, '/');
+  if (slash) path[slash - path] = 0;
+  if (name == path && access(path, W_OK)) snprintf(buffer, size, "/tmp/fake-nvml.control.kept");
   return buffer;
 }
 
