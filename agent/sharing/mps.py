@@ -29,6 +29,11 @@ class SetUp:
     def __init__(self, folder: Path | None) -> None:
         self._requests = Requests(folder) if folder else None
         self._voice = Voice(log)
+        if self._requests:
+            try:
+                self._requests.make()  # so that there is something to watch
+            except OSError as error:
+                self._voice.bad(f"{error.filename}: {error.strerror}")
 
     def why_not(self) -> str:
         return self._requests.able().mps if self._requests else NONE

@@ -5,8 +5,8 @@ from typing import Any
 from central.core.facts import NodeSeen
 from central.simulator import machines
 from central.simulator.objects import Object
-from protos.names import DOMAIN, GPU, GPU_SHARE
-from protos.sharing import WHOLE
+from protos.names import DOMAIN, GPU, GPU_MEMORY_LEVEL, GPU_SHARE
+from protos.sharing import WHOLE, WISHES
 from protos.topology import NodeTopology
 
 CAPTURE = f"{DOMAIN}/capture"
@@ -25,9 +25,15 @@ def node(found: Object) -> NodeTopology | None:
         raise found.wrong("status.allocatable: it is not a mapping")
     allocatable.setdefault("pods", PODS_PER_NODE)
     capture = found.annotations.get(CAPTURE)
+    level = found.annotations.get(GPU_MEMORY_LEVEL, "none")
+    if level not in WISHES:
+        why = f'"{level}" is not one of {", ".join(WISHES)}'
+        raise found.wrong(f"metadata.annotations.{GPU_MEMORY_LEVEL}: {why}")
     if capture is None:
         _offer_shares(allocatable)
-        return None
+        gpus = _count(allocatable)
+        plain = level == "none" or not 0 < gpus <= machines.MOST_EQUAL
+        return None if plain else machines.shared(machines.equal(gpus), level)
     try:
         topology, has = machines.named(capture)
     except machines.Unknown as error:
@@ -38,7 +44,7 @@ def node(found: Object) -> NodeTopology | None:
         allocatable.setdefault("cpu", f"{has['cpu']}m")
     if "memory" in has:
         allocatable.setdefault("memory", has["memory"])
-    return machines.shared(topology) if allocatable.get(GPU_SHARE) else topology
+    return machines.shared(topology, level) if allocatable.get(GPU_SHARE) else topology
 
 
 def equal(seen: NodeSeen) -> NodeTopology | None:
@@ -52,6 +58,11 @@ def equal(seen: NodeSeen) -> NodeTopology | None:
 
 def _offer_shares(allocatable: dict[str, Any]) -> None:
     """As agents do where nothing else is said."""
+    if gpus := _count(allocatable):
+        allocatable.setdefault(GPU_SHARE, gpus * WHOLE)
+
+
+def _count(allocatable: dict[str, Any]) -> int:
+    """Of whole GPUs; what is no number is refused elsewhere."""
     gpus = str(allocatable.get(GPU, 0))
-    if gpus.isascii() and gpus.isdigit() and int(gpus):
-        allocatable.setdefault(GPU_SHARE, int(gpus) * WHOLE)
+    return int(gpus) if gpus.isascii() and gpus.isdigit() else 0

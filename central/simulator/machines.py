@@ -49,9 +49,11 @@ def _gpu(raw: dict[str, Any]) -> Gpu:
 
 
 @lru_cache(maxsize=256)
-def shared(topology: NodeTopology) -> NodeTopology:
-    """The same, offered in shares, too."""
-    gpus = tuple(gpu if gpu.mig else replace(gpu, shares=WHOLE) for gpu in topology.gpus)
+def shared(topology: NodeTopology, level: str = "none") -> NodeTopology:
+    """The same, offered in shares, too, whose caps of memory hold so."""
+    gpus = tuple(
+        gpu if gpu.mig else replace(gpu, shares=WHOLE, enforcement=level) for gpu in topology.gpus
+    )
     return replace(topology, gpus=gpus)
 
 

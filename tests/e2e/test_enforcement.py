@@ -45,9 +45,11 @@ def daemons() -> list[int]:
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().split(b"\0")
+            environment = (file.parent / "environ").read_bytes()
         except OSError:
             continue
-        if b"-f" in words and any(word.endswith(b"nvidia-cuda-mps-control") for word in words):
+        ours = b"CUDA_MPS_PIPE_DIRECTORY=/run/lockstep/sharing/" in environment and b"-f" in words
+        if ours and any(word.endswith(b"nvidia-cuda-mps-control") for word in words):
             found.append(int(file.parent.name))
     return found
 

@@ -1,7 +1,9 @@
 """A node whose GPUs are shared, in a folder: a captured machine behind the fake NVML library, cgroups of
 version 2 as plain folders, a hollow kubelet, a centre's plans, and the real agent as a process."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -139,6 +141,10 @@ class ShareBox:
                 process.kill()
                 process.wait()
         self.fleet.stop()
+        # Daemons outlive their keeper; their servers are their children.
+        for file in self.sharing.glob("*/pipe/nvidia-cuda-mps-control.pid"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(file.read_text()), signal.SIGKILL)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protos.names import GPU_SHARE
+from protos.names import GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_SHARE
 from tests.central.simulator.manifests import Json, Simulate, node, pod
 
 
@@ -22,3 +22,19 @@ def test_shares_fill_a_gpu_and_whole_ones_wait_for_it(simulate: Simulate, machin
     assert not told["waiting"]
     # One of eight for 100 s, then all of them for 50 s.
     assert told["metrics"]["gpu_utilization"] == pytest.approx(500 / 1200, rel=0.01)
+
+
+@pytest.mark.parametrize("capture", [{}, {"capture": "hgx-h100-8"}])
+def test_who_must_be_sure_goes_where_caps_hold(simulate: Simulate, capture: Json) -> None:
+    """A Node says how caps of its GPUs' memory hold, as its agent would."""
+    plain, sure = node("a", 8, **capture), node("b", 8, **capture)
+    sure["metadata"].setdefault("annotations", {})[GPU_MEMORY_LEVEL] = "mps"
+    pods = [part("p", 30, "100s"), part("q", 30, "100s")]
+    for made, level in zip(pods, ("mps", "kernel"), strict=True):
+        made["metadata"].setdefault("annotations", {}).update(
+            {GPU_MEMORY: "4Gi", GPU_MEMORY_LEVEL: level}
+        )
+    told = simulate(plain, sure, *pods)
+    assert [(each["pod"], each["node"]) for each in told["placements"]] == [("p", "b")]
+    (waits,) = told["waiting"]
+    assert "1 node: enforces GPU memory by mps at most" in waits["reason"]
