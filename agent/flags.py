@@ -10,7 +10,7 @@ from agent import cardchoice, commands
 from agent.health import Damping
 from agent.keeper.command import add_arguments as add_keeper_arguments
 from agent.settings import version
-from agent.sharing.ways import parse
+from agent.sharing.flags import add_arguments as add_sharing_arguments
 from protos import logs
 
 
@@ -83,7 +83,14 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         default="auto",
         help="give containers their device files: those that exist, all or an error, none",
     )
-    _add_sharing_arguments(run)
+    add_sharing_arguments(run)
+    run.add_argument(
+        "--gpu-memory-grace",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long a pod may exceed its cap where it is watched (default: %(default)g)",
+    )
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
     run.add_argument(
@@ -153,47 +160,6 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         choices=("debug", "info", "warning", "error"),
         default="info",
         help="the least that is said (default: info)",
-    )
-
-
-def _add_sharing_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "--share-gpus",
-        type=_ways,
-        default="all",
-        metavar="GPUS",
-        help="GPUs that may be used in shares (lockstep.dev/gpu-share), and how: all; none; indices; or "
-        "'0-3: mps; 4: watch timeslice=long; 5: whole' with one of whole, auto, kernel, mps, watch, "
-        "none (default: all)",
-    )
-    run.add_argument(
-        "--share-config",
-        type=Path,
-        metavar="DIR",
-        help="read at every look instead: a file by this node's name, or default, with what --share-gpus "
-        "takes; a change disturbs nobody who runs",
-    )
-    run.add_argument(
-        "--sharing-dir",
-        type=Path,
-        metavar="DIR",
-        help="where `lockstep-agent keeper` works, which sets GPUs up for MPS and for time slices "
-        "(default: neither can be had)",
-    )
-    run.add_argument(
-        "--gpu-memory",
-        choices=("auto", "watch", "none"),
-        default="auto",
-        help="caps of memory (lockstep.dev/gpu-memory) on GPUs for which nothing else is said: auto: kept "
-        "by the kernel where driver and kernel can, else watched where the driver tells of processes "
-        "(default); watch: whoever exceeds its own is evicted; none: not at all",
-    )
-    run.add_argument(
-        "--gpu-memory-grace",
-        type=_seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long a pod may exceed its cap where it is watched (default: %(default)g)",
     )
 
 
@@ -273,14 +239,6 @@ def _cards(text: str) -> tuple[str, ...]:
         return cardchoice.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _ways(text: str) -> str:
-    try:
-        parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def _count(text: str) -> int:

@@ -80,12 +80,15 @@ class Keeper:
 
     def look(self, now: float) -> None:
         wanted = self._requests.all_wanted()
-        for uuid in sorted(self._known() - wanted.keys()):
-            self._release(uuid)
-        for uuid, each in wanted.items():
-            case = self._cases.setdefault(uuid, _Case())
-            if now >= case.again_at:
-                self._bring(uuid, each, case, now)
+        try:
+            for uuid in sorted(self._known() - wanted.keys()):
+                self._release(uuid)
+            for uuid, each in wanted.items():
+                case = self._cases.setdefault(uuid, _Case())
+                if now >= case.again_at:
+                    self._bring(uuid, each, case, now)
+        except OSError as error:  # no room to say it: servers go on
+            self._voice.bad(f"{error.filename}: {error.strerror}")
 
     def _known(self) -> set[str]:
         """GPUs that are, or may be, in another state than they were."""

@@ -56,7 +56,8 @@ class Sharing:
         self._ways = {gpu.uuid: ways.of(gpu.index) for gpu in topology.gpus}
         said = by_gpu(self._told.now(self._node.state))
         running = {
-            uuid: MPS if any(each.level == MPS for each in rows) else rows[0].level
+            # Whose level is not known is disturbed least where MPS does not come.
+            uuid: MPS if any(each.level == MPS for each in rows) else rows[0].level or "none"
             for uuid, rows in said.items()
         }
         troubles = self._setup.troubles({gpu.uuid: gpu.capability for gpu in facts})
