@@ -209,11 +209,16 @@ class Truth:
 
     def holder(self, resource: str, device_ids: tuple[str, ...], patience_s: float) -> Key | None:
         """Who holds exactly these."""
-        if not self.refresh(patience_s):
-            return None
-        for grant in self._node.state.grants:
-            if (grant.resource, grant.device_ids) == (resource, tuple(sorted(device_ids))):
-                return grant.namespace, grant.pod, grant.container
+        wanted = resource, tuple(sorted(device_ids))
+        for _ in range(2):
+            if not self.refresh(patience_s):
+                return None
+            for grant in self._node.state.grants:
+                if (grant.resource, grant.device_ids) == wanted:
+                    return grant.namespace, grant.pod, grant.container
+            self._confirmed = (
+                -1
+            )  # a kubelet on a busy node records what we answered later than it should
         return None
 
     def run(self, every_s: float, stop: threading.Event) -> None:

@@ -31,6 +31,7 @@ class _Case:
     """A GPU that is wanted in some state."""
 
     server: Server | None = None
+    served: bool = False
     slice: str = ""  # that is set
     backoff: Backoff | None = None  # after a failure
     again_at: float = 0.0
@@ -120,10 +121,13 @@ class Keeper:
             computemode.write(self._root, uuid, computemode.EXCLUSIVE)
         server = case.server = case.server or self._server(uuid)
         if not server.answers():
-            # Whoever asks meanwhile is told, and gets no share of it.
-            self._requests.set_state(uuid, wanted, "its server of MPS is being started")
+            if case.served:
+                # Whoever asks meanwhile is told, and gets no share of it.
+                self._requests.set_state(uuid, wanted, "its MPS has ended, and is started again")
+                log.warning("GPU %s: MPS has ended", uuid)
             server.start(multi_user=self._multi_user)
             log.info("GPU %s: MPS serves", uuid)
+        case.served = True
         if wanted.limit_mib:
             server.limit(wanted.limit_mib)
 

@@ -45,7 +45,7 @@ class SetUp:
         found = {
             uuid: why
             for uuid, wanted in self._requests.all_wanted().items()
-            if wanted.mps and (why := self._requests.ready(uuid))
+            if wanted.mps and (why := self._requests.trouble(uuid))
         }
         old = {
             u: "MPS has no limits on GPUs before Volta"

@@ -84,6 +84,11 @@ class Requests:
             return (state.why if state else "") or "it is being set up"
         return state.why
 
+    def trouble(self, uuid: str) -> str:
+        """What has gone wrong with the GPU; empty: nothing, though it may still be in the making."""
+        state = self.state(uuid)
+        return self.silent() or (state.why if state else "")
+
     def able(self) -> Keeper:
         if why := self.silent():
             return Keeper(why, why)

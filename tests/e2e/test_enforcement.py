@@ -54,7 +54,7 @@ def daemons() -> list[int]:
     return found
 
 
-def test_mps_for_who_asks_for_it(cluster: World, namespace: str, shared_by_mps: None) -> None:
+def test_mps_for_who_asks_for_it(cluster: World, shared_by_mps: None, namespace: str) -> None:
     until("each GPU's own level", lambda: levels(cluster) == ["mps"] * 4 + ["watch"] * 4, 120)
     assert not daemons()
     cluster.apply(
