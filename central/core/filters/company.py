@@ -127,8 +127,16 @@ class Company:
         for claim in volumes.exclusive:
             self._refuse(everywhere & neighbours.using(claim).any(), IN_USE)
             self._one(everywhere)
-        for driver, count in volumes.attach:
-            room = neighbours.attach_room(driver) // count
+        each = dict(volumes.attach)
+        for driver in {**each, **dict(volumes.common)}:
+            room = neighbours.attach_room(driver)
+            for other, claim in volumes.common:
+                if other == driver:
+                    room -= 1 - neighbours.attached_for(claim)
+            if driver in each:
+                room //= each[driver]
+            else:
+                room = np.where(room >= 0, MANY, 0)
             self._refuse(room <= 0, FULL)
             np.minimum(self._limit, np.maximum(room, 0), out=self._limit)
         if volumes.places:

@@ -71,6 +71,7 @@ class Neighbours:
         self._ports: dict[Port, Ints] = {}
         self._claims: dict[str, Ints] = {}  # pods that use claims which are for one pod
         self._attached: dict[str, Ints] = {}  # volumes by driver
+        self._common: dict[str, Ints] = {}  # pods that use claims which several use
         self._limits: dict[str, dict[str, int]] = {}  # by node, then by driver
         self._moved: Counter[int | Port | str] = Counter()  # what has changed how often
 
@@ -95,7 +96,13 @@ class Neighbours:
         self._rows = rows
         for places in self._places.values():
             places.grow(rows)
-        for counts in (self._matching, self._ports, self._claims, self._attached):
+        for counts in (
+            self._matching,
+            self._ports,
+            self._claims,
+            self._attached,
+            self._common,
+        ):
             for which in counts:
                 counts[which] = np.append(counts[which], more)  # type: ignore[index]  # its own key
         for by_key in self._avoiding.values():
@@ -158,6 +165,13 @@ class Neighbours:
         for driver, volumes_each in volumes.attach:
             self._attached.setdefault(driver, self._none())[row] += volumes_each * change
             self._moved[driver] += 1
+        for driver, claim in volumes.common:  # it is attached once, for all of them
+            users = self._common.setdefault(claim, self._none())
+            before = users[row] > 0
+            users[row] += change
+            attached = self._attached.setdefault(driver, self._none())
+            attached[row] += np.asarray(users[row] > 0, dtype=np.int64) - before
+            self._moved[driver] += 1
         self.stock.count(row, volumes, change)
 
     def using(self, claim: str) -> Ints:
@@ -167,6 +181,10 @@ class Neighbours:
         """How many volumes the node attaches, by driver."""
         self._limits[node] = dict(limits)
         self.nodes_moved += 1
+
+    def attached_for(self, claim: str) -> Ints:
+        """By row, whether the claim's volume is attached for one of the pods that share it."""
+        return np.asarray(self._common.get(claim, self._none()) > 0, dtype=np.int64)
 
     def attach_room(self, driver: str) -> Ints:
         """By row, how many more volumes of the driver; where nobody says, any number."""
@@ -204,6 +222,7 @@ class Neighbours:
         if spec.volumes is not None:
             parts += (moved[claim] for claim in spec.volumes.exclusive)
             parts += (moved[driver] for driver, _ in spec.volumes.attach)
+            parts += (moved[driver] for driver, _ in spec.volumes.common)
             parts += self.stock.stamp(spec.volumes)
         return tuple(parts)
 
@@ -223,6 +242,7 @@ class Neighbours:
     def expected(self, there: Iterable[tuple[int, PodSpec]]) -> dict[object, Counter[int]]:
         """The same, counted from nothing."""
         found: dict[object, Counter[int]] = {}
+        attached: set[tuple[int, str]] = set()
         for row, spec in there:
             whats: list[object] = [number for number in spec.matched if number in self._matching]
             if spec.rules is not None:
@@ -232,6 +252,10 @@ class Neighbours:
                 whats += spec.volumes.exclusive
                 for driver, count in spec.volumes.attach:
                     whats += [driver] * count
+                for driver, claim in spec.volumes.common:
+                    if (row, claim) not in attached:
+                        attached.add((row, claim))
+                        whats.append(driver)
             for what in whats:
                 found.setdefault(what, Counter())[row] += 1
         return found

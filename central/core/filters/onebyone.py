@@ -83,9 +83,12 @@ def _share_volumes(snapshot: Snapshot, spec: PodSpec, groups: Groups) -> bool:
     for other, count in groups:
         for driver, each in other.volumes.attach if other.volumes is not None else ():
             attach[driver] += each * count
+        for driver, _ in other.volumes.common if other.volumes is not None else ():
+            attach[driver] += 1
     return any(
-        dict(other.attach).get(driver) and (neighbours.attach_room(driver) < attach[driver]).any()
-        for driver, _ in volumes.attach
+        driver in dict((*other.attach, *other.common))
+        and (neighbours.attach_room(driver) < attach[driver]).any()
+        for driver, _ in (*volumes.attach, *volumes.common)
         for other in others
     )
 

@@ -156,6 +156,7 @@ class Storage:
         attach: Counter[str] = Counter()
         wants: Counter[Wanted] = Counter()
         exclusive: list[str] = []
+        common: list[tuple[str, str]] = []
         shared: list[tuple[str, Wanted]] = []
         why = ""
         for name in _claims_of(seen):
@@ -174,7 +175,9 @@ class Storage:
                 shared.append(("/".join(name), want))
             else:
                 wants[want] += 1
-            if driver := self._driver(name, claim):
+            if (driver := self._driver(name, claim)) and self._users.get(name, set()) - {seen.uid}:
+                common.append((driver, "/".join(name)))
+            elif driver:
                 attach[driver] += 1
             if claim.one_pod:
                 exclusive.append("/".join(name))
@@ -186,6 +189,7 @@ class Storage:
         return Volumes(
             tuple(dict.fromkeys(places)),
             tuple(sorted(attach.items())),
+            tuple(sorted(common)),
             tuple(exclusive),
             why,
             tuple(sorted(wants.items(), key=repr)),

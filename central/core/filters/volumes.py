@@ -42,6 +42,7 @@ class Volumes:
 
     places: tuple[NodeTerms, ...] = ()  # all of them hold
     attach: tuple[tuple[str, int], ...] = ()  # how many volumes of which driver
+    common: tuple[tuple[str, str], ...] = ()  # driver and claim, of those that other pods use too
     exclusive: tuple[str, ...] = ()  # claims that no other pod may use
     why: str = ""  # it can't go anywhere yet
     wants: tuple[tuple[Wanted, int], ...] = ()  # of volumes that exist: how many like that

@@ -382,13 +382,15 @@ def attach(world: World, pod: Json, node: Json) -> bool:
         most = (driver.get("allocatable") or {}).get("count")
         if most is None:
             continue
-        there = 0
-        for other, where in world.there():
-            if where is node:
-                for claim in claims_of(world, other):
-                    there += driver_of(world, claim) == driver["name"]
-        mine = [c for c in claims_of(world, pod) if c and driver_of(world, c) == driver["name"]]
-        if mine and there + len(mine) > most:
+        there = {
+            id(claim)  # a volume is attached once, however many pods use it
+            for other, where in world.there()
+            if where is node
+            for claim in claims_of(world, other)
+            if driver_of(world, claim) == driver["name"]
+        }
+        mine = {id(c) for c in claims_of(world, pod) if c and driver_of(world, c) == driver["name"]}
+        if mine and len(there | mine) > most:
             return False
     return True
 

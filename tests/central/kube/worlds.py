@@ -153,7 +153,8 @@ class Maker:
         shared = [
             key
             for key, claim in sorted(world.claims.items())
-            if key[0] == space and "ReadWriteOncePod" in claim["spec"]["accessModes"]
+            if key[0] == space
+            and ("ReadWriteOncePod" in claim["spec"]["accessModes"] or self.chance(0.3))
         ]
         if shared and self.chance(0.5):
             name = self.dice.choice(shared)[1]
