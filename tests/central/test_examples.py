@@ -14,7 +14,7 @@ from central.cli import main
 from central.simulator.furnishing import CAPTURE
 from central.standalone.box import CAPTURES, Box
 from central.standalone.hollownode import HollowNode
-from protos.names import BLOCK, DOMAINS, RACK
+from protos.names import BLOCK, DOMAINS, GPU_MEMORY_LEVEL, RACK
 
 EXAMPLES = Path(__file__).parents[2] / "daemonset/examples"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
@@ -119,7 +119,7 @@ def test_every_example_finds_its_place(
             "metadata": {
                 "name": f"a{i}",
                 "labels": {RACK: f"r{i // 2}", BLOCK: "b"},
-                "annotations": {CAPTURE: "dgx-a100-8"},
+                "annotations": {CAPTURE: "dgx-a100-8", GPU_MEMORY_LEVEL: "mps"},
             },
         }
         for i in range(4)

@@ -1,0 +1,106 @@
+"""Who may have which share of a GPU, told by Allocate and checked at the start."""
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.allocation import Key
+from agent.node import Node
+from agent.offer import Refused
+from agent.settings import Settings
+from agent.sharing.sharing import Sharing
+from agent.survey import survey
+from protos.names import GPU_SHARE
+from protos.nearest import share
+from protos.sharing import LEAST, MEMORY, RANKS, SHARE
+from protos.stubs import deviceplugin_pb2 as pb
+from protos.topology import Grant
+from tests.fakes import machines
+
+GIB = 2**30
+
+
+class Box:
+    """A node of one GPU; nobody is asked what it is able to."""
+
+    def __init__(self, folder: Path, level: str) -> None:
+        self.node = Node("n")
+        topology = survey(machines.machine(1))
+        gpus = tuple(replace(gpu, shares=100, enforcement=level) for gpu in topology.gpus)
+        self.node.set_topology(replace(topology, gpus=gpus))
+        settings = Settings("n", kubelet_dir=folder, sharing_dir=folder / "s")
+        self.sharing = Sharing(settings, self.node, lambda uuids: {})
+
+    def plan(self, name: str, cap: int, least: str = "none") -> Grant:
+        limits = tuple(sorted({SHARE: 2, MEMORY: cap, LEAST: RANKS[least]}.items()))
+        plan = Grant("team", name, "c", GPU_SHARE, (machines.uuid(0),), limits)
+        intents = (*self.node.state.intents, plan)
+        self.node.set_intents(intents, self.node.state.intents_version + 1)
+        return plan
+
+    def ask(self, first: int, *meant: Key) -> dict[str, str]:
+        ids = tuple(sorted(share(machines.uuid(0), number) for number in (first, first + 1)))
+        self.node.sell(GPU_SHARE, ids, 0.0)
+        return self.sharing.told(ids, self.node.state, meant)[0]
+
+
+def test_pods_with_unlike_caps_are_not_mixed_up(tmp_path: Path) -> None:
+    """Where it can't be known which of them is asked for, variables of MPS would be one's for the other."""
+    box = Box(tmp_path, "mps")
+    box.plan("a", GIB)
+    assert box.ask(0)["LOCKSTEP_GPU_MEMORY"] == str(GIB)
+    box.plan("b", 2 * GIB)
+    with pytest.raises(ValueError, match="2 pods with unlike caps of GPU memory wait"):
+        box.ask(2)
+    assert box.ask(4, ("team", "b", "c"))["LOCKSTEP_GPU_MEMORY"] == str(2 * GIB)
+
+
+def test_less_than_what_is_demanded_is_refused_twice(tmp_path: Path) -> None:
+    box = Box(tmp_path, "watch")
+    plan = box.plan("a", GIB, "mps")
+    with pytest.raises(ValueError, match="enforces caps of memory by watch, which is less"):
+        box.ask(0)
+    box.node.set_intents((), 2)
+    ids = tuple(sorted(share(machines.uuid(0), number) for number in (2, 3)))
+    box.ask(2)
+    box.node.set_intents((plan,), 3)  # it came after the pod
+    with pytest.raises(Refused, match="enforces caps of memory by watch, which is less"):
+        box.sharing.starting(ids, ("team", "a", "c"))
+    box.sharing.starting(ids, ("team", "another", "c"))
+
+
+def test_mps_has_no_room_for_a_49th_client(tmp_path: Path) -> None:
+    box = Box(tmp_path, "mps")
+    for number in range(48):
+        box.ask(2 * number)
+    with pytest.raises(ValueError, match="MPS serves 48 clients of a GPU"):
+        box.ask(96)
+
+
+def test_what_was_told_is_known_after_a_restart(tmp_path: Path) -> None:
+    """The kubelet keeps our answers; what is no answer says nothing."""
+    envs = {"LOCKSTEP_GPU_ENFORCEMENT": "none", "LOCKSTEP_GPU_MEMORY": "7"}
+    answer = pb.ContainerAllocateResponse(envs=envs).SerializeToString()
+    ids = [share(machines.uuid(0), number) for number in (0, 1)]
+    entries = [
+        {
+            "PodUID": f"u{place}",
+            "ContainerName": "c",
+            "ResourceName": GPU_SHARE,
+            "DeviceIDs": {"0": [each]},
+            "AllocResp": said,
+        }
+        for place, (each, said) in enumerate(
+            zip(ids, (base64.b64encode(answer).decode(), "nonsense"), strict=True)
+        )
+    ]
+    plugins = tmp_path / "device-plugins"
+    plugins.mkdir()
+    data = {"Data": {"PodDeviceEntries": entries}, "Checksum": 0}
+    (plugins / "kubelet_internal_checkpoint").write_text(json.dumps(data))
+    sharing = Box(tmp_path, "watch").sharing
+    assert not sharing.watched((ids[0],))
+    assert sharing.watched((ids[1],))
