@@ -111,6 +111,12 @@ class ClassView:
     def unfit_rows(self) -> Ints:
         return np.flatnonzero(~self._judgement.fit)
 
+    def when_empty(self) -> Ints:
+        """The room on each node if nobody were there and nothing spoke against it: there will never
+        be more."""
+        room: Ints = (self._snapshot.allocatable[:, self.columns] // self.amounts).min(axis=1)
+        return room
+
     def _sum(self, of: Ints, count: int) -> Ints:
         inside = of >= 0
         return np.bincount(of[inside], weights=self.cap[inside], minlength=count).astype(np.int64)

@@ -42,7 +42,25 @@ def sentence(
     text = f"{wanted(groups)}{_where(required)}; "
     text += f"{place} has room for {room} of {count}" if place else "no node qualifies"
     details = [*_short_of(snapshot, view, rows, room, count), *_refused(snapshot, view)]
-    return text + (f" ({'; '.join(details)})" if details else "")
+    text += f" ({'; '.join(details)})" if details else ""
+    return text if anchors or view.share else text + _never(snapshot, view, required, room, count)
+
+
+def _never(snapshot: Snapshot, view: ClassView, required: str, now: int, count: int) -> str:
+    """That waiting does not help, where that is so whatever becomes of nodes that are out of the
+    question now; and not where all is free anyway."""
+    room = view.when_empty()
+    if not required:
+        most = int(room.sum())
+        return f"; even empty, the cluster has room for {most}" if now < most < count else ""
+    if required not in nodeparts.ON_NODE:
+        of = snapshot.domains.of[snapshot.domains.levels.index(required)]
+        inside = of >= 0
+        room = np.bincount(of[inside], weights=room[inside]).astype(np.int64)
+    most = int(room.max(initial=0))
+    if not now < most < count:
+        return ""
+    return f"; even empty, no {within(required)} has room for more than {most}"
 
 
 def _closest(

@@ -141,10 +141,8 @@ def could_ever(snapshot: Snapshot, want: Want, apart: Ints) -> bool:
     big = np.ones(1, dtype=np.bool_)
     for spec, count in want.groups:
         view = snapshot.view(spec).refresh()
-        room = (snapshot.allocatable[:, view.columns] // view.amounts).min(axis=1)
-        fits = np.zeros(len(room), dtype=np.bool_)
-        fits[view.fit_rows()] = True
-        room[~fits] = 0
+        room = view.when_empty()
+        room[view.unfit_rows()] = 0
         room[apart] = 0
         big = big & (_by_domain(snapshot, want.required, room) >= count)
     return bool(big.any())

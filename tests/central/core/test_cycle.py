@@ -108,6 +108,23 @@ def test_the_sentence_names_what_is_missing_and_where_it_was_closest() -> None:
     )
 
 
+def test_what_will_never_fit_is_said() -> None:
+    """And not of what would, if a node came back."""
+    cluster = Cluster(build.LEVELS)
+    facts: list[Fact] = [
+        *(build.node(name, rack=f"r-{name}") for name in "ab"),
+        *(build.pod(f"run-{name}", 8, node=name, phase="Running") for name in "ab"),
+    ]
+    never = [build.gang("g", 2, topology_required=RACK), *members("g", 2)]
+    big = [build.gang("h", 3), *members("h", 3)]
+    decisions = turn(cluster, [*facts, *never, *big], 0.0)
+    assert "; even empty, no rack has room for more than 1" in told(decisions, "g")
+    assert "; even empty, the cluster has room for 2" in told(decisions, "h")
+    away = build.node("c", rack="r-a", ready=False)
+    decisions = turn(cluster, [away, PodGone("uid-run-b")], 1.0)
+    assert "even empty" not in told(decisions, "g")
+
+
 def test_the_scarce_resource_is_named() -> None:
     cluster = Cluster(build.LEVELS)
     decisions = turn(cluster, [build.node("a", cpu=1000), build.pod("p", 1, cpu=2000)], 0.0)
