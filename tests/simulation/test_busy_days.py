@@ -141,7 +141,7 @@ class Day:
             )
             rules = self._rules(name, size * gpus) if not level and not subgroups else None
             movable = self.dice.random() < 0.3
-            part = gpus < 4 and not level and not subgroups
+            part = gpus < 4
             share = self.dice.choice((0, 15, 40, 70)) if part else 0
             if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))

@@ -15,13 +15,12 @@ import numpy as np
 
 from central.core.facts import PodSpec
 from central.core.filters import leaning
-from central.core.fleet import nodeparts
+from central.core.fleet import fractions, nodeparts
 from central.core.fleet.domains import Ints
 from central.core.fleet.draft import DoesNotFit, Draft, Seat
 from central.core.fleet.snapshot import Snapshot
 from central.core.fleet.view import ClassView
 from protos.names import ISLAND, NUMA
-from protos.topology import indices_of
 
 TRIED = 32  # domains of a level
 Groups = Sequence[tuple[PodSpec, int]]
@@ -144,16 +143,18 @@ def _candidates(
     views = {spec: snapshot.view(spec).refresh() for spec in wanted}
     usable = np.any([view.cap > 0 for view in views.values()], axis=0)
     gpus = sum(view.gpus * wanted[spec] for spec, view in views.items())
+    sharing = any(view.share for view in views.values())
     if level in nodeparts.ON_NODE:
         fits = np.all([views[spec].cap >= count for spec, count in wanted.items()], axis=0)
         fits &= snapshot.gpus >= gpus
         if level == ISLAND:
-            fits &= (snapshot.island >= gpus) & (gpus > 0)
+            fits &= (snapshot.island >= gpus) & (gpus > 0 or sharing)
         if anchors:
             fits &= np.isin(np.arange(len(fits)), anchors) & (len(set(anchors)) == 1)
         rows = np.flatnonzero(fits)
         if level == NUMA:
-            rows = rows[nodeparts.most(snapshot, NUMA, rows) >= max(gpus, 1)]
+            least = gpus if sharing else max(gpus, 1)
+            rows = rows[nodeparts.most(snapshot, NUMA, rows) >= least]
         order = np.lexsort((snapshot.name_rank()[rows], snapshot.gpus[rows]))
         yield from (rows[[index]] for index in order[:TRIED])
         return
@@ -181,14 +182,8 @@ def islands(snapshot: Snapshot, groups: Groups, level: str, rows: Ints, held: in
     first; at other levels: any GPUs."""
     if level not in nodeparts.PARTS:
         return (-1,)
-    shape, free = snapshot.shape[int(rows[0])], snapshot.free_mask[int(rows[0])]
-    wanted = sum(snapshot.view(spec).gpus * count for spec, count in groups)
-    found = [
-        part
-        for part in nodeparts.masks(shape, level)
-        if (part & free).bit_count() >= wanted and not held & ~part
-    ]
-    return sorted(found, key=lambda part: ((part & free).bit_count(), next(indices_of(part))))
+    asks = [(snapshot.view(spec), count) for spec, count in groups]
+    return nodeparts.holding(snapshot, level, int(rows[0]), asks, held)
 
 
 def _orders(snapshot: Snapshot, groups: Groups) -> list[list[int]]:
@@ -198,7 +193,7 @@ def _orders(snapshot: Snapshot, groups: Groups) -> list[list[int]]:
         max((want.size for want, _ in spec.volumes.wants), default=0) if spec.volumes else 0
         for spec, _ in groups
     ]
-    widest = sorted(range(len(groups)), key=lambda i: (-gpus[i], i))
+    widest = fractions.in_order([snapshot.view(spec) for spec, _ in groups])
     largest = sorted(range(len(groups)), key=lambda i: (-sizes[i], -gpus[i], i))
     return [widest] if widest == largest else [widest, largest]
 
@@ -216,7 +211,10 @@ def _seat(draft: Draft, groups: Groups, order: Sequence[int], rows: Ints, within
                 row = _best(draft.snapshot, spec, left[index], rows, used)
                 if row is None:
                     break
-                draft.take(row, spec, 1, within)
+                try:
+                    draft.take(row, spec, 1, within)
+                except DoesNotFit:  # no GPU of the island has so much left
+                    break
                 used.add(row)
                 left[index] -= 1
                 seated += 1

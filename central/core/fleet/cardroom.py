@@ -60,6 +60,13 @@ class CardRoom:
                 card[1] -= sign * wanted.objects
                 card[2] -= sign * shares
 
+    def holds(self, wanted: Iterable[tuple[PodSpec, int]]) -> bool:
+        """Whether there is room for so many of each kind, together."""
+        asked = +self.asked
+        for spec, count in wanted:
+            asked[self.ask(spec)] += count if spec.rdma_containers else 0
+        return way(list(self.cards.values()), asked) is not None
+
     def room(self, wanted: Ask) -> int:
         """How many more pods of this kind there is room for, beside those that asked before."""
         cards = list(self.cards.values())

@@ -40,7 +40,7 @@ class Draft:
         """Takes room for count pods; the GPUs are the closest free ones of the mask `within`."""
         snapshot = self.snapshot
         if snapshot.view(spec).share:
-            self._take_shares(row, spec, count)
+            self._take_shares(row, spec, count, within)
             return
         shape, gpus = snapshot.shape[row], 0
         wanted = snapshot.view(spec).gpus * count
@@ -56,7 +56,7 @@ class Draft:
         places, shares = rows.tolist(), counts.tolist()
         if snapshot.view(spec).share:
             for row, count in zip(places, shares, strict=True):
-                self._take_shares(row, spec, count)
+                self._take_shares(row, spec, count, within)
             return
         masks = [0] * len(places)
         if gpus := snapshot.view(spec).gpus:
@@ -75,10 +75,10 @@ class Draft:
             self.snapshot.take(*seat)
         self.seats += seats
 
-    def _take_shares(self, row: int, spec: PodSpec, count: int) -> None:
+    def _take_shares(self, row: int, spec: PodSpec, count: int, within: int) -> None:
         """A seat for each GPU that pods share."""
         view = self.snapshot.view(spec)
-        for gpu, pods in fractions.deal(self.snapshot, row, view.share, count, view.least):
+        for gpu, pods in fractions.deal(self.snapshot, row, view, count, within):
             if not gpu and self.snapshot.shape[row] is not None:
                 raise DoesNotFit("no GPU has so much left")
             self.snapshot.take(row, spec, pods, gpu)

@@ -5,20 +5,32 @@ A node's GPU is free, somebody's, or open: then left[row] tells how much of it m
 will be left with the least, and open another one only where none has so much."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from central.core.fleet.domains import Ints
+from protos.closest import closest
 from protos.sharing import HIGHEST, RANKS, WHOLE, pick
-from protos.topology import NodeTopology, indices_of, mask_of
+from protos.topology import NodeTopology, Shape, indices_of, mask_of
 
 if TYPE_CHECKING:
     from central.core.fleet.snapshot import Snapshot
     from central.core.gangs import Pod
 
 Parts = dict[int, int]  # hundredths by GPU
+
+
+class Ask(Protocol):
+    """What a pod wants of a node's GPUs: whole ones, or hundredths of one that enforces caps so surely."""
+
+    gpus: int
+    share: int
+    least: int  # a rank
+
+
 # The GPUs that may be used in shares, by how surely caps of their memory hold at least: of rank 0 all.
 Offered = tuple[int, ...]
 NOTHING: Offered = (0,) * (HIGHEST + 1)
@@ -37,19 +49,21 @@ def best(topology: NodeTopology) -> str:
     return max(found, key=RANKS.__getitem__, default="none")
 
 
-def room_at(snapshot: "Snapshot", row: int, wanted: int, least: int = 0) -> int:
+def room_at(snapshot: "Snapshot", row: int, wanted: int, least: int = 0, within: int = -1) -> int:
     """How many pods of so many hundredths each the node has room for, on GPUs of that rank."""
-    fit = snapshot.offered[row][least]
+    fit = snapshot.offered[row][least] & within
     if not fit or wanted > WHOLE:
         return 0
     free = min((snapshot.free_mask[row] & fit).bit_count(), snapshot.gpus.item(row))
-    return sum(part // wanted for part in _left(snapshot, row, least)) + free * (WHOLE // wanted)
+    left = _left(snapshot, row, least, within)
+    return sum(part // wanted for part in left) + free * (WHOLE // wanted)
 
 
-def _left(snapshot: "Snapshot", row: int, least: int) -> Iterable[int]:
+def _left(snapshot: "Snapshot", row: int, least: int, within: int = -1) -> Iterable[int]:
     """Of open GPUs of that rank what may still be had; GPUs that are not offered have nothing left."""
-    left, fit = snapshot.left[row], snapshot.offered[row][least]
-    return (part for gpu, part in left.items() if fit >> gpu & 1) if least else left.values()
+    left, fit = snapshot.left[row], snapshot.offered[row][least] & within
+    every = not least and within == -1
+    return left.values() if every else (part for gpu, part in left.items() if fit >> gpu & 1)
 
 
 def room(snapshot: "Snapshot", rows: Ints, wanted: int, least: int = 0) -> Ints:
@@ -79,15 +93,69 @@ def waste(snapshot: "Snapshot", rows: Ints, wanted: int, least: int = 0) -> Ints
 
 
 def deal(
-    snapshot: "Snapshot", row: int, wanted: int, count: int, least: int = 0
+    snapshot: "Snapshot", row: int, ask: "Ask", count: int, within: int = -1
 ) -> list[tuple[int, int]]:
-    """GPUs, as masks, for count pods that have room there, and how many pods go to each."""
+    """GPUs of the mask `within`, as masks, for count pods, and how many pods go to each; the mask 0
+    for those who have no room."""
     shape = snapshot.shape[row]
     if shape is None:
         return [(0, count)]
-    fit = snapshot.offered[row][least]
-    left = {gpu: part for gpu, part in snapshot.left[row].items() if fit >> gpu & 1}
-    left |= dict.fromkeys(indices_of(snapshot.free_mask[row] & fit), WHOLE)
+    fit = snapshot.offered[row][ask.least] & within
+    return _dealt(shape, snapshot.left[row], (snapshot.free_mask[row], fit), ask.share, count)
+
+
+def holds(
+    snapshot: "Snapshot", row: int, asks: Iterable[tuple["Ask", int]], within: int = -1
+) -> bool:
+    """Whether so many pods of each kind find GPUs of the mask `within` there, if they are seated in_order:
+    whole GPUs first, then the largest parts. For parts of one size a "no" is certain."""
+    shape = snapshot.shape[row]
+    if shape is None:
+        return True
+    mine = tuple(
+        (one.gpus, one.share, snapshot.offered[row][one.least] & within, count)
+        for one, count in asks
+        if count
+    )
+    left = tuple(snapshot.left[row].items())
+    return _holds(shape, left, snapshot.free_mask[row], within, mine)
+
+
+def in_order(asks: Sequence["Ask"]) -> list[int]:
+    """The order in which to seat them, as places: the widest first, since they fit in fewest places."""
+    return sorted(range(len(asks)), key=lambda i: (-asks[i].gpus, -asks[i].share, i))
+
+
+@lru_cache(maxsize=1 << 14)
+def _holds(
+    shape: Shape,
+    left: tuple[tuple[int, int], ...],
+    free: int,
+    within: int,
+    asks: tuple[tuple[int, int, int, int], ...],
+) -> bool:
+    parts = dict(left)
+    for gpus, share, fit, count in sorted(asks, key=lambda ask: (-ask[0], -ask[1])):
+        if gpus:
+            if (free & within).bit_count() < gpus * count:
+                return False
+            free &= ~closest(shape, free & within, gpus * count)
+        for gpu, pods in _dealt(shape, parts, (free, fit), share, count) if share else ():
+            if not gpu:
+                return False
+            index = gpu.bit_length() - 1
+            parts[index] = parts.get(index, WHOLE) - pods * share
+            free &= ~gpu
+    return True
+
+
+def _dealt(
+    shape: Shape, parts: Mapping[int, int], free: tuple[int, int], wanted: int, count: int
+) -> list[tuple[int, int]]:
+    """free: GPUs that are free, and those that may be used, open ones too."""
+    mask, fit = free
+    left = {gpu: part for gpu, part in parts.items() if fit >> gpu & 1}
+    left |= dict.fromkeys(indices_of(mask & fit), WHOLE)
     dealt: list[tuple[int, int]] = []
     while count:
         gpu = pick(shape, left, wanted)

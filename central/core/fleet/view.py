@@ -24,6 +24,8 @@ class ClassView:
     """The room for one kind of pod: cap[row] is how many more fit there, sums[level][domain] how many
     in a whole domain. Call refresh() before reading."""
 
+    pods = 1  # in one of what is counted
+
     def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
         self.spec = spec
         self.columns, self.amounts = snapshot.vector(spec.requests)

@@ -30,13 +30,16 @@ class Rooms(Protocol):
     gpus: int
     share: int  # hundredths of a GPU
     least: int  # how surely its memory must be enforced: a rank
+    pods: int  # that one of them is
 
 
 class Counted:
-    """Rooms of some rows only, or of what is no pod."""
+    """Rooms of some rows only, or of groups of equal pods."""
 
-    def __init__(self, snapshot: Snapshot, cap: Ints, gpus: int) -> None:
-        self.cap, self.gpus, self.share, self.least = cap, gpus, 0, 0
+    def __init__(self, snapshot: Snapshot, cap: Ints, view: Rooms, pods: int = 1) -> None:
+        """pods: of the view's kind, in one of what is counted."""
+        self.cap, self.gpus, self.pods = cap, view.gpus * pods, pods
+        self.share, self.least = view.share, view.least
         domains = snapshot.domains
         self.sums = [
             sums_of(cap, domains.of[level], domains.count(level))
@@ -90,7 +93,12 @@ class Choice:
 
     def _nodes(self, level: str) -> Iterator[Ints]:
         snapshot, rooms, gpus = self._snapshot, self._rooms, self._gpus
-        if len(set(self._anchors)) > 1 or (level != NODE and not gpus):
+        asks = [
+            (room, count * (room.pods if room.share else 1))
+            for room, count in zip(rooms, self._counts, strict=True)
+        ]
+        sharing = any(room.share for room in rooms)
+        if len(set(self._anchors)) > 1 or not (level == NODE or gpus or sharing):
             return
         if gpus > snapshot.biggest():
             return
@@ -104,6 +112,11 @@ class Choice:
             rows = rows[nodeparts.most(snapshot, NUMA, rows) >= gpus]
         if self._anchors:
             rows = rows[rows == self._anchors[0]]
+        if sharing and level in nodeparts.PARTS:
+            hold = [bool(nodeparts.holding(snapshot, level, row, asks)) for row in rows.tolist()]
+            rows = rows[hold]
+        elif sharing and len(rooms) > 1:
+            rows = rows[[fractions.holds(snapshot, row, asks) for row in rows.tolist()]]
         if self._most == 1:
             yield from _least(rows, self._keys(level))
             return

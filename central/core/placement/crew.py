@@ -8,21 +8,26 @@ partners spread evenly, the fewest nodes. The seats that any gang would get are 
 moved and exchanged while that helps; with few pods everything that could be better is tried.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import product
 
 import numpy as np
 
+from central.core.facts import PodSpec
+from central.core.fleet import fractions
 from central.core.fleet.domains import Ints
 from central.core.fleet.draft import Draft
 from central.core.fleet.snapshot import Snapshot
-from central.core.placement.want import Crew
+from central.core.fleet.view import ClassView
+from central.core.placement.want import Crew, Groups
 
 ROWS = 64  # of a domain that are looked at
 EXCHANGES = 20_000
 CHOICES = 20_000  # in the search for the best
 Vector = tuple[int, ...]  # pods by role
+Holds = Callable[[int, Vector], bool]
 
 
 class Problem:
@@ -35,10 +40,13 @@ class Problem:
         room: Sequence[Vector],
         asks: Sequence[Vector],
         fixed: Sequence[Vector] = (),
+        *,
+        holds: Holds | None = None,
     ) -> None:
         """free: amounts by row; room: how many of each role alone; asks: amounts by role; fixed: who
-        is there already."""
+        is there already; holds: where parts of GPUs are asked for, whether they find them."""
         self.crew, self.free, self.room, self.asks = crew, free, room, asks
+        self._holds = holds
         self.counts = tuple(count for _, count in crew.roles)
         self.fixed = fixed or [(0,) * len(self.counts)] * len(free)
         self.total = [
@@ -48,14 +56,17 @@ class Problem:
         # More than any part of the cost can be.
         self._step = 4 * (sum(self.total) + 1) ** 3 * (len(crew.near) + len(crew.apart) + 1)
         self.harm = cache(self._harm)
+        self.fits = cache(self._fits)
 
-    def fits(self, place: int, vector: Vector) -> bool:
+    def _fits(self, place: int, vector: Vector) -> bool:
         if any(map(int.__gt__, vector, self.room[place])):
             return False
-        return all(
-            sum(pods * ask[column] for pods, ask in zip(vector, self.asks, strict=True)) <= free
+        if any(
+            sum(pods * ask[column] for pods, ask in zip(vector, self.asks, strict=True)) > free
             for column, free in enumerate(self.free[place])
-        )
+        ):
+            return False
+        return self._holds is None or self._holds(place, vector)
 
     def cost(self, plan: Sequence[Vector]) -> int:
         return sum(self.harm(place, vector) for place, vector in enumerate(plan))
@@ -180,12 +191,20 @@ def seat(draft: Draft, crew: Crew, rows: Ints, mark: int) -> int:
     plan = exchanged(problem, plan)
     if sum(problem.counts) <= SMALL:
         plan, _ = searched(problem, plan)
-    for role, (spec, _) in enumerate(crew.roles):
-        counts = np.array([vector[role] for vector in plan], dtype=np.int64)
+    take(draft, crew.roles, chosen, plan)
+    return problem.cost(plan)
+
+
+def take(draft: Draft, groups: Groups, rows: Ints, plan: Sequence[Vector]) -> None:
+    """The seats of a plan, those of each kind together."""
+    mark = len(draft.seats)
+    for place in fractions.in_order([draft.snapshot.view(spec) for spec, _ in groups]):
+        counts = np.array([vector[place] for vector in plan], dtype=np.int64)
         where = np.flatnonzero(counts)
         if len(where):
-            draft.take_all(spec, chosen[where], counts[where])
-    return problem.cost(plan)
+            draft.take_all(groups[place][0], rows[where], counts[where])
+    rank = {spec: index for index, (spec, _) in reversed(list(enumerate(groups)))}
+    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
 
 
 def _as_plan(crew: Crew, rows: Ints, seated: Sequence[tuple[int, object, int]]) -> list[Vector]:
@@ -234,4 +253,29 @@ def problem_of(snapshot: Snapshot, crew: Crew, rows: Ints) -> Problem:
         [tuple(pods) for pods in room.tolist()],
         [tuple(ask.get(column, 0) for column in columns) for ask in asks],
         [tuple(pods) for pods in fixed.tolist()],
+        holds=_holds(snapshot, rows, [snapshot.view(spec) for spec, _ in crew.roles]),
     )
+
+
+def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[ClassView]) -> Holds | None:
+    """What no sum over a node tells: whether parts of GPUs, and shares of network cards, find room one by
+    one, and how many of a kind its rules and volumes allow there, whatever their roles."""
+    company = any(view.company is not None for view in views)
+    sharing = any(view.share for view in views)
+    carded = any(view.cards for view in views) and bool(snapshot.cards)
+
+    def holds(place: int, vector: Vector) -> bool:
+        row = int(rows[place])
+        if company:
+            alike: Counter[PodSpec] = Counter()
+            for view, count in zip(views, vector, strict=True):
+                alike[view.spec] += count
+            if any(count > snapshot.view(spec).cap[row] for spec, count in alike.items()):
+                return False
+        if sharing and not fractions.holds(snapshot, row, zip(views, vector, strict=True)):
+            return False
+        room = snapshot.cards.get(row) if carded and any(vector) else None
+        kinds = (view.spec for view in views)
+        return room is None or room.holds(zip(kinds, vector, strict=True))
+
+    return holds if sharing or carded or company else None

@@ -8,8 +8,9 @@ import numpy as np
 
 from central.core.fleet.domains import Ints
 from central.core.fleet.draft import Draft
-from central.core.placement.crew import Problem, Vector, problem_of
+from central.core.placement.crew import Problem, Vector, problem_of, take
 from central.core.placement.want import Crew, Groups
+from protos.names import GPU_SHARE
 
 ROWS = 128  # of a domain that are looked at
 CHOICES = 600
@@ -18,16 +19,17 @@ CHOICES = 600
 class Packer:
     """For one gang. certain: nothing that was refused may have been possible."""
 
-    def __init__(self) -> None:
-        self.certain = True
+    def __init__(self, groups: Groups) -> None:
+        # Unlike parts of a GPU are put where they fit best, and not in every way there is.
+        self.certain = len({spec.request(GPU_SHARE) for spec, _ in groups} - {0}) < 2
         self._left = CHOICES
 
     def seat(self, draft: Draft, groups: Groups, rows: Ints) -> bool:
         """Seats them among the rows, if a way is found."""
         if len(groups) < 2 or len(rows) < 2:
             return False  # there is one way only, and it was tried
-        if self._left <= 0 or any(spec.share_containers for spec, _ in groups):
-            self.certain = False  # a share's room is no sum
+        if self._left <= 0:
+            self.certain = False
             return False
         snapshot = draft.snapshot
         room = np.zeros(len(rows), dtype=np.int64)
@@ -40,10 +42,7 @@ class Packer:
         if plan is None:
             self.certain &= self._left > 0 and len(order) <= ROWS
             return False
-        for place, (spec, _) in enumerate(groups):
-            counts = np.array([vector[place] for vector in plan], dtype=np.int64)
-            where = np.flatnonzero(counts)
-            draft.take_all(spec, chosen[where], counts[where])
+        take(draft, groups, chosen, plan)
         return True
 
 

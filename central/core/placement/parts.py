@@ -20,10 +20,11 @@ from central.core.fleet.draft import DoesNotFit, Draft, Seat
 from central.core.fleet.snapshot import Snapshot
 from central.core.placement.choice import TRIED_DOMAINS, Choice, Counted
 from central.core.placement.levels import ladder
-from central.core.placement.seating import level_below, parts_of, seat, seat_entangled
+from central.core.placement.seating import level_below, seat, seat_entangled
 from central.core.placement.spreading import spread
 from central.core.placement.want import Part, Want
 from central.core.saying import why
+from protos.sharing import WHOLE
 
 TRIES = 400  # seats of a group that are tried for one gang
 
@@ -55,7 +56,7 @@ def _equal(draft: Draft, want: Want, levels: Sequence[str], inner: Sequence[str]
         for place in inner:
             if place not in counted:
                 cap = _units(snapshot, spec, size, place)
-                counted[place] = Counted(snapshot, cap, snapshot.view(spec).gpus * size)
+                counted[place] = Counted(snapshot, cap, snapshot.view(spec), size)
             room = counted[place]
             for rows in Choice(snapshot, [room], [part.times], want.anchors).of(level):
                 start = level_below(snapshot, level)
@@ -86,12 +87,9 @@ def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
         return units
     units = view.cap // size
     if level in nodeparts.PARTS:
-        need = view.gpus * size
         for row in np.flatnonzero(units).tolist():
-            free = snapshot.free_mask[row]
-            islands = parts_of(snapshot, level, row, need) if need else ()
-            inside = sum((island & free).bit_count() // need for island in islands)
-            units[row] = min(int(units[row]), inside)
+            inside = nodeparts.rooms(snapshot, level, row, view)
+            units[row] = min(int(units[row]), sum(room // size for room in inside))
     return units
 
 
@@ -165,7 +163,9 @@ class _Search:
 
     def _ease(self, part: Part, inner: dict[str, list[str]]) -> tuple[bool, int, int]:
         view = self._draft.snapshot.view
-        gpus = sum(view(spec).gpus * count for spec, count in part.groups)
+        gpus = sum(
+            (view(spec).gpus * WHOLE + view(spec).share) * count for spec, count in part.groups
+        )
         return not part.anchors, len(inner[part.required]), -gpus
 
     def _wide(self, inner: dict[str, list[str]], part: Part, level: str) -> int:
@@ -210,7 +210,7 @@ class _Search:
         rooms = []
         for spec, _ in part.groups:
             view = snapshot.view(spec).refresh()
-            rooms.append(Counted(snapshot, np.where(among, view.cap, 0), view.gpus))
+            rooms.append(Counted(snapshot, np.where(among, view.cap, 0), view))
         counts = [count for _, count in part.groups]
         choice = Choice(snapshot, rooms, counts, part.anchors, most=TRIED_DOMAINS)
         for inside in choice.of(level):
@@ -223,10 +223,14 @@ def _why(snapshot: Snapshot, want: Want, *, gave_up: bool) -> str:
     rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
     choice = Choice(snapshot, rooms, [count for _, count in want.groups], want.anchors)
     if not any(any(True for _ in choice.of(level)) for level in ladder(snapshot, want.required)):
-        return why.sentence(snapshot, want.groups, want.required, want.anchors)
+        return why.sentence(
+            snapshot, want.groups, want.required, want.anchors, held=want.anchor_gpus
+        )
     for part in want.parts:
         if not _fits_alone(snapshot, part):
-            alone = why.sentence(snapshot, part.groups, part.required, part.anchors)
+            alone = why.sentence(
+                snapshot, part.groups, part.required, part.anchors, held=part.anchor_gpus
+            )
             return f"a group of its pods {alone}"
     groups = sum(part.times for part in want.parts)
     text = f"{why.wanted(want.groups)} at once in {groups} groups{_where(want.required)}"

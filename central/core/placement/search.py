@@ -17,10 +17,8 @@ from central.core.placement.packing import Packer
 from central.core.placement.seating import seat
 from central.core.placement.want import Crew, Want
 from central.core.saying import why
-from protos.names import GPU_SHARE
 
 CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
-NO_ISLAND = f"an island is of whole GPUs: pods with {GPU_SHARE} can't be kept to one"
 
 
 def fit(draft: Draft, want: Want) -> list[Seat]:
@@ -31,21 +29,20 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     for spec, _ in want.groups:
         if spec.unsupported:
             raise DoesNotFit(spec.unsupported)
-        if want.by_islands and spec.share_containers:
-            raise DoesNotFit(NO_ISLAND)
     mark, snapshot = len(draft.seats), draft.snapshot
     levels = ladder(snapshot, want.required)
+    if len(levels) > 1 and _is_one_part(want):
+        levels = levels[1:]  # a part of a GPU is close to itself, in an island or not
     if want.parts:
         return parts.fit(draft, want, levels)
     if onebyone.entangled(snapshot, want.groups):
         return _one_by_one(draft, want, levels)
-    # Who changes places counts by resource, which does not tell whether one GPU has a share left.
-    if want.crew is not None and not any(spec.share_containers for spec, _ in want.groups):
+    if want.crew is not None:
         return _with_roles(draft, want, want.crew, levels)
     counts = [count for _, count in want.groups]
     if by := _preferred(snapshot, want.preferred):
         levels = _fewest_first(snapshot, want, levels, by)
-    packer = Packer()
+    packer = Packer(want.groups)
     for level in levels:
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
         choice = Choice(
@@ -61,10 +58,15 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
                 if not packer.seat(draft, want.groups, found):
                     continue
             return draft.seats[mark:]
-    text = why.sentence(snapshot, want.groups, want.required, want.anchors)
+    text = _why(snapshot, want)
     if not packer.certain:
         text = text.replace(why.TOGETHER, why.NOT_FOUND)
     raise DoesNotFit(text)
+
+
+def _is_one_part(want: Want) -> bool:
+    ((spec, count), *others) = want.groups
+    return count == 1 and not others and bool(spec.share_containers)
 
 
 def _preferred(snapshot: Snapshot, level: str) -> int:
@@ -130,7 +132,7 @@ def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) ->
         if found:
             draft.retake(found)
             return draft.seats[mark:]
-    raise DoesNotFit(why.sentence(snapshot, want.groups, want.required, want.anchors))
+    raise DoesNotFit(_why(snapshot, want))
 
 
 def _close(draft: Draft, rows: Ints, mark: int) -> Ints:
@@ -146,5 +148,11 @@ def _one_by_one(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
     try:
         return onebyone.fit(draft, want.groups, levels, want.anchors, want.anchor_gpus)
     except DoesNotFit as no:
-        text = why.sentence(draft.snapshot, want.groups, want.required, want.anchors, no.why)
+        text = _why(draft.snapshot, want, no.why)
         raise DoesNotFit(text) from None
+
+
+def _why(snapshot: Snapshot, want: Want, together: str = "") -> str:
+    return why.sentence(
+        snapshot, want.groups, want.required, want.anchors, together, held=want.anchor_gpus
+    )

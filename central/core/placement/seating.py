@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from central.core.filters import onebyone
-from central.core.fleet import nodeparts
+from central.core.fleet import fractions, nodeparts
 from central.core.fleet.domains import Ints
 from central.core.fleet.draft import DoesNotFit, Draft
 from central.core.fleet.snapshot import Snapshot
 from central.core.placement.choice import ANYWHERE
 from central.core.placement.spreading import spread
 from central.core.placement.want import Groups
-from protos.topology import indices_of
 
 
 def seat(
@@ -27,8 +26,7 @@ def seat(
         within = _part(snapshot, groups, level, int(rows[0]), held)
     order: Sequence[int] = range(len(groups))
     if len(groups) > 1:
-        views = [snapshot.view(spec) for spec, _ in groups]
-        order = sorted(order, key=lambda i: (-views[i].gpus, -views[i].share, i))
+        order = fractions.in_order([snapshot.view(spec) for spec, _ in groups])
     for index in order:
         spec, count = groups[index]
         if len(rows) == 1:
@@ -62,16 +60,8 @@ def level_below(snapshot: Snapshot, level: str) -> int:
 
 def _part(snapshot: Snapshot, groups: Groups, level: str, row: int, held: int) -> int:
     """The fullest island, or NUMA node, of the node that takes all of the gang's GPUs."""
-    wanted = sum(snapshot.view(spec).gpus * count for spec, count in groups)
-    free = snapshot.free_mask[row]
-    fitting = [part for part in parts_of(snapshot, level, row, wanted) if not held & ~part]
+    asks = [(snapshot.view(spec), count) for spec, count in groups]
+    fitting = nodeparts.holding(snapshot, level, row, asks, held)
     if not fitting:
         raise DoesNotFit(f"no {level}")
-    return min(fitting, key=lambda part: ((part & free).bit_count(), next(indices_of(part))))
-
-
-def parts_of(snapshot: Snapshot, level: str, row: int, wanted: int) -> Sequence[int]:
-    """The islands, or NUMA nodes, of the node with so many free GPUs."""
-    free = snapshot.free_mask[row]
-    parts = nodeparts.masks(snapshot.shape[row], level)
-    return [part for part in parts if (part & free).bit_count() >= wanted]
+    return fitting[0]

@@ -63,6 +63,9 @@ class Want:
 
     @property
     def by_islands(self) -> bool:
-        """Whether it matters which GPUs of a node are kept for it, not only how many."""
+        """Whether it matters which GPUs of a node are kept for it, not only how many. What is left of
+        shared ones is kept by the sum."""
+        if any(spec.share_containers for spec, _ in self.groups):
+            return False
         levels = {self.required, *(part.required for part in self.parts)}
         return not levels.isdisjoint((ISLAND, NUMA))

@@ -25,13 +25,16 @@ def sentence(
     required: str,
     anchors: Sequence[int] = (),
     together: str = "",
+    *,
+    held: int = 0,
 ) -> str:
     """Why such a gang does not fit now. Says what is wanted, the room there is, what is short.
 
-    together: what came of placing them one by one, where their rules speak of each other."""
+    together: what came of placing them one by one, where their rules speak of each other. anchors, held:
+    where the rest of the gang is, and its GPUs if that is one node."""
     spec, count = max(groups, key=lambda group: _shortfall(snapshot, *group))
     view = snapshot.view(spec).refresh()
-    room, place, rows = _closest(snapshot, view, required, anchors)
+    room, place, rows = _closest(snapshot, view, required, anchors, held)
     if together:
         details = _refused(snapshot, view)
         text = f"{wanted(groups)}{_where(required)}; {together} as their pod affinity, "
@@ -64,15 +67,19 @@ def _never(snapshot: Snapshot, view: ClassView, required: str, now: int, count: 
 
 
 def _closest(
-    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
+    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int], held: int
 ) -> tuple[int, str, Ints]:
     """Where it was closest: the room there, its name, its rows."""
     if required in nodeparts.ON_NODE:
         room = view.cap
-        if required != NODE and view.gpus:
-            most = nodeparts.most(snapshot, required, np.arange(len(room)))
-            room = np.minimum(room, most // view.gpus)
-        return best_node(snapshot, room)
+        if required != NODE:
+            room = nodeparts.room(snapshot, required, view, held)
+        if len(anchors) != 1:
+            return best_node(snapshot, room)
+        (row,) = anchors
+        inside = f"the {within(required)} of " if required != NODE else ""
+        place = f"{inside}node {snapshot.names[row]}, where the rest of the gang is,"
+        return int(room[row]), place, np.array([row])
     if required:
         return _best_domain(snapshot, view, required, anchors)
     return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.names))

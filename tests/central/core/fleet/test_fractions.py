@@ -131,10 +131,17 @@ def test_a_gang_of_shares_starts_whole_or_not_at_all() -> None:
     assert set(shared.values()) == {2}
 
 
-def test_an_island_is_of_whole_gpus() -> None:
-    made = cluster("a")
-    assert not say(made, build.part("p", 30, topology_required="island"))
-    assert "an island is of whole GPUs" in reason(made, "p")
+def test_shares_of_a_gang_are_of_one_island_where_that_is_required() -> None:
+    made = cluster("a", gpus=4)
+    say(made, build.pod("w", 1))  # the first pair is broken
+    pods = [build.part(f"g-{i}", 60, gang="g") for i in range(3)]
+    bound = say(made, build.gang("g", 2, topology_required="island"), *pods)
+    assert bound == {"g-0": ("a", [2]), "g-1": ("a", [3])}
+    assert not say(made, now=1.0)
+    assert made.gangs["ns", "g", True].reason == (
+        "needs 1 pod x 60 hundredths of a GPU at once in one island; the island of node a, where the "
+        "rest of the gang is, has room for 0 of 1 (180 hundredths of GPUs free, at most 100 of one)"
+    )
 
 
 def test_who_offers_no_shares_gets_none() -> None:
