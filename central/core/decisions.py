@@ -44,6 +44,7 @@ class Tell:
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    quiet: bool = False  # no Event: its Job has one
 
 
 @dataclass(frozen=True, slots=True)

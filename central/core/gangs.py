@@ -118,6 +118,7 @@ class Gang:
         "members",
         "no_at",
         "object",
+        "quiet",
         "rank",
         "reason",
         "retry_at",
@@ -149,6 +150,7 @@ class Gang:
         self.failures_seen = 0
         self.retry_at = 0.0
         self.word: tuple[str, str] | None = None  # phase and sentence, where its Job knows better
+        self.quiet = False  # an Event of its Job says the same
         self.account: Account | None = None
         self.class_priority: int | None = None  # the value of the class that its object names
         self._tally: Tally | None = None

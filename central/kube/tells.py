@@ -190,7 +190,7 @@ class Tells:
             name = tell.pods[0]
             reply = self._ask(pace, "GET", pod_path(tell.namespace, name))
             involved = _reference(reply, "v1", "Pod", tell.namespace, name)
-        if involved is not None and tell.reason and tell.phase != INQUEUE:
+        if involved is not None and tell.reason and tell.phase != INQUEUE and not tell.quiet:
             reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
             self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
 

@@ -117,6 +117,7 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
         word = (phases.PENDING, job.waits_for)
     if phase == RESTARTING and not gang.tally.placed:
         gang.started = False  # it must be whole again before any of it may stay
+    gang.quiet = phase in (*OVER, ABORTING, ABORTED, COMPLETING, TERMINATING)
     if gang.word != word:
         gang.word = word
         cluster.changed[gang.key] = gang

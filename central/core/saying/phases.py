@@ -107,6 +107,7 @@ def tell(cluster: "Cluster") -> list[Decision]:
                 gang.object is not None,
                 tuple(pod.seen.name for pod in tally.waiting),
                 *counts,
+                quiet=gang.quiet,
             )
         )
     cluster.changed.clear()

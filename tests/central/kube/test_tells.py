@@ -124,6 +124,18 @@ def test_pods_are_not_told_to_wait_once_they_are_placed(connected: Connected, st
         assert server.of("PATCH", "/g/status")[-1].body["status"]["phase"] == "Running"
 
 
+def test_what_its_job_has_said_is_no_event(client: Client, made: Make, start: Start) -> None:
+    for name in ("g", "h"):
+        made(GROUPS, group(name))
+    telling = start(client)
+    telling.put(tell("g", "Completed", "job j is over", quiet=True))
+    telling.put(tell("h", "Completed", "all 2 pods succeeded"))
+    eventually(lambda: client.get(f"{GROUPS}/g").get("status", {}).get("phase") == "Completed")
+    eventually(lambda: events(client))
+    telling.stop()
+    assert {event[1] for event in events(client)} == {"h"}
+
+
 def test_good_news_is_not_behind_the_waiting(connected: Connected, start: Start) -> None:
     """Two thousand waiting gangs are told slowly, a gang that starts at once."""
     body = {"metadata": {"name": "g", "namespace": "default", "uid": "u"}}
