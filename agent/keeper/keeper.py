@@ -15,6 +15,7 @@ from agent.keeper.server import Server
 from agent.keeper.tools import CONTROL, SMI, Tool, Trouble, find
 from agent.machine import Unusable
 from agent.nvml import computemode
+from agent.patience import Hanging, Patience
 from agent.sharing.requests import Keeper as Able
 from agent.sharing.requests import Requests, Wanted
 from agent.sharing.ways import SLICES
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 10.0  # between looks at servers, while there are any
 BEFORE = "before.json"
+DRIVER_S = 5.0
 AGAIN_S = 60.0  # at most, after a failure
 
 
@@ -45,6 +47,7 @@ class Keeper:
         self._news = threading.Event()
         self._cases: dict[str, _Case] = {}
         self._voice = Voice(log)
+        self._driver = Patience("the NVIDIA driver")
         self._folder = Folder(requests.wanted_folder, self._news.set)
 
     def run(self, stop: threading.Event) -> None:
@@ -105,7 +108,7 @@ class Keeper:
                 self._slice(uuid, SLICES.index(wanted.slice))
                 case.slice = wanted.slice
             case.backoff, case.again_at, why = None, 0.0, ""
-        except (Trouble, Unusable, OSError) as error:
+        except (Trouble, Unusable, Hanging, OSError) as error:
             case.backoff = case.backoff or Backoff(0.5, AGAIN_S)
             case.again_at, why = now + case.backoff.pause_s(), str(error)
             log.warning("GPU %s: %s", uuid, why)
@@ -115,12 +118,12 @@ class Keeper:
 
     def _serve(self, uuid: str, wanted: Wanted, case: _Case) -> None:
         """One process may compute on the GPU: the server. So nobody gets past it, and past its limits."""
-        mode = computemode.read(self._root, uuid)
+        mode = self._driver.ask(lambda: computemode.read(self._root, uuid), DRIVER_S)
         if mode != computemode.EXCLUSIVE:
             self._note(uuid, {"mode": mode})
-            computemode.write(self._root, uuid, computemode.EXCLUSIVE)
+            self._set_mode(uuid, computemode.EXCLUSIVE)
         server = case.server = case.server or self._server(uuid)
-        if not server.answers():
+        if not server.serves():
             if case.served:
                 # Whoever asks meanwhile is told, and gets no share of it.
                 self._requests.set_state(uuid, wanted, "its MPS has ended, and is started again")
@@ -130,6 +133,9 @@ class Keeper:
         case.served = True
         if wanted.limit_mib:
             server.limit(wanted.limit_mib)
+
+    def _set_mode(self, uuid: str, mode: int) -> None:
+        self._driver.ask(lambda: computemode.write(self._root, uuid, mode), DRIVER_S)
 
     def _server(self, uuid: str) -> Server:
         tool: Tool = find(CONTROL, self._root)
@@ -150,10 +156,10 @@ class Keeper:
         try:
             if "mode" in before:
                 (case.server or self._server(uuid)).stop()
-                computemode.write(self._root, uuid, before["mode"])
+                self._set_mode(uuid, before["mode"])
             if "slice" in before:
                 self._slice(uuid, before["slice"])
-        except (Trouble, Unusable) as error:
+        except (Trouble, Unusable, Hanging) as error:
             self._voice.bad(f"GPU {uuid} can't be brought back: {error}")
             return
         file.unlink(missing_ok=True)

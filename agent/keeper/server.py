@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.keeper.tools import Tool, Trouble
+from agent.keeper.tools import Silent, Tool, Trouble
 
 START_S = 10.0
 STOP_S = 10.0
 LOOK_S = 0.05
+MISSED = 3  # answers, after which a daemon hangs
 DEVICE = "0"  # the daemon sees one GPU; old drivers take no uuid here
 
 
@@ -25,16 +26,24 @@ class Server:
         self._tool, self._uuid = tool, uuid
         self._pipe, self._logs, self._ended = pipe, logs, ended
         self._child: subprocess.Popen[bytes] | None = None
+        self._missed = 0  # answers, one after the other
         self._limits: tuple[int, tuple[str, ...]] = (0, ())  # as set: MiB, and on which servers
 
-    def answers(self) -> bool:
-        """Whether a daemon is there, ours or one that an earlier keeper has left."""
+    def serves(self) -> bool:
+        """Whether a daemon is there, ours or one that an earlier keeper has left. Raises Silent: one is
+        there and does not answer, which on a busy machine is no reason to end what clients compute."""
         if self._child is not None and self._child.poll() is not None:
             return False
         try:
             self._say("get_default_active_thread_percentage")
+        except Silent:
+            self._missed += 1
+            if self._missed < MISSED:
+                raise
+            return False
         except Trouble:
             return False
+        self._missed = 0
         return True
 
     def start(self, *, multi_user: bool) -> None:
@@ -42,7 +51,7 @@ class Server:
         for folder in (self._pipe, self._logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.kill()
-        self._limits = (0, ())
+        self._limits, self._missed = (0, ()), 0
         arguments = [str(self._tool.path), "-f", *(["-M"] if multi_user else [])]
         try:
             child = subprocess.Popen(
@@ -58,7 +67,7 @@ class Server:
         self._child = child
         threading.Thread(target=self._wait, args=(child,), name="mps", daemon=True).start()
         deadline = time.monotonic() + START_S
-        while not self.answers():
+        while not self.serves():
             if child.poll() is not None:
                 raise Trouble(f"{self._tool.path.name} ended at once ({self._last_words()})")
             if time.monotonic() > deadline:

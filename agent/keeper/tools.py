@@ -23,10 +23,15 @@ class Trouble(Exception):
     """A sentence."""
 
 
+class Silent(Trouble):
+    """No answer in time: it may be there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     path: Path
     env: tuple[tuple[str, str], ...] = ()  # that it needs beside ours
+    answer_s: float = ANSWER_S
 
     def environment(self, **more: str) -> dict[str, str]:
         return {**os.environ, **dict(self.env), **more}
@@ -40,11 +45,11 @@ class Tool:
                 input=say,
                 capture_output=True,
                 text=True,
-                timeout=ANSWER_S,
+                timeout=self.answer_s,
                 env=self.environment(**env),
             )
         except subprocess.TimeoutExpired:
-            raise Trouble(f"{self.path.name} has not answered for {ANSWER_S:g} s") from None
+            raise Silent(f"{self.path.name} has not answered for {self.answer_s:g} s") from None
         except OSError as error:
             raise Trouble(f"{self.path} can't be run: {error.strerror}") from None
         if done.returncode:

@@ -127,14 +127,24 @@ def serve(options: list[str]) -> int:
     daemon = Daemon("-M" in options)
     while True:
         client, _ = listener.accept()
-        with client, client.makefile("rw") as stream:
-            for line in stream:
-                note(f"Cmd:{line.strip()}")
-                answer = daemon.answer(line.strip())
-                stream.write(f"{answer}\0")
-                stream.flush()
-                if answer == "bye":
-                    return 0
+        try:
+            if talked(daemon, client):
+                return 0
+        except OSError as error:  # it did not wait for its answer
+            note(f"UI closed: {error}")
+
+
+def talked(daemon: Daemon, client: socket.socket) -> bool:
+    """With a user interface; whether it said quit."""
+    with client, client.makefile("rw") as stream:
+        for line in stream:
+            note(f"Cmd:{line.strip()}")
+            answer = daemon.answer(line.strip())
+            stream.write(f"{answer}\0")
+            stream.flush()
+            if answer == "bye":
+                return True
+    return False
 
 
 def connected() -> socket.socket | None:
