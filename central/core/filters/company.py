@@ -80,6 +80,8 @@ class Company:
         why = int(self._why[row])
         if why == NONE_LEFT and self._spec.volumes is not None:
             return f"no free volumes ({asked(self._spec.volumes)})"
+        if why == ELSEWHERE and len(there := np.flatnonzero(self._reached)) == 1:
+            return f"its volumes are on node {self._snapshot.names[int(there[0])]}"
         return WORDS.get(why, "")
 
     def stocked(self) -> Ints | None:

@@ -148,6 +148,15 @@ def test_what_the_api_server_says_goes_before_the_plan() -> None:
     assert binds(turn(cluster, [again], 3.0)) == {"q": ("a", {})}
 
 
+def test_who_waits_for_the_node_of_its_volume_reads_which_it_is() -> None:
+    cluster = racks()
+    bound = volume("c1", "c", claim=("ns", "data"), phase="Bound")
+    full = build.pod("full", 8, node="c")
+    pod = build.pod("p", 1, claims=("data",))
+    facts: list[Fact] = [bound, claim("data", volume="c1", bound=True), full, pod]
+    assert "3 nodes: its volumes are on node c" in told(turn(cluster, facts, 0.0), "p")
+
+
 def test_a_volume_that_names_the_claim_is_the_one() -> None:
     """As after a restart in the middle: it is waited for where it is."""
     cluster = racks()
