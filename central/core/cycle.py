@@ -18,11 +18,10 @@ from central.core.line import order, queues
 from central.core.placement import Want
 from central.core.saying import phases
 from central.core.waiting.holds import Holds
-from central.core.waiting.reservation import Reservation
 
 # What did not fit stays out while only less is free; by whose room is kept.
 Refused = dict[tuple[int, tuple[Want, ...]], str]  # why, by the snapshot's gains and what was asked
-Memo = dict[frozenset[Reservation], Refused]
+Memo = dict[frozenset[object], Refused]
 
 RETRY_MAX_S = 30.0
 

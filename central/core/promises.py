@@ -189,6 +189,10 @@ def _reserved(cluster: "Cluster") -> None:
         assert (np.maximum(free, 0) >= kept.kept).all(), (
             f"room of {kept.gang.name} was given to others"
         )
+        stock = snapshot.neighbours.stock
+        assert stock.on_shelves(kept.shelved) == kept.shelved, (
+            f"volumes kept for {kept.gang.name} were given to others"
+        )
     assert all(count <= 1 for count in heads.values()), "a queue has two heads"
 
 

@@ -100,6 +100,21 @@ class Stock:
         for volume in on_shelves:
             self._shelve(volume)
 
+    def on_shelves(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of them that are there to be had."""
+        return frozenset(name for name in names if name in self.free and name not in self.out)
+
+    def withhold(self, names: frozenset[str]) -> frozenset[str]:
+        """Takes them off the shelves for a while; for put_back(): which those were."""
+        there = self.on_shelves(names)
+        for name in sorted(there):
+            self.plan(name)
+        return there
+
+    def put_back(self, names: frozenset[str]) -> None:
+        for name in sorted(names):
+            self.unplan(name)
+
     def plan(self, name: str) -> None:
         """It is for a claim now."""
         if name not in self.out:

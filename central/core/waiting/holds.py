@@ -1,7 +1,7 @@
 """Who may take which room, while the line is walked: reserved room is taken out of the snapshot for
 those who must leave it alone, and put back for those who need not."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -31,6 +31,8 @@ class Holds:
         self.evictions: list[Evict] = []  # of those who were asked first and agreed
         self._passed: set[Key] = set()
         self._refused: dict[tuple[str, int, Want], str] = {}  # for whom nobody can be evicted
+        self._shelved: frozenset[str] = frozenset()  # volumes that are kept now
+        self._lending: list[Reservation] = []  # whose volumes alone are
         self._held: dict[Key, tuple[Reservation, list[int]]] = {}
         self._broken: set[Key] = set()
         if over := {time for time in cluster.claims_due if time <= now}:
@@ -47,7 +49,7 @@ class Holds:
                 self._broken.add(key)
                 claims.call_off(cluster, kept)
 
-    def ways(self, gang: Gang) -> Iterator[frozenset[Reservation]]:
+    def ways(self, gang: Gang) -> Iterator[frozenset[object]]:
         """The snapshot as the gang may use it; then, for one that ends in time, as it may be used
         until then. Ask for the next one only if the first did not do."""
         binding = [kept for kept in self._cluster.reserved.values() if self._binds(kept, gang)]
@@ -56,8 +58,9 @@ class Holds:
         end = self._now + _lasts(gang)
         strict = [kept for kept in binding if kept.firm or kept.start == inf or end > kept.start]
         if len(strict) < len(binding):
-            self._switch(strict)
-            yield frozenset(strict)
+            rest = [kept for kept in binding if kept not in strict]
+            self._switch(strict, rest)
+            yield frozenset((*strict, *((kept, "volumes") for kept in rest if kept.shelved)))
 
     def took(self, gang: Gang) -> None:
         """The gang took room: what is kept of it for others is less if they are allowed that."""
@@ -99,8 +102,8 @@ class Holds:
         """Says what the room that is kept means for a gang that was refused."""
         if mine := self._cluster.reserved.get(gang.key):
             gang.reason += f"; {mine.sentence(self._now)}"
-        elif self._held:
-            names = sorted(kept.gang.called for kept, _ in self._held.values())
+        elif self._held or self._lending:
+            names = sorted({kept.gang.called for kept in (*self._lending, *self._keeping())})
             gang.reason += f"; not counting the room that is kept for {', '.join(names)}"
         if gang.spared:
             gang.reason += f"; {gang.spared}"
@@ -132,14 +135,23 @@ class Holds:
             return True
         return kept.gang.key in self._passed and gang.priority <= kept.gang.priority
 
-    def _switch(self, binding: list[Reservation]) -> None:
-        """Each hold is put back before another is taken: they may overlap."""
+    def _switch(self, binding: list[Reservation], shelved: Sequence[Reservation] = ()) -> None:
+        """Each hold is put back before another is taken: they may overlap. shelved: whose volumes alone
+        are kept; who gets a volume has it still when it has ended."""
         snapshot = self._cluster.snapshot
-        if [kept for kept, _ in self._held.values()] == binding:
+        stock = snapshot.neighbours.stock
+        stock.put_back(self._shelved)
+        self._lending = [kept for kept in shelved if kept.shelved]
+        names = [kept.shelved for kept in (*binding, *shelved)]
+        self._shelved = stock.withhold(frozenset().union(*names))
+        if self._keeping() == binding:
             return
         for kept, masks in reversed(self._held.values()):
             kept.release(snapshot, masks)
         self._held = {kept.gang.key: (kept, kept.hold(snapshot)) for kept in binding}
+
+    def _keeping(self) -> list[Reservation]:
+        return [kept for kept, _ in self._held.values()]
 
     def _head(self, gang: Gang) -> Reservation | None:
         queue = reservation.queue_of(gang)

@@ -3,6 +3,7 @@ as it would be without them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 
@@ -127,11 +128,20 @@ def _part(cluster: Cluster, pod: Pod) -> int:
     return pod.share if pod.gpus & node.healthy() & node.offered()[0] else 0
 
 
-def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> tuple[Ints, Ints, list[int]]:
-    """What was taken since the snapshot had this free: rows, amounts, GPUs."""
+class Seats(NamedTuple):
+    rows: Ints
+    need: Ints  # by row and column
+    masks: list[int]  # GPUs by row
+    volumes: frozenset[str]
+
+
+def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> Seats:
+    """What was taken since the snapshot had this free."""
     taken = free - snapshot.free[:, : free.shape[1]]
     rows = np.flatnonzero(taken.any(axis=1))
-    return rows, taken[rows], [masks[row] & ~snapshot.free_mask[row] for row in rows.tolist()]
+    gpus = [masks[row] & ~snapshot.free_mask[row] for row in rows.tolist()]
+    volumes = frozenset(snapshot.neighbours.stock.taken())
+    return Seats(rows, taken[rows], gpus, volumes)
 
 
 def could_ever(snapshot: Snapshot, want: Want, apart: Ints) -> bool:

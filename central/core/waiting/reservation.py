@@ -17,10 +17,9 @@ from central.core.fleet.view import ClassView
 from central.core.gangs import Gang, Pod
 from central.core.line.tree import DEFAULT
 from central.core.placement import Want
-from central.core.waiting.leaving import Leavers, could_ever, counts_do, seats
+from central.core.waiting.leaving import Leavers, Seats, could_ever, counts_do, seats
 
 Floats = npt.NDArray[np.float64]
-Seats = tuple[Ints, Ints, list[int]]  # rows, amounts, GPUs
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +32,7 @@ class Reservation:
     start: float  # inf: nobody knows
     after: str  # whose end it waits for
     place: str
+    volumes: frozenset[str] = frozenset()  # that exist and its claims will get
     made: bool = False  # by evictions
     firm: bool = False  # nobody of its priority or below may delay it, whatever its end
     planned_at: float = 0.0
@@ -41,6 +41,7 @@ class Reservation:
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     victims: tuple[Pod, ...] = ()  # who leaves once all who are asked agree (claims)
     asked: bool = False
+    shelved: frozenset[str] = frozenset()  # of the volumes: nobody has them yet
     moves: bool = False  # those who leave fit elsewhere
 
     @property
@@ -65,9 +66,12 @@ class Reservation:
                         coming[index, view.columns] += view.amounts
         missing = np.maximum(self.need - coming, 0)
         self.kept = np.minimum(self.need if self.firm else missing, free)
+        self.shelved = self.volumes & snapshot.neighbours.stock.on_shelves(self.volumes)
         late = self.start < now and not self.made
-        return bool((self.versions == snapshot.version[self.rows]).all()) and not (
-            told and (late or (missing > free).any())
+        return (
+            bool((self.versions == snapshot.version[self.rows]).all())
+            and self.shelved == self.volumes
+            and not (told and (late or (missing > free).any()))
         )
 
     def sentence(self, now: float) -> str:
@@ -85,7 +89,7 @@ class Reservation:
         )
 
     def hold(self, snapshot: Snapshot) -> list[int]:
-        """Takes what is kept out of what others may take; the GPUs are for release()."""
+        """Takes what is kept out of what others may take, but for volumes; the GPUs are for release()."""
         masks = [
             mask & snapshot.free_mask[row]
             for row, mask in zip(self.rows.tolist(), self.masks, strict=True)
@@ -110,7 +114,7 @@ def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> R
     found = _soonest(cluster, leavers, want)
     if found is None:
         return None
-    count, (rows, need, masks) = found
+    count, (rows, need, masks, volumes) = found
     last = leavers.pods[count - 1]
     return Reservation(
         gang,
@@ -121,6 +125,7 @@ def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> R
         max(float(ends[count - 1]), now),
         _whose(cluster, last),
         words(cluster.snapshot, rows),
+        volumes,
         planned_at=now,
         versions=cluster.snapshot.version[rows].copy(),
     )

@@ -36,3 +36,4 @@ class Plan:
     need: Ints
     masks: Sequence[int]
     moved: bool = False  # the victims fit elsewhere
+    volumes: frozenset[str] = frozenset()

@@ -112,6 +112,7 @@ def begin(cluster: Cluster, gang: Gang, want: Want, found: Plan, now: float) -> 
         start=now,
         after="",
         place=reservation.words(cluster.snapshot, found.rows),
+        volumes=found.volumes,
         made=True,
         firm=True,
         planned_at=now,

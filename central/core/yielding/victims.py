@@ -286,13 +286,14 @@ class Field:
                 placement.fit(draft, self._want)
             except DoesNotFit:
                 return None
-            rows, need, gpus = seats(snapshot, free, masks)
+            rows, need, gpus, volumes = seats(snapshot, free, masks)
             proven = self._also is None or self._also(draft, victims)
             draft.undo()
         if not proven:
             return None
         exact = self._want.by_islands
-        return Plan(tuple(victims), rows, need, gpus if exact else [0] * len(gpus))
+        masks = gpus if exact else [0] * len(gpus)
+        return Plan(tuple(victims), rows, need, masks, volumes=volumes)
 
 
 def _harm_of(found: Found) -> leastharm.Harm:

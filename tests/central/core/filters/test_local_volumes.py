@@ -157,6 +157,31 @@ def test_who_waits_for_the_node_of_its_volume_reads_which_it_is() -> None:
     assert "3 nodes: its volumes are on node c" in told(turn(cluster, facts, 0.0), "p")
 
 
+@pytest.mark.parametrize("spare", [False, True])
+def test_volumes_are_kept_for_the_gang_that_room_is_kept_for(spare: bool) -> None:
+    """A pod that would be gone in time would still have the volume."""
+    cluster = Cluster(build.LEVELS)
+    nodes = [build.node("a", rack="r0"), build.node("b", rack="r0")]
+    busy = build.pod("busy", 8, node="a", runs_for_s=100.0, started=0.0, phase="Running")
+    turn(cluster, [LOCAL, *nodes, busy, volume("a1", "a"), volume("b1", "b")], 0.0)
+    turn(cluster, gang(2, gpus=8), 1.0)
+    assert cluster.reserved
+    cluster.check()
+    late = build.pod("late", 1, claims=("late",), runs_for_s=20.0)
+    facts: list[Fact] = [claim("late"), late]
+    if spare:
+        facts.append(volume("b2", "b", size=2))
+    decisions = turn(cluster, facts, 2.0)
+    cluster.check()
+    assert binds(decisions) == ({"late": ("b", {"late": "b2"})} if spare else {})
+    if not spare:
+        assert "not counting the room that is kept for g" in told(decisions, "late")
+    done = build.pod("busy", 8, node="a", phase="Succeeded")
+    over = [PodGone("uid-late")] if spare else []
+    assert len(binds(turn(cluster, [done, *over], 100.0))) >= 2
+    cluster.check()
+
+
 def test_a_volume_that_names_the_claim_is_the_one() -> None:
     """As after a restart in the middle: it is waited for where it is."""
     cluster = racks()
