@@ -6,28 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from central.core.facts import PodSeen
+from central.core.filters.makers import NOBODY, Makers
+from central.core.filters.matching import UNLIKE
 from central.core.filters.plans import Name, Plans
 from central.core.filters.rules import NodeTerms, Requirement
-from central.core.filters.stock import UNLIKE, Stock
+from central.core.filters.stock import Stock
 from central.core.filters.volumes import (
     AttachLimits,
     CapacityGone,
     CapacitySeen,
     ClaimGone,
     ClaimSeen,
-    DriverGone,
-    DriverSeen,
-    StorageClassGone,
-    StorageClassSeen,
     StorageFact,
     VolumeGone,
     Volumes,
     VolumeSeen,
     Wanted,
 )
-from central.core.saying import words
-
-NOBODY = ("", "kubernetes.io/no-provisioner")  # makes volumes
 
 
 class Storage:
@@ -37,10 +32,8 @@ class Storage:
         self._claims: dict[Name, ClaimSeen] = {}
         self._naming: dict[str, set[Name]] = {}  # claims by their volume and class
         self._volumes: dict[str, VolumeSeen] = {}
-        self._classes: dict[str, StorageClassSeen] = {}
+        self._makers = Makers()
         self._users: dict[Name, set[str]] = {}  # uids of pods
-        self._room: dict[str, dict[Name, CapacitySeen]] = {}  # by class
-        self._drivers: dict[str, DriverSeen] = {}
 
     def apply(self, fact: StorageFact) -> list[str]:
         """The uids of the pods that it matters to."""
@@ -49,21 +42,12 @@ class Storage:
                 return self._claim(fact)
             case VolumeSeen() | VolumeGone():
                 return self._volume(fact)
-            case StorageClassSeen():
-                self._classes[fact.name] = fact
-            case StorageClassGone():
-                self._classes.pop(fact.name, None)
             case CapacitySeen() | CapacityGone():
-                return self._capacity(fact)
-            case DriverSeen() | DriverGone():
-                self._drivers.pop(fact.name, None)
-                if isinstance(fact, DriverSeen):
-                    self._drivers[fact.name] = fact
-                made_by = [name for name, c in self._classes.items() if c.provisioner == fact.name]
-                return self._concerned(made_by)
+                return self._concerned(self._makers.apply(fact), lambda claim: not claim.bound)
             case AttachLimits():
                 return []
-        return self._concerned([fact.name])
+            case _:
+                return self._concerned(self._makers.apply(fact))
 
     def _claim(self, fact: ClaimSeen | ClaimGone) -> list[str]:
         name = (fact.namespace, fact.name)
@@ -95,14 +79,6 @@ class Storage:
         if turned:
             uids += self._concerned(turned, lambda claim: not claim.bound)
         return list(dict.fromkeys(uids))
-
-    def _capacity(self, fact: CapacitySeen | CapacityGone) -> list[str]:
-        name = (fact.namespace, fact.name)
-        classes = {kind for kind, room in self._room.items() if room.pop(name, None) is not None}
-        if isinstance(fact, CapacitySeen):
-            self._room.setdefault(fact.storage_class, {})[name] = fact
-            classes.add(fact.storage_class)
-        return self._concerned(classes, lambda claim: not claim.bound)
 
     def _concerned(
         self, named: Iterable[str], who: Callable[[ClaimSeen], bool] = lambda _: True
@@ -204,7 +180,7 @@ class Storage:
         if claim.bound:
             gone = claim.volume not in self._volumes
             return f"is bound to volume {claim.volume}, which does not exist" if gone else ""
-        storage = self._classes.get(claim.storage_class)
+        storage = self._makers.classes.get(claim.storage_class)
         if storage is None or not storage.waits or claim.volume:
             return "is not bound to a volume yet"
         if self._chosen(name, claim) is not None or self._want(name, claim) is not None:
@@ -214,12 +190,7 @@ class Storage:
                 f"waits for a volume on node {claim.selected_node}, and class {storage.name} "
                 "makes none"
             )
-        if self._tells_capacity(storage) and not self._roomy(claim):
-            size = words.amount("memory", claim.size)
-            return (
-                f"asks for {size}, and driver {storage.provisioner} has no node with so much room"
-            )
-        return ""
+        return self._makers.refusal(storage, claim.size)
 
     def _chosen(self, name: Name, claim: ClaimSeen) -> str | None:
         """The volume that the claim without one will get; empty: one is made for it; None: it is not
@@ -237,61 +208,34 @@ class Storage:
         """What a claim wants that may get a volume that exists."""
         if claim.bound or claim.volume or claim.selected_node or claim.lost:
             return None
-        storage = self._classes.get(claim.storage_class)
+        storage = self._makers.classes.get(claim.storage_class)
         if storage is None or not storage.waits or self._chosen(name, claim) is not None:
             return None
         made = None
         if storage.provisioner not in NOBODY:
             if not self._stock.has(storage.name):
                 return None
-            made = tuple(self._made(storage, claim))
+            made = tuple(self._makers.places(storage, claim.size))
         return Wanted(storage.name, claim.size, claim.modes, claim.block, claim.selector, made)
-
-    def _tells_capacity(self, storage: StorageClassSeen) -> bool:
-        driver = self._drivers.get(storage.provisioner)
-        return driver is not None and driver.tells_capacity
-
-    def _roomy(self, claim: ClaimSeen) -> NodeTerms:
-        """Where a volume that large can be made. Terms that only name a value of the same label are
-        one term."""
-        values: dict[str, set[str]] = {}
-        terms = set()
-        for room in self._room.get(claim.storage_class, {}).values():
-            if room.most < claim.size or not room.places:
-                continue
-            (term,) = room.places
-            if len(term) == 1 and term[0].operator == "In":
-                values.setdefault(term[0].key, set()).update(term[0].values)
-            else:
-                terms.add(term)
-        named = ((Requirement(key, "In", tuple(sorted(of))),) for key, of in sorted(values.items()))
-        return (*named, *sorted(terms, key=repr))
 
     def _places(self, name: Name, claim: ClaimSeen) -> list[NodeTerms]:
         chosen = claim.volume if claim.bound else self._chosen(name, claim)
         if chosen is not None:
             volume = self._volumes.get(chosen)
             return list(volume.places) if volume is not None else []
-        storage = self._classes.get(claim.storage_class)
-        places = list(self._made(storage, claim)) if storage is not None else []
+        storage = self._makers.classes.get(claim.storage_class)
+        places = list(self._makers.places(storage, claim.size)) if storage is not None else []
         if claim.selected_node:
             node = Requirement("metadata.name", "In", (claim.selected_node,), field=True)
             places.append(((node,),))
         return places
-
-    def _made(self, storage: StorageClassSeen, claim: ClaimSeen) -> Iterator[NodeTerms]:
-        """Where a volume can be made for it."""
-        if storage.places:
-            yield storage.places
-        if self._tells_capacity(storage):
-            yield self._roomy(claim)
 
     def _driver(self, name: Name, claim: ClaimSeen) -> str:
         chosen = claim.volume or self._chosen(name, claim)
         volume = self._volumes.get(chosen) if chosen else None
         if volume is not None:
             return volume.driver
-        storage = self._classes.get(claim.storage_class)
+        storage = self._makers.classes.get(claim.storage_class)
         return storage.provisioner if storage is not None else ""
 
     def unbound(self, seen: PodSeen) -> tuple[tuple[str, str], ...]:
