@@ -20,7 +20,7 @@ from central.desk import Desk
 from central.intake import Intake
 from central.intents import Intents
 from central.journal import Journal
-from central.kube import certificates, kinds, watch
+from central.kube import certificates, defaultqueue, kinds, watch
 from central.kube.client import Client, Refused, Unreachable, Unusable, connect
 from central.kube.effects import Effects
 from central.kube.objects import Reader
@@ -68,6 +68,8 @@ def run(settings: Settings) -> int:
         stack.callback(leading.leave)
         if not leading.win(partial(_stopped, stopping)):
             return 0
+        if settings.default_queue:
+            defaultqueue.make(client)
         reviewer = Reviewer(client, settings.namespace)
         intents = Intents()
         intake = Intake(loop.put, reviewer.agent, intents, settings.silent_after_s)

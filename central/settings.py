@@ -29,6 +29,7 @@ class Settings:
     patience_s: float = PATIENCE_S
     half_life_s: float = 0.0
     placement: str = PACK
+    default_queue: bool = False
     workers: int = 32
     silent_after_s: float = 30.0
     agents_wait_s: float = 5.0
@@ -102,6 +103,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of several centres one decides: whoever holds the Lease lockstep-central of the "
         "namespace; the others stand by",
+    )
+    parser.add_argument(
+        "--default-queue",
+        action="store_true",
+        help="make the Queue `default` where there is none, as Volcano does; then queues that gangs "
+        "name must exist",
     )
     parser.add_argument(
         "--lease-duration",
@@ -191,6 +198,7 @@ def settings(args: argparse.Namespace) -> Settings:
         patience_s=args.patience,
         half_life_s=args.usage_half_life,
         placement=args.placement,
+        default_queue=args.default_queue,
         workers=args.workers,
         silent_after_s=args.silent_after,
         agents_wait_s=args.agents_wait,
