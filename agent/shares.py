@@ -12,11 +12,10 @@ from agent import cardchoice
 from agent.allocation import Choice, Holding, Key, Question, Response, first_in_line
 from protos import slicing
 from protos.names import DOMAIN, GPU, RDMA
-from protos.nearest import BETWEEN, card_of, nearest
+from protos.nearest import BETWEEN, SHARES, card_of, nearest
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit, mask_of
 
 NO_LIMIT = RdmaLimit()
-OTHERWISE = 16  # shares of a card whose real limits are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ def offered(topology: NodeTopology, patterns: Sequence[str], policy: Policy) -> 
             return policy.shares or 1  # a virtual function is for one pod
         most, each = limits.get(card.name, NO_LIMIT), policy.default
         pairs = (most.hca_handle, each.hca_handle), (most.hca_object, each.hca_object)
-        return min((have // one for have, one in pairs if have >= 0 and one > 0), default=OTHERWISE)
+        return min((have // one for have, one in pairs if have >= 0 and one > 0), default=SHARES)
 
     return replace(
         topology,

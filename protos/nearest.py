@@ -12,6 +12,7 @@ from protos.topology import LEVELS, Gpu, Hca, NodeTopology, indices_of
 
 BETWEEN = "::"  # mlx5_0::3 is the fourth share of mlx5_0
 SWITCHED = ("PIX", "PXB")
+SHARES = 16  # of a card whose real limits are not known
 GRACE_SOCKET = 4  # bits of the PCI domain that count the root ports of one Grace
 
 

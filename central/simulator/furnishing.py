@@ -5,9 +5,18 @@ from typing import Any
 from central.core.facts import NodeSeen
 from central.simulator import machines
 from central.simulator.objects import Object
-from protos.names import DOMAIN, GPU, GPU_MEMORY_LEVEL, GPU_SHARE
+from protos.names import (
+    DOMAIN,
+    GPU,
+    GPU_MEMORY_LEVEL,
+    GPU_SHARE,
+    RDMA,
+    RDMA_HANDLES,
+    RDMA_OBJECTS,
+)
+from protos.nearest import SHARES, rails
 from protos.sharing import WHOLE, WISHES
-from protos.topology import NodeTopology
+from protos.topology import NodeTopology, RdmaLimit
 
 CAPTURE = f"{DOMAIN}/capture"
 PODS_PER_NODE = 110  # the kubelet's own default
@@ -44,7 +53,34 @@ def node(found: Object) -> NodeTopology | None:
         allocatable.setdefault("cpu", f"{has['cpu']}m")
     if "memory" in has:
         allocatable.setdefault("memory", has["memory"])
-    return machines.shared(topology, level) if allocatable.get(GPU_SHARE) else topology
+    if allocatable.get(GPU_SHARE):
+        topology = machines.shared(topology, level)
+    return _offer_cards(found, allocatable, topology)
+
+
+def _offer_cards(
+    found: Object, allocatable: dict[str, Any], topology: NodeTopology
+) -> NodeTopology:
+    """The network cards beside its GPUs, as agents do; and what all pods may have of each in sum, where
+    the Node says so: then its agent sets pods' limits."""
+    offered = rails(topology)
+    allocatable.setdefault(RDMA, SHARES * len(offered))
+    count = str(allocatable[RDMA])
+    if not offered or not (count.isascii() and count.isdigit()):
+        return topology  # what is no number is refused elsewhere
+    limits = RdmaLimit(_limit(found, RDMA_HANDLES), _limit(found, RDMA_OBJECTS))
+    return machines.carded(topology, offered, int(count) // len(offered), limits)
+
+
+def _limit(found: Object, annotation: str) -> int:
+    told = found.annotations.get(annotation, "max")
+    if told == "max":
+        return -1
+    if told.isascii() and told.isdigit():
+        return int(told)
+    raise found.wrong(
+        f'metadata.annotations.{annotation}: "{told}" is neither a whole number nor max'
+    )
 
 
 def equal(seen: NodeSeen) -> NodeTopology | None:

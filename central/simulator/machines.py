@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from protos.sharing import WHOLE
-from protos.topology import Gpu, Hca, NodeTopology, Slice
+from protos.topology import Gpu, Hca, NodeTopology, RdmaLimit, Slice
 
 FOLDER = Path(__file__).parent / "machines"
 MOST_EQUAL = 64  # beyond so many, which GPUs sit closest is not asked
@@ -55,6 +55,18 @@ def shared(topology: NodeTopology, level: str = "none") -> NodeTopology:
         gpu if gpu.mig else replace(gpu, shares=WHOLE, enforcement=level) for gpu in topology.gpus
     )
     return replace(topology, gpus=gpus)
+
+
+@lru_cache(maxsize=256)
+def carded(
+    topology: NodeTopology, names: tuple[str, ...], shares: int, limits: RdmaLimit
+) -> NodeTopology:
+    """The same, with these network cards offered. limits: of all pods together, on each of them."""
+    cards = tuple(
+        replace(hca, shares=shares) if hca.name in names else hca for hca in topology.hcas
+    )
+    known = tuple((name, limits) for name in names) if limits != RdmaLimit() else None
+    return replace(topology, hcas=cards, rdma_cgroup=known, rdma_settable=known is not None)
 
 
 @lru_cache(maxsize=MOST_EQUAL)

@@ -121,6 +121,16 @@ def test_every_pod_gets_the_network_card_beside_its_gpu(box: Box) -> None:
             assert row[len(gpus) + cards.index(share.partition("::")[0])] == "PXB"
             found += 1
     assert found == 16
+    told = {use.pod: use.card for node in reply.nodes for use in node.cards}
+    truth = {
+        pod: resources[RDMA][0].partition("::")[0]
+        for kubelet in box.hollow.kubelets.values()
+        for (_, pod, _), resources in kubelet.held().items()
+    }
+    assert told == truth
+    explained = box.explain("ring")
+    assert explained is not None
+    assert {use.pod: use.card for use in explained.cards} == truth
     submit(box, "wish", 1, 1, rdma=1, handles="8")
     box.wait("why", lambda: (told := box.explain("wish")) and "sets no RDMA limits" in told.reason)
 
