@@ -86,18 +86,11 @@ def _crew(
     places = {part: index for index, part in enumerate(parts)}
     tasks = [task for task, _ in parts]
 
-    def among(pairs: Pairs) -> tuple[tuple[int, int], ...]:
-        return tuple(
-            (a, b)
-            for a, b in combinations_with_replacement(range(len(tasks)), 2)
-            if (min(tasks[a], tasks[b]), max(tasks[a], tasks[b])) in pairs
-        )
-
     have = Counter((rows[pod.node], places[pod.seen.task, pod.spec]) for pod in there)
     crew = Crew(
         tuple((spec, len(own)) for (_, spec), own in parts.items()),
-        among(roles.near),
-        among(roles.apart),
+        _among(tasks, roles.near),
+        _among(tasks, roles.apart),
         tuple((row, role, count) for (row, role), count in sorted(have.items())),
     )
     ordered = [pod for own in parts.values() for pod in own]
@@ -118,29 +111,89 @@ def _group_by_group(
     required = _required(cluster, gang)
     attempts, wants = [], []
     for units in tried:
-        pods, parts = _parts(cluster, units)
+        pods, parts = _parts(cluster, gang, units)
         attempts.append(pods)
-        wants.append(Want(_groups(pods), required, anchors, anchor_gpus, parts=parts))
+        crew = None
+        if len(parts) == 1 and all(group is None for group, _ in units):
+            crew, parts = parts[0].crew, ()
+        wants.append(Want(_groups(pods), required, anchors, anchor_gpus, parts=parts, crew=crew))
     return attempts, tuple(wants)
 
 
-def _parts(cluster: Cluster, units: Sequence[Unit]) -> tuple[list[Pod], tuple[Part, ...]]:
+def _parts(
+    cluster: Cluster, gang: Gang, units: Sequence[Unit]
+) -> tuple[list[Pod], tuple[Part, ...]]:
     """The pods part by part, and what each part wants; equal parts come one after the other."""
+    crew = _roles_inside(cluster, gang, [pod for _, pods in units for pod in pods])
     together: dict[int, tuple[Group | None, list[Pod]]] = {}
     for group, pods in units:
         together.setdefault(id(group), (group, []))[1].extend(pods)
     alike: dict[Part, list[list[Pod]]] = {}
     for group, pods in together.values():
         pods.sort(key=_order)
-        part = Part(_groups(pods))
+        if crew is not None:
+            pods.sort(key=lambda pod: crew[0][_role(pod)])
+        part = Part(_groups(pods), crew=crew and _of_part(*crew, pods))
         if group is not None:
             level = _level(cluster, group.policy.required, group.policy.tier)
-            part = Part(_groups(pods), level, *_anchors(cluster, group.placed))
+            part = replace(part, required=level)
+            anchors, gpus = _anchors(cluster, group.placed)
+            part = replace(part, anchors=anchors, anchor_gpus=gpus)
         alike.setdefault(part, []).append(pods)
     ordered = [pod for kind in alike.values() for pods in kind for pod in pods]
-    if all(group is None for group, _ in together.values()):
-        return ordered, ()
     return ordered, tuple(replace(part, times=len(kind)) for part, kind in alike.items())
+
+
+def _role(pod: Pod) -> tuple[str, PodSpec]:
+    return pod.seen.task, pod.spec
+
+
+def _roles_inside(
+    cluster: Cluster, gang: Gang, pods: Sequence[Pod]
+) -> tuple[dict[tuple[str, PodSpec], int], Crew] | None:
+    """For a gang in groups: its roles, and what they want of each other wherever they are. None: nothing."""
+    roles = gang.object.roles if gang.object is not None else None
+    if roles is None and (gang.placement or cluster.placement) != SPREAD:
+        return None
+    rows = cluster.snapshot.row
+    there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
+    places: dict[tuple[str, PodSpec], int] = {}
+    for pod in (*pods, *there):
+        places.setdefault(_role(pod), len(places))
+    tasks = [task for task, _ in places]
+    pairs = tuple(combinations_with_replacement(range(len(places)), 2))
+    near, apart = (
+        ((), pairs)
+        if roles is None
+        else (
+            _among(tasks, roles.near),
+            _among(tasks, roles.apart),
+        )
+    )
+    have = Counter((rows[pod.node], places[_role(pod)]) for pod in there)
+    crew = Crew(
+        tuple((spec, 0) for _, spec in places),
+        near,
+        apart,
+        tuple((row, role, count) for (row, role), count in sorted(have.items())),
+    )
+    return places, crew
+
+
+def _of_part(places: dict[tuple[str, PodSpec], int], crew: Crew, pods: Sequence[Pod]) -> Crew:
+    """The same with the part's pods in it."""
+    counts = Counter(places[_role(pod)] for pod in pods)
+    roles = tuple((spec, counts[place]) for place, (spec, _) in enumerate(crew.roles))
+    return replace(crew, roles=roles)
+
+
+def _among(tasks: Sequence[str], pairs: Pairs) -> tuple[tuple[int, int], ...]:
+    """The pairs of roles whose tasks are among these pairs."""
+    return tuple(
+        (a, b)
+        for a, b in combinations_with_replacement(range(len(tasks)), 2)
+        if (min(tasks[a], tasks[b]), max(tasks[a], tasks[b])) in pairs
+    )
 
 
 def like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:

@@ -49,12 +49,8 @@ def _gang(raw: Json, seen: GangSeen, closeness: Closeness) -> GangSeen:
     wrong = wrong or unread
     required, preferred, unknown = closeness.wishes(meta.get("annotations") or {})
     roles, unread = _roles(meta.get("annotations") or {})
-    if roles is not None and subgroups:
-        unread = f"annotation {names.TASK_NEAR}: not together with spec.subGroupPolicy yet"
     wrong = wrong or unread
     placement, unread = placement_of(meta.get("annotations") or {})
-    if placement == names.SPREAD and subgroups:
-        unread = f"annotation {names.PLACEMENT}: not together with spec.subGroupPolicy yet"
     wrong = wrong or unread
     conditions = status.get("conditions") or ()
     return replace(

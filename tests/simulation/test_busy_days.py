@@ -126,7 +126,7 @@ class Day:
             minimum = self.dice.choice((size, max(1, size // 2)))
             queue = self.dice.choice(("default", "default", "a", "b", "later"))
             subgroups = self._subgroups(size, gpus)
-            roles = TF if not subgroups and self.dice.random() < 0.3 else None
+            roles = TF if self.dice.random() < 0.3 else None
             self.seen["roles"] += roles is not None
             facts.append(
                 build.gang(

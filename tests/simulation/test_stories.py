@@ -122,6 +122,11 @@ WISHES = st.sampled_from(
         {"placement": "spread"},
         {"preferred_tier": 2},
         {"roles": Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))},
+        {
+            "subgroups": (SubGroups("s", 1, keys=("app",), required=RACK),),
+            "roles": Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),)),
+        },
+        {"subgroups": (SubGroups("s", 2, keys=("app",), required=RACK),), "placement": "spread"},
     ]
 )
 QUEUES = st.sampled_from(["p", "q", "r", "default", "root"])

@@ -9,7 +9,7 @@ moved and exchanged while that helps; with few pods everything that could be bet
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
 
@@ -184,6 +184,7 @@ def seat(draft: Draft, crew: Crew, rows: Ints, mark: int) -> int:
     returned, the better."""
     snapshot = draft.snapshot
     seated = [(seat.row, seat.spec, seat.pods) for seat in draft.seats[mark:]]
+    rows = _close(snapshot, rows, [row for row, _, _ in seated])
     draft.undo(mark)
     chosen = _shortlist(snapshot, crew, rows, [row for row, _, _ in seated])
     problem = problem_of(snapshot, crew, chosen)
@@ -207,19 +208,31 @@ def take(draft: Draft, groups: Groups, rows: Ints, plan: Sequence[Vector]) -> No
     draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
 
 
-def _as_plan(crew: Crew, rows: Ints, seated: Sequence[tuple[int, object, int]]) -> list[Vector]:
-    """Kinds of pods become roles: the first role of the kind sits first."""
-    place = {row: index for index, row in enumerate(rows.tolist())}
+def _close(snapshot: Snapshot, rows: Ints, taken: Sequence[int]) -> Ints:
+    """The rows of the narrowest domains of the tree where seats were taken: wishes open no other."""
+    of = snapshot.domains.of
+    return rows[np.isin(of[-1, rows], of[-1, taken])] if len(of) else rows
+
+
+def by_role(
+    crew: Crew, seated: Iterable[tuple[int, PodSpec, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """Kinds of pods become roles: the first role of the kind sits first. Row, role and number."""
     left = [count for _, count in crew.roles]
-    plan = [[0] * len(left) for _ in place]
     for row, spec, pods in seated:
         rest = pods
         for role, (kind, _) in enumerate(crew.roles):
-            if kind == spec and rest:
-                here = min(rest, left[role])
+            if kind == spec and (here := min(rest, left[role])):
                 left[role] -= here
                 rest -= here
-                plan[place[row]][role] += here
+                yield row, role, here
+
+
+def _as_plan(crew: Crew, rows: Ints, seated: Iterable[tuple[int, PodSpec, int]]) -> list[Vector]:
+    place = {row: index for index, row in enumerate(rows.tolist())}
+    plan = [[0] * len(crew.roles) for _ in place]
+    for row, role, count in by_role(crew, seated):
+        plan[place[row]][role] += count
     return [tuple(vector) for vector in plan]
 
 

@@ -18,11 +18,12 @@ from central.core.fleet import nodeparts
 from central.core.fleet.domains import Ints
 from central.core.fleet.draft import DoesNotFit, Draft, Seat
 from central.core.fleet.snapshot import Snapshot
+from central.core.placement import crew as crews
 from central.core.placement.choice import TRIED_DOMAINS, Choice, Counted
 from central.core.placement.levels import ladder
 from central.core.placement.seating import level_below, seat, seat_entangled
 from central.core.placement.spreading import spread
-from central.core.placement.want import Part, Want
+from central.core.placement.want import Crew, Part, Want
 from central.core.saying import why
 from protos.sharing import WHOLE
 
@@ -35,7 +36,8 @@ def fit(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
     inner = {part.required: ladder(snapshot, part.required) for part in want.parts}
     first = want.parts[0]
     entangled = onebyone.entangled(snapshot, want.groups)
-    if len(want.parts) == 1 and len(first.groups) == 1 and not first.anchors and not entangled:
+    alone = len(want.parts) == 1 and len(first.groups) == 1 and first.crew is None
+    if alone and not first.anchors and not entangled:
         _equal(draft, want, levels, inner[first.required])
         return draft.seats[mark:]
     search = _Search(draft, want, entangled=entangled)
@@ -145,6 +147,10 @@ class _Search:
         mark = len(self._draft.seats)
         counts = [count for _, count in want.groups]
         hardest = sorted(range(len(self._parts)), key=lambda i: self._ease(self._parts[i], inner))
+        if any(part.crew is not None and part.crew.splits for part in self._parts):
+            levels = sorted(
+                levels, key=_on_node
+            )  # one node would be closest, and is the last resort
         for level in levels:
             rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
             choice = Choice(snapshot, rooms, counts, want.anchors, most=TRIED_DOMAINS)
@@ -185,8 +191,12 @@ class _Search:
             return True
         draft, part = self._draft, self._parts[order[0]]
         mark = len(draft.seats)
-        for level in allowed[part.required]:
-            for inside in self._inside(part, level, rows):
+        levels = allowed[part.required]
+        crew = part.crew and self._crew(part.crew, seats)
+        if crew is not None and (crew.splits or crew.elsewhere):
+            levels = sorted(levels, key=_on_node)
+        for level in levels:
+            for inside in self._liked(crew, level, self._inside(part, level, rows)):
                 if self.tries <= 0:
                     return False
                 self.tries -= 1
@@ -195,11 +205,37 @@ class _Search:
                         self._seat(draft, part.groups, level, inside, part.anchor_gpus)
                 except DoesNotFit:
                     continue
+                if crew is not None and not _on_node(level):
+                    crews.seat(draft, crew, inside, mark)
                 seats[order[0]] = draft.seats[mark:]
                 if self._place(order[1:], rows, allowed, seats):
                     return True
                 draft.undo(mark)
         return False
+
+    def _crew(self, crew: Crew, seats: dict[int, list[Seat]]) -> Crew:
+        """Those who have seats already are there for it."""
+        there = list(crew.there)
+        for index, taken in seats.items():
+            if (other := self._parts[index].crew) is not None:
+                seated = [(seat.row, seat.spec, seat.pods) for seat in taken]
+                there += crews.by_role(other, seated)
+        return replace(crew, there=tuple(there))
+
+    def _liked(self, crew: Crew | None, level: str, found: Iterator[Ints]) -> Iterator[Ints]:
+        """Of domains that are as good otherwise, those first that the roles' wishes want."""
+        if crew is None or not crew.there:
+            yield from found
+            return
+        domains = list(found)
+        if _on_node(level) and domains:
+            problem = crews.problem_of(self._draft.snapshot, crew, np.concatenate(domains))
+            counts = tuple(count for _, count in crew.roles)
+            harms = [problem.harm(place, counts) for place in range(len(domains))]
+        else:
+            there = [row for row, _, _ in crew.there]
+            harms = [-int(np.isin(there, rows).sum()) for rows in domains]
+        yield from (domains[i] for i in sorted(range(len(domains)), key=harms.__getitem__))
 
     def _inside(self, part: Part, level: str, rows: Ints) -> Iterator[Ints]:
         """The rows of each domain of the level that may take the part, as far as they are among
@@ -215,6 +251,10 @@ class _Search:
         choice = Choice(snapshot, rooms, counts, part.anchors, most=TRIED_DOMAINS)
         for inside in choice.of(level):
             yield inside[among[inside]]
+
+
+def _on_node(level: str) -> bool:
+    return level in nodeparts.ON_NODE
 
 
 def _why(snapshot: Snapshot, want: Want, *, gave_up: bool) -> str:

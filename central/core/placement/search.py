@@ -125,7 +125,7 @@ def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) ->
                 continue
             if level in nodeparts.ON_NODE:
                 return draft.seats[mark:]
-            harm = crew.seat(draft, roles, _close(draft, rows, mark), mark)
+            harm = crew.seat(draft, roles, rows, mark)
             if not found or harm < best:
                 best, found = harm, draft.seats[mark:]
             draft.undo(mark)
@@ -133,15 +133,6 @@ def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) ->
             draft.retake(found)
             return draft.seats[mark:]
     raise DoesNotFit(_why(snapshot, want))
-
-
-def _close(draft: Draft, rows: Ints, mark: int) -> Ints:
-    """The rows of the narrowest domains of the tree where seats were taken: wishes open no other."""
-    of = draft.snapshot.domains.of
-    if not len(of):
-        return rows
-    taken = of[-1, [seat.row for seat in draft.seats[mark:]]]
-    return rows[np.isin(of[-1, rows], taken)]
 
 
 def _one_by_one(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:

@@ -9,18 +9,6 @@ Groups = tuple[tuple[PodSpec, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Members of a gang that want a closeness of their own, inside that of the gang; fields as in
-    Want. times: so many parts that are alike, one after the other."""
-
-    groups: Groups
-    required: str = ""
-    anchors: tuple[int, ...] = ()
-    anchor_gpus: int = 0
-    times: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class Crew:
     """All that is in a want's groups, role by role, and which roles (by their places here, the smaller
     first; one with itself: among each other) want to share nodes, or not to. there: members that have
@@ -38,6 +26,25 @@ class Crew:
             a != b or self.roles[a][1] > 1 or any(role == a for _, role, _ in self.there)
             for a, b in self.apart
         )
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether somebody wants to be near who is not among these."""
+        return any(bool(self.roles[a][1]) != bool(self.roles[b][1]) for a, b in self.near)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Members of a gang that want a closeness of their own, inside that of the gang; fields as in
+    Want. times: so many parts that are alike, one after the other. crew: None, or all roles of the gang,
+    with how many of each are in the part."""
+
+    groups: Groups
+    required: str = ""
+    anchors: tuple[int, ...] = ()
+    anchor_gpus: int = 0
+    times: int = 1
+    crew: Crew | None = None
 
 
 @dataclass(frozen=True, slots=True)

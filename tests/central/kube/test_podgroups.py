@@ -74,8 +74,8 @@ def test_roles() -> None:
     assert broken.startswith(
         f'annotation {names.TASK_NEAR}: "ps,,worker" has a task without a name'
     )
-    both = reader().gang(gang({"subGroupPolicy": [{"name": "a"}]}, near)).error
-    assert both == f"annotation {names.TASK_NEAR}: not together with spec.subGroupPolicy yet"
+    both = reader().gang(gang({"subGroupPolicy": [{"name": "a"}]}, near))
+    assert (both.error, len(both.subgroups), both.roles) == ("", 1, Roles(roles.near))
 
 
 @pytest.mark.parametrize(
@@ -134,5 +134,5 @@ def test_placement() -> None:
     assert reader().gang(gang({}, {names.PLACEMENT: "wide"})).error == error
     wrong = pod(metadata={"annotations": {names.PLACEMENT: "wide"}})
     assert reader().pod(wrong).spec.unsupported == error
-    both = reader().gang(gang({"subGroupPolicy": [{"name": "a"}]}, spread)).error
-    assert both.endswith("not together with spec.subGroupPolicy yet")
+    both = reader().gang(gang({"subGroupPolicy": [{"name": "a"}]}, spread))
+    assert (both.error, both.placement) == ("", "spread")
