@@ -519,5 +519,6 @@ def test_what_not_every_day_has_some_day_has() -> None:
     raise AssertionError(seen)
 
 
+@pytest.mark.timeout(240)
 def test_same_seed_same_story() -> None:
     assert broken(3).trace == broken(3).trace
