@@ -120,11 +120,12 @@ class Intake(fleet_pb2_grpc.FleetServicer):
         return pb.ReportAck(want_full=fact is None and not known)
 
     def _used(self, request: pb.NodeReport) -> None:
-        """Heartbeats say it, too; most say what the last one said."""
+        """Heartbeats say it, too; most say what the last one said. With a report it is told again: the
+        cluster may have forgotten the node in between."""
         used = wire.from_rdma_use(request.rdma_use)
         with self._lock:
             heard = self._heard.get(request.node)
-            if heard is None or heard.rdma_use == used:
+            if heard is None or (heard.rdma_use == used and (request.heartbeat or not used)):
                 return
             heard.rdma_use = used
         self._inbox(RdmaUsed(request.node, used))

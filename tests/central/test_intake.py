@@ -100,6 +100,11 @@ def test_what_pods_use_of_their_cards_is_a_fact_when_it_changes(
     used = [fact for fact in centre.facts if isinstance(fact, RdmaUsed)]
     assert [[use.current.hca_handle for use in fact.pods] for fact in used] == [[3], [4], []]
     assert used[0].pods[0].limit == RdmaLimit(8, -1)
+    whole = report(generation=2)
+    whole.rdma_use.extend(wire.to_rdma_use(used[1].pods))
+    for _ in range(2):
+        fleet.Report(whole, metadata=agent)
+    assert [fact for fact in centre.facts if isinstance(fact, RdmaUsed)][3:] == [used[1], used[1]]
 
 
 def test_what_has_not_changed_is_left_out(centre: Centre, fleet: FleetStub) -> None:
