@@ -262,6 +262,7 @@ class Agent:
     def _given(self, old: State) -> Callable[[State], bool]:
         return lambda state: (
             state.grants is not old.grants
+            or state.grants_known != old.grants_known
             or state.sales is not old.sales
             or state.unnamed is not old.unnamed
             or state.intents is not old.intents

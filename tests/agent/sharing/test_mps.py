@@ -12,7 +12,7 @@ import pytest
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import MEMORY
 from tests.fakes.patience import eventually
-from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, whole
+from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, uid, whole
 
 ANYBODY, ONE_PROCESS = 0, 3
 
@@ -133,6 +133,13 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     assert control(box, 1, "get_server_list") == server
     eventually(lambda: limit(box, 1) == "5120M", 20)
     assert control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "5120M"
+    # Who ends while nobody looks has ended.
+    box.agent.kill()
+    box.agent.wait()
+    for name in "ab":
+        box.kubelet.remove_pod(uid(name))
+    box.start()
+    eventually(lambda: mode(box, 1) == ANYBODY, 20)
 
 
 def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
