@@ -77,8 +77,10 @@ def seated(cluster: "Cluster", pods: Sequence[Pod]) -> None:
         for pod, lot in zip(there, lots, strict=False):
             storage.plan(pod.seen, zip(wants, lot, strict=True), shared)
     sharing = [cluster.pods[uid] for claim in shared for uid in storage.users(claim)]
+    gains = snapshot.gains
     for pod in (*(pod for there in seats.values() for pod in there), *sharing):
         rekind(cluster, pod)
+    snapshot.gains = gains  # nothing was freed: they are only counted otherwise
 
 
 def unseated(cluster: "Cluster", pod: Pod) -> None:

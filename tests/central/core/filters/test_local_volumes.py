@@ -73,6 +73,15 @@ def test_each_pod_gets_a_volume_of_its_node() -> None:
     assert all(name.startswith(node) for node, claims in found.values() for name in claims.values())
 
 
+def test_a_gang_that_gets_volumes_frees_nothing() -> None:
+    """Nobody who waits is asked again for that."""
+    cluster = racks()
+    turn(cluster, [volume("a1", "a"), *gang(1)[:1]], 0.0)
+    gains = cluster.snapshot.gains
+    assert binds(turn(cluster, gang(1)[1:], 1.0))
+    assert cluster.snapshot.gains == gains
+
+
 def test_where_they_are_too_few_the_sentence_says_so() -> None:
     cluster = racks()
     reason = told(turn(cluster, [volume("a1", "a"), volume("b1", "b"), *gang(3)], 0.0))
