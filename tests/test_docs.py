@@ -13,6 +13,7 @@ from tests.flags import flags
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 # Of other programs, and of programs of the tests.
 OTHERS_FLAGS = {
     "--core",
@@ -83,7 +84,7 @@ class TestDocument:
 
     def test_names_in_metadata_and_environment(self, document: Path) -> None:
         text = document.read_text()
-        wanted = set(re.findall(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]", text))
+        wanted = set(NAMES.findall(text))
         missing = {name for name in wanted if name not in source()}
         assert missing - {"lockstep.dev/tier-1"} == set()
 
@@ -97,3 +98,15 @@ class TestDocument:
                 program, *words = shlex.split(command)
                 parser = agent_flags.parser() if program == "lockstep-agent" else cli.parser()
                 parser.parse_args(words[: words.index("--")] if "--" in words else words)
+
+
+def test_every_name_of_ours_is_on_the_page_of_names() -> None:
+    page = (ROOT / "docs/reference.md").read_text()
+    programs = [
+        file.read_text().replace("{names.DOMAIN}", "{DOMAIN}").replace("{DOMAIN}", "lockstep.dev")
+        for folder in ("agent", "central", "protos")
+        for file in (ROOT / folder).rglob("*.py")
+        if "stubs" not in file.parts
+    ]
+    found = NAMES.findall("\n".join(programs))
+    assert {name for name in found if name not in page} == set()

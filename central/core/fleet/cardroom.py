@@ -146,6 +146,8 @@ def pods(cards: Sequence[Card], wanted: Ask) -> int:
     if not count:
         return 0
     caps = [cap(card, wanted, each) for card in cards]
+    if count == 1:
+        return sum(caps)
     low, high = 0, sum(caps) // count
     while low < high:
         middle = (low + high + 1) // 2
