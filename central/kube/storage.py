@@ -37,6 +37,19 @@ def claims_of(pod: str, spec: Json) -> tuple[str, ...]:
     return tuple(names)
 
 
+def own_claims(raw: Json) -> tuple[ClaimSeen, ...]:
+    """Those that are made for the pod alone (ephemeral volumes), as their controller makes them."""
+    meta = raw["metadata"]
+    found = []
+    for volume in raw["spec"].get("volumes") or ():
+        if own := volume.get("ephemeral"):
+            name = f"{meta['name']}-{volume['name']}"
+            place = {"namespace": meta["namespace"], "name": name, "uid": f"{meta['uid']}-{name}"}
+            template = own["volumeClaimTemplate"]
+            found.append(claim({"metadata": place, "spec": template["spec"]}))
+    return tuple(found)
+
+
 def claim(raw: Json) -> ClaimSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from central.core.facts import PodSeen
+from central.core.filters.volumes import ClaimSeen
 from central.simulator.budgets import Budget
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import WHOLE
@@ -16,6 +17,7 @@ class Life:
     again: bool  # a controller makes it again when it is evicted or lost
     labels: tuple[tuple[str, str], ...]
     owner: str = ""  # uid of its controller
+    claims: tuple[ClaimSeen, ...] = ()  # that come and go with it
 
 
 @dataclass(slots=True)

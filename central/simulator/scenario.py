@@ -16,10 +16,11 @@ from central.core.facts import (
     OwnerSeen,
     PodSeen,
 )
+from central.core.filters.volumes import ClaimSeen
 from central.core.jobs.stamps import stamp
 from central.kube import kinds as watched
-from central.kube import podrules, podspec
-from central.kube.errors import Malformed, Unreadable
+from central.kube import podrules, podspec, storage
+from central.kube.errors import BROKEN, Malformed, Unreadable, what
 from central.kube.objects import Reader
 from central.simulator import controllers, furnishing, kinds
 from central.simulator.budgets import Budget
@@ -213,7 +214,14 @@ class _Reading:
             bool(owners) or found.annotations.get(RECREATE) == "true",
             tuple(found.labels.items()),
             str(owners[0].get("uid", "")) if owners else "",
+            self._own_claims(found),
         )
+
+    def _own_claims(self, found: Object) -> tuple[ClaimSeen, ...]:
+        try:
+            return storage.own_claims(found.raw)
+        except BROKEN as error:
+            raise found.wrong(f"spec.volumes: {what(error)}") from error
 
     def _furnish_template(self, order: int, found: Object, arrives: float) -> None:
         """As one of its pods, which is looked at like any other."""

@@ -1,6 +1,6 @@
 """Volumes that exist: the volume controller and whoever empties volumes that were given back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from central.core.decisions import Bind
@@ -38,6 +38,14 @@ class Shelves:
             case _:
                 pass
         yield fact
+
+    def come(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
+        for claim in claims:
+            yield from self.told(claim)
+
+    def go(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
+        for claim in claims:
+            yield from self.told(ClaimGone(claim.namespace, claim.name))
 
     def given(self, bind: Bind) -> Iterator[Fact]:
         """The pod's claims get the volumes that were chosen for them."""

@@ -22,6 +22,7 @@ from central.core.facts import (
     PodGone,
     PodSeen,
 )
+from central.kube import storage
 from central.kube.quantities import seconds
 from central.simulator.budgets import Statuses
 from central.simulator.controllers import Controller, Controllers
@@ -190,7 +191,7 @@ class World:
         runs_s = seconds(told[RUNS_FOR]) if RUNS_FOR in told else None
         if owner and raw["spec"].get("restartPolicy", "Always") == "Always":
             runs_s = None  # its containers start again where they are
-        life = Life(runs_s, False, tuple(labels.items()), owner)
+        life = Life(runs_s, False, tuple(labels.items()), owner, storage.own_claims(raw))
         self._scenario.lives[first_uid(seen.uid)] = life
         yield from self._born(seen, now)
 
@@ -220,17 +221,14 @@ class World:
 
     def _born(self, seen: PodSeen, now: float) -> Iterator[Fact]:
         life = self._scenario.lives[first_uid(seen.uid)]
-        labels = dict(life.labels)
-        live = Live(
-            seen,
-            life,
-            now,
-            tuple(b for b in self._scenario.budgets if b.covers(seen.namespace, labels)),
-        )
+        budgets = self._scenario.budgets
+        covers = (b for b in budgets if b.covers(seen.namespace, dict(life.labels)))
+        live = Live(seen, life, now, tuple(covers))
         self.pods[seen.uid] = live
         for budget in live.budgets:
             budget.pods.add(seen.uid)
         self._controllers.born(life.owner, seen.uid, seen.name, seen.phase)
+        yield from self._shelves.come(life.claims)
         yield seen
         self.pods_waiting += waits(seen)
         if seen.node and seen.phase in RUNS:
@@ -278,6 +276,7 @@ class World:
         del self.pods[seen.uid]
         self._controllers.lost(live.life.owner, seen.uid)
         yield PodGone(seen.uid)
+        yield from self._shelves.go(live.life.claims)
         if again and live.life.again and live.life.owner not in self._controllers:
             self._births += 1
             uid = f"{first_uid(seen.uid)}#{self._births}"

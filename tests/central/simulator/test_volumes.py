@@ -1,5 +1,6 @@
 """Volumes that exist, in a simulation: given once, and kept by their claims when pods are made again."""
 
+import json
 from typing import Any
 
 from tests.central.simulator.manifests import Simulate, gang, node, pod, where
@@ -91,6 +92,28 @@ def test_who_finds_none_waits_with_the_reason_until_a_claim_is_deleted(simulate:
         "first": ("a", 0.0),
         "second": ("a", 20.0),
     }
+
+
+def test_scratch_space_comes_and_goes_with_its_pod(simulate: Simulate) -> None:
+    """An ephemeral volume on a local disk: whoever comes next gets the disk."""
+
+    def scratching(made: Json) -> Json:
+        template = {"spec": claim("-")["spec"]}
+        scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
+        made["spec"]["volumes"] = [scratch]
+        return made
+
+    first = scratching(pod("first", 1, runs="10s", leaves_at="20s"))
+    second = scratching(pod("second", 1, at="1s"))
+    found = simulate(LOCAL, *machines("a", "b"), volume("a-0", "a"), first, second)
+    assert {p["pod"]: (p["node"], p["at_s"]) for p in found["placements"]} == {
+        "first": ("a", 0.0),
+        "second": ("a", 20.0),
+    }
+    second["spec"]["volumes"][0]["ephemeral"] = {"volumeClaimTemplate": {}}
+    objects: list[Json] = [LOCAL, *machines("a"), second]
+    simulate.text("\n---\n".join(map(json.dumps, objects)), code=2)
+    assert "spec.volumes: the field spec is missing" in simulate.errors
 
 
 def test_a_pod_that_is_made_again_comes_back_to_its_volume(simulate: Simulate) -> None:
