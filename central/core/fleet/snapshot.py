@@ -8,20 +8,19 @@ be given is the smaller of the two.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from central.core.facts import NodeSeen, PodSpec
 from central.core.filters.judgement import Constraint, Judgement, constraint
 from central.core.filters.neighbours import Neighbours
-from central.core.fleet import fractions
+from central.core.fleet import fractions, wholes
 from central.core.fleet.cardroom import CardRoom
 from central.core.fleet.domains import Domains, Ints
 from central.core.fleet.fractions import NOTHING, Offered, Parts
 from central.core.fleet.fragments import Mix
 from central.core.fleet.touched import Touched
-from central.core.fleet.view import UNLIMITED, ClassView
+from central.core.fleet.view import ClassView
 from protos.names import GPU
 from protos.topology import Shape
 
@@ -78,7 +77,7 @@ class Snapshot:
             self.relabelled += 1
         self.neighbours.put_node(row, node, len(self.names))
         self.gains += 1
-        self._recount(row)
+        wholes.count(self, row)
         return row
 
     def relevel(
@@ -110,7 +109,7 @@ class Snapshot:
         self._unused.append(row)
         self._name_rank = None
         self.relabelled += 1
-        self._recount(row)
+        wholes.count(self, row)
 
     def put_gpus(
         self,
@@ -132,7 +131,7 @@ class Snapshot:
             self.gains += 1
         self.shape[row] = shape
         self.free_mask[row], self.offered[row], self.left[row] = free_mask, offered, left
-        self._recount(row)
+        wholes.count(self, row)
 
     def put_cards(self, row: int, room: CardRoom | None) -> None:
         """What pods may take of the network cards there."""
@@ -156,7 +155,7 @@ class Snapshot:
             self.neighbours.count(row, spec, count)
         if view.cards and row in self.cards:
             self.cards[row].asks(spec, count)
-        self._recount(row)
+        wholes.count(self, row)
 
     def give(self, row: int, spec: PodSpec, count: int = 1, gpus: int = 0) -> None:
         view = self.view(spec)
@@ -170,7 +169,7 @@ class Snapshot:
         if view.cards and row in self.cards:
             self.cards[row].asks(spec, -count)
         self.gains += 1
-        self._recount(row)
+        wholes.count(self, row)
 
     def take_many(self, rows: Ints, spec: PodSpec, counts: Ints, gpus: Sequence[int]) -> None:
         """take() of many different rows at once."""
@@ -185,7 +184,7 @@ class Snapshot:
             for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
                 if row in self.cards:
                     self.cards[row].asks(spec, count)
-        self._recount_many(rows)
+        wholes.count_many(self, rows)
 
     def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:
         """Frees or takes amounts (by row and column) and GPUs of different rows, tentatively:
@@ -197,7 +196,7 @@ class Snapshot:
                 self.free_mask[row] = (
                     self.free_mask[row] | mask if free else self.free_mask[row] & ~mask
                 )
-        self._recount_many(rows)
+        wholes.count_many(self, rows)
 
     def view(self, spec: PodSpec) -> ClassView:
         view = self._views.get(spec)
@@ -240,33 +239,6 @@ class Snapshot:
 
     # --- inside ----------------------------------------------------------------
 
-    def _recount(self, row: int) -> None:
-        count = max(int(self.free[row, 0]), 0)
-        shape = self.shape[row]
-        if shape is None:
-            self.gpus[row], self.island[row] = count, 0
-        else:
-            healthy, together = _free_in(shape, self.free_mask[row])
-            self.gpus[row] = min(count, healthy)
-            self.island[row] = min(count, together)
-        self.touched.note([row])
-
-    def _recount_many(self, rows: Ints) -> None:
-        counts = np.maximum(self.free[rows, 0], 0)
-        masks, shapes = self.free_mask, self.shape
-        found = [
-            (UNLIMITED, 0)
-            if (shape := shapes[row]) is None
-            else _free_in(shape, masks[row])
-            if masks[row]
-            else (0, 0)
-            for row in rows.tolist()
-        ]
-        room = np.array(found, dtype=np.int64).reshape(-1, 2)
-        self.gpus[rows] = np.minimum(counts, room[:, 0])
-        self.island[rows] = np.minimum(counts, room[:, 1])
-        self.touched.note(rows.tolist())
-
     def _new_row(self, name: str) -> int:
         if not self._unused:
             self._grow(max(64, 2 * len(self.names)))
@@ -306,11 +278,3 @@ class Snapshot:
 
 def _own_labels(node: NodeSeen) -> Mapping[str, str]:
     return node.levels()
-
-
-@lru_cache(maxsize=1 << 16)
-def _free_in(shape: Shape, mask: int) -> tuple[int, int]:
-    """How many GPUs of the mask there are in all, and in the island with the most of them."""
-    return mask.bit_count(), max(
-        ((mask & island).bit_count() for island in shape.islands), default=0
-    )
