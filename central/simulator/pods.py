@@ -42,9 +42,14 @@ def gpus_of(seen: PodSeen) -> float:
     return share / WHOLE if share else seen.spec.request(GPU)
 
 
-def job_of(seen: PodSeen) -> str:
+def group_of(seen: PodSeen) -> str:
+    """The name of what it is a part of: a Job, a gang, a controller."""
     job = seen.part.job if seen.part is not None else ""
-    return f"{seen.namespace}/{job or seen.gang or seen.name}"
+    return job or seen.gang or seen.owner_name.rpartition("/")[2]
+
+
+def job_of(seen: PodSeen) -> str:
+    return f"{seen.namespace}/{group_of(seen) or seen.name}"
 
 
 def first_uid(uid: str) -> str:

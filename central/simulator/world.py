@@ -29,7 +29,7 @@ from central.simulator.controllers import Controller, Controllers
 from central.simulator.documents import Json
 from central.simulator.kubelets import Kubelets
 from central.simulator.making import Making
-from central.simulator.pods import Life, Live, first_uid, gpus_of, job_of, waits
+from central.simulator.pods import Life, Live, first_uid, gpus_of, group_of, job_of, waits
 from central.simulator.scenario import STEP_S, Scenario
 from central.simulator.shelves import Shelves
 from central.simulator.story import Ended, Evicted, Placed, Story
@@ -156,7 +156,7 @@ class World:
                 seen.name,
                 bind.node,
                 tuple(indices_of(live.gpus)),
-                seen.part.job if seen.part is not None else seen.gang,
+                group_of(seen),
                 now - live.since,
                 gpus_of(seen),
             )
