@@ -15,6 +15,7 @@ from pathlib import Path
 PIPES = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
 LOGS = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
 PID_FILE = PIPES / "nvidia-cuda-mps-control.pid"
+GONE_S = 5.0
 LIMIT = re.compile(r"\d+[GM]")
 
 
@@ -53,11 +54,12 @@ class Daemon:
             raise ValueError(flag)
         if self.servers and not self.multi_user and uid not in self.uids.values():
             return "queued: another user's server runs"
-        pid = os.fork()
+        daemon, pid = os.getpid(), os.fork()
         if not pid:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            while True:
+            while os.getppid() == daemon:
                 time.sleep(1)
+            os._exit(0)
         self.servers[pid], self.uids[pid] = dict(self.limits), uid
         return ""
 
@@ -125,8 +127,14 @@ def serve(options: list[str]) -> int:
     PID_FILE.write_text(f"{os.getpid()}\n")
     note(f"Starting control daemon using socket {PIPES}/control")
     daemon = Daemon("-M" in options)
+    listener.settimeout(GONE_S)
     while True:
-        client, _ = listener.accept()
+        try:
+            client, _ = listener.accept()
+        except TimeoutError:
+            if PIPES.exists():
+                continue
+            return 1  # a test that was killed has left it
         try:
             if talked(daemon, client):
                 return 0
