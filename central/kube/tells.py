@@ -10,25 +10,24 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
 from central.core.decisions import Evict, Tell, Warn
+from central.core.jobs.stamps import stamp
 from central.kube.calls import pod_path
 from central.kube.client import MERGE, STRATEGIC, Client, Reply, Unreachable
 from central.kube.lanes import Lane, Pace
+from central.kube.places import NAMED, Place
 
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str, bool]
 Json = dict[str, Any]
 
-GROUP_VERSION = "scheduling.volcano.sh/v1beta1"
-GROUPS = f"/apis/{GROUP_VERSION}"
+GROUP, EVENT, POD = NAMED["PodGroup"], NAMED["Event"], NAMED["Pod"]
 INQUEUE = "Inqueue"  # let in, and not tried yet: neither good nor bad
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
@@ -102,7 +101,7 @@ class Tells:
         place = {"namespace": warn.namespace}
         whom = [{"apiVersion": "v1", "kind": "Pod", **place, "name": warn.name, "uid": warn.pod}]
         if warn.gang:
-            gang = {"apiVersion": GROUP_VERSION, "kind": "PodGroup", **place}
+            gang = {"apiVersion": GROUP.api_version, "kind": GROUP.kind, **place}
             whom.append({**gang, "name": warn.gang, "uid": warn.gang_uid})
         lane, pace = self._waiting
         for each in whom:
@@ -187,9 +186,8 @@ class Tells:
                 told = self._condition(tell, name, pace)
                 involved = involved or told
         if involved is None and tell.pods and not waits:
-            name = tell.pods[0]
-            reply = self._ask(pace, "GET", pod_path(tell.namespace, name))
-            involved = _reference(reply, "v1", "Pod", tell.namespace, name)
+            reply = self._ask(pace, "GET", pod_path(tell.namespace, tell.pods[0]))
+            involved = _reference(reply, POD, tell.namespace, tell.pods[0])
         if involved is not None and tell.reason and tell.phase != INQUEUE and not tell.quiet:
             reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
             self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
@@ -205,7 +203,7 @@ class Tells:
             "status": "True",
             "reason": "GangScheduled" if _is_good(tell) else "Unschedulable",
             "message": tell.reason,
-            "lastTransitionTime": _now(),
+            "lastTransitionTime": stamp(time.time()),
             "transitionID": str(uuid.uuid4()),
         }
         status = {
@@ -215,7 +213,7 @@ class Tells:
             "succeeded": tell.succeeded,
             "failed": tell.failed,
         }
-        path = f"{GROUPS}/namespaces/{quote(tell.namespace)}/podgroups/{quote(tell.gang)}"
+        path = GROUP.path(tell.namespace, tell.gang)
         patch = {"status": status}
         reply = self._ask(pace, "PATCH", path + self._status_path, patch, MERGE)
         if reply.status == 404 and self._status_path:
@@ -224,7 +222,7 @@ class Tells:
                 self._status_path = ""
             reply = whole
         _complain(reply, "PodGroup", tell.namespace, tell.gang)
-        return _reference(reply, GROUP_VERSION, "PodGroup", tell.namespace, tell.gang)
+        return _reference(reply, GROUP, tell.namespace, tell.gang)
 
     def _condition(self, tell: Tell, name: str, pace: Pace) -> Json | None:
         condition = {
@@ -232,13 +230,13 @@ class Tells:
             "status": "False",
             "reason": "Unschedulable",
             "message": tell.reason,
-            "lastTransitionTime": _now(),
+            "lastTransitionTime": stamp(time.time()),
         }
         path = pod_path(tell.namespace, name) + "/status"
         patch = {"status": {"conditions": [condition]}}
         reply = self._ask(pace, "PATCH", path, patch, STRATEGIC)
         _complain(reply, "pod", tell.namespace, name)
-        return _reference(reply, "v1", "Pod", tell.namespace, name)
+        return _reference(reply, POD, tell.namespace, name)
 
     def _event(self, involved: Json, reason: str, message: str, kind: str, pace: Pace) -> None:
         """One Event object per object, reason and sentence, however often it is told."""
@@ -259,16 +257,15 @@ class Tells:
             "message": message[:1000],
             "type": kind,
             "source": {"component": "lockstep"},
-            "firstTimestamp": _now(),
-            "lastTimestamp": _now(),
+            "firstTimestamp": stamp(time.time()),
+            "lastTimestamp": stamp(time.time()),
             "count": 1,
         }
-        path = f"/api/v1/namespaces/{quote(namespace)}/events"
         try:
-            reply = self._ask(pace, "POST", path, event)
+            reply = self._ask(pace, "POST", EVENT.path(namespace), event)
             if reply.status == 409:
-                seen = {"lastTimestamp": _now()}
-                reply = self._ask(pace, "PATCH", f"{path}/{quote(name)}", seen, MERGE)
+                seen = {"lastTimestamp": stamp(time.time())}
+                reply = self._ask(pace, "PATCH", EVENT.path(namespace, name), seen, MERGE)
             _complain(reply, "Event of", namespace, involved["name"])
         except Unreachable as error:
             self._events.pop(digest, None)
@@ -289,18 +286,15 @@ def _is_good(tell: Tell) -> bool:
     return tell.phase in {"Running", "Completed"}
 
 
-def _reference(reply: Reply, version: str, kind: str, namespace: str, name: str) -> Json | None:
+def _reference(reply: Reply, of: Place, namespace: str, name: str) -> Json | None:
     """Of the object that the answer holds, as Events refer to it."""
     if not reply.ok:
         return None
     uid = (reply.json().get("metadata") or {}).get("uid") or ""
-    return {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name, "uid": uid}
+    place = {"namespace": namespace, "name": name, "uid": uid}
+    return {"apiVersion": of.api_version, "kind": of.kind, **place}
 
 
 def _complain(reply: Reply, what: str, namespace: str, name: str) -> None:
     if not reply.ok and reply.status != 404:  # gone meanwhile: nobody to tell
         log.warning("%s %s/%s was not told: %s", what, namespace, name, reply.refusal())
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

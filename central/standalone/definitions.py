@@ -1,4 +1,4 @@
-"""The shipped CustomResourceDefinitions, served from the start as if they had been applied."""
+"""CustomResourceDefinitions: those that are shipped are served from the start, as if they had been applied."""
 
 from functools import cache
 from pathlib import Path
@@ -15,3 +15,10 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def shipped() -> tuple[Json, ...]:
     texts = [path.read_text() for path in sorted(FOLDER.glob("*.yaml"))]
     return tuple(d for text in texts for d in yaml.load_all(text, _LOADER) if d)
+
+
+def served(definition: Json) -> tuple[str, str, str]:
+    """The group, version and plural of what it defines."""
+    spec = definition["spec"]
+    version = next(one["name"] for one in spec["versions"] if one.get("storage"))
+    return spec["group"], version, spec["names"]["plural"]

@@ -291,14 +291,8 @@ class Service:
                 if other.namespaced:
                     collector.clear(self.store, other, name)
         elif resource.kind == "CustomResourceDefinition":
-            collector.clear(self.store, self.registry.find(*_served(item.obj)), "")
+            collector.clear(self.store, self.registry.find(*definitions.served(item.obj)), "")
             self.registry.forget(item.obj)
-
-
-def _served(definition: Json) -> tuple[str, str, str]:
-    spec = definition["spec"]
-    version = next(one["name"] for one in spec["versions"] if one.get("storage"))
-    return spec["group"], version, spec["names"]["plural"]
 
 
 def _success(details: Json | None = None) -> bytes:
