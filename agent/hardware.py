@@ -166,7 +166,7 @@ class Hardware:
             gpu = next((gpu.index for gpu in known.gpus if gpu.uuid == event.uuid), "?")
             kind, found = findings.xid(event.xid)
             often = f", {times} times" if times > 1 else ""
-            where = f", in GPU instance {event.gi}" if event.gi >= 0 else ""
+            where = f", GPU instance {event.gi}" if event.gi >= 0 else ""
             name = event.uuid or "-"
             log.warning("GPU %s (%s%s) %s%s [%s]", gpu, name, where, found.why, often, kind)
             key = (event.uuid, event.xid)

@@ -76,8 +76,12 @@ class Events:
                         continue
                     raise
                 xid = int(event.eventData) if event.eventType == XID else 0
+                # A GPU that was reset meanwhile may have another handle.
+                uuid = names.get(_address(event.device)) or quiet(
+                    pynvml.nvmlDeviceGetUUID, event.device
+                )
                 self._heard(
-                    names.get(_address(event.device), ""),
+                    uuid or "",
                     xid,
                     _instance(event.gpuInstanceId),
                     _instance(event.computeInstanceId),

@@ -66,7 +66,7 @@ def test_an_error_of_one_instance(box: Box) -> None:
         box.control.xid(7, 94, 9, 0)
         can(box, ONE, 8)
         box.says("GPU 7's 1g.5gb (gi 9, ci 0) is not fit: XID 94: a memory error, contained")
-        box.says("in GPU instance 9")
+        box.says(", GPU instance 9) XID 94")
         box.says("GPU 7's 1g.5gb (gi 9, ci 0) is fit again")
         can(box, ONE, 9)
         box.control.xid(7, 79, 9, 0)  # that one is the GPU's
@@ -85,6 +85,10 @@ def test_divided_anew_without_a_restart(box: Box) -> None:
         can(box, ONE, 7)
         box.says("is in slices: 3g.20gb, 3g.20gb")
         assert slice_pod(box, "b", THREE)["NVIDIA_VISIBLE_DEVICES"] != held
+        box.control.xid(6, 94, 2, 0)  # of a GPU whose handle is another one now
+        box.says("GPU 6's 3g.20gb (gi 2, ci 0) is not fit")
+        can(box, THREE, 1)
+        can(box, THREE, 2)
         box.says("there is no nvidia.com/mig-2g.10gb any more")
         box.hardware.install(divided(6, {}))
         can(box, THREE, 0)
