@@ -48,6 +48,17 @@ class Holds:
             else:
                 self._broken.add(key)
                 claims.call_off(cluster, kept)
+        self._one_head_each()
+
+    def _one_head_each(self) -> None:
+        """Queues that were two are one when they are deleted, and may have a head each: the one
+        that heads it for longer stays."""
+        heads = [kept for kept in self._cluster.reserved.values() if not kept.made]
+        seen: set[str] = set()
+        for kept in sorted(heads, key=lambda kept: kept.since):
+            if kept.queue in seen:
+                self.drop(kept.gang.key)
+            seen.add(kept.queue)
 
     def ways(self, gang: Gang) -> Iterator[frozenset[object]]:
         """The snapshot as the gang may use it; then, for one that ends in time, as it may be used

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from central.core.facts import Fact, NodeGone, PodGone
+from central.core.facts import Fact, NodeGone, PodGone, QueueGone, QueueSeen
 from central.core.gangs import Key
 from central.core.waiting.reservation import Reservation
 from protos.names import RACK
@@ -150,3 +150,18 @@ def test_room_for_nobody_is_noticed() -> None:
     world.cluster.waiting.clear()
     with pytest.raises(AssertionError, match="who does not wait"):
         world.cluster.check()
+
+
+def test_two_queues_that_become_one_have_one_head() -> None:
+    others = [
+        build.pod(f"other-{node}", 8, node=node, phase="Running", runs_for_s=300.0, ours=False)
+        for node in "abc"
+    ]
+    nodes = [*two_nodes(), build.node("c", rack="r2")]
+    world = World(*nodes, QueueSeen("p"), QueueSeen("q"), *others)
+    world.step(1.0, *job("one", 2, created=1.0, queue="p", topology_required=RACK))
+    world.step(2.0, *job("two", 1, created=2.0, queue="q"))
+    assert len(world.cluster.reserved) == 2
+    world.step(3.0, QueueGone("p"), QueueGone("q"))
+    world.cluster.check()
+    assert [kept.gang.name for kept in world.cluster.reserved.values()] == ["one"]
