@@ -8,13 +8,13 @@ from typing import Protocol, TypeVar
 from central.core.cluster import Cluster
 from central.core.facts import PodSpec
 from central.core.filters import predicates
-from central.core.fleet import cards, fractions
+from central.core.fleet import cards, fractions, slices
 from central.core.fleet.nodes import Node
 from central.core.gangs import Gang, Pod
 from central.core.line import queues
 from central.core.line.tree import DEFAULT
 from central.core.saying import phases, words
-from central.desk import Explanation, Holder, NodeView, PodView
+from central.desk import Explanation, HeldSlice, Holder, NodeView, PodView
 from protos.names import GPU
 from protos.topology import RdmaLimit, RdmaUse, mask_of
 
@@ -61,9 +61,16 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
     snapshot = cluster.snapshot
     row = snapshot.row[node.name]
     holders = [
-        Holder(pod.seen.namespace, pod.seen.name, pod.gpus, pod.confirmed, pod.share)
+        Holder(
+            pod.seen.namespace,
+            pod.seen.name,
+            pod.gpus,
+            pod.confirmed or bool(held),
+            pod.share,
+            held,
+        )
         for pod in node.pods.values()
-        if pod.alive and (pod.spec.request(GPU) or pod.share)
+        if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
     ]
     allocatable = int(snapshot.allocatable[row, 0])
     parts = fractions.used(node.pods.values(), node.foreign_parts)
@@ -77,6 +84,7 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
         _trouble(node, allocatable),
         len(parts),
         sum(parts.values()),
+        sum(map(len, node.slices.held.values())),
         agent_version=node.report.version if node.report else "",
         cards=tuple(use for pod in node.pods.values() for use in _cards(cluster, pod)),
     )
@@ -97,6 +105,24 @@ def _cards(cluster: Cluster, pod: Pod) -> list[RdmaUse]:
         told.get(card, RdmaUse(seen.namespace, seen.name, card, nothing, nothing))
         for card in sorted(cards.of_pod(pod, node.known_cards()))
     ]
+
+
+def _slices(node: Node, pod: Pod) -> tuple[HeldSlice, ...]:
+    here = slices.known(node.report)
+    return tuple(
+        HeldSlice(uuid, here[uuid][1].profile, here[uuid][0].index)
+        if uuid in here
+        else HeldSlice(uuid)
+        for uuid in node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
+    )
+
+
+def _pod_view(cluster: Cluster, pod: Pod) -> PodView:
+    node = cluster.nodes.get(pod.node)
+    held = _slices(node, pod) if node is not None and pod.alive else ()
+    confirmed = pod.confirmed or bool(held)
+    seen = pod.seen
+    return PodView(seen.name, pod.node, pod.gpus, confirmed, seen.phase, pod.share, held)
 
 
 def _trouble(node: Node, allocatable: int) -> str:
@@ -137,7 +163,7 @@ def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
         name,
         pod.seen.phase,
         "another scheduler's pod" + (f", on node {pod.node}" if pod.node else ", not yet bound"),
-        (PodView(name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase, pod.share),),
+        (_pod_view(cluster, pod),),
         cards=tuple(_cards(cluster, pod)),
     )
 
@@ -160,10 +186,7 @@ def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
         gang.name,
         phases.phase(gang),
         phases.sentence(cluster, gang),
-        tuple(
-            PodView(pod.seen.name, pod.node, pod.gpus, pod.confirmed, pod.seen.phase, pod.share)
-            for pod in members
-        ),
+        tuple(_pod_view(cluster, pod) for pod in members),
         gang.minimum,
         _queue(cluster, gang),
         phases.closeness(cluster, gang) if placed else "",

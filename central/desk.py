@@ -1,7 +1,7 @@
 """People's questions: the Desk service, answered from the loop's books for any authenticated user."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,12 +22,20 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSlice:
+    uuid: str
+    profile: str = ""  # empty: it is gone, the pod has it all the same
+    gpu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Holder:
     namespace: str
     pod: str
     gpus: int  # mask
     confirmed: bool  # pod-resources says so too
     share: int = 0  # hundredths of the one GPU; 0: whole GPUs
+    slices: tuple[HeldSlice, ...] = ()  # as pod-resources says
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class NodeView:
     trouble: str = ""
     gpus_shared: int = 0
     shares_used: int = 0  # hundredths of these
+    slices_used: int = 0
     cards: tuple[RdmaUse, ...] = ()  # of pods with network cards; -1 where it is not told
     agent_version: str = ""
 
@@ -53,6 +62,7 @@ class PodView:
     confirmed: bool = False
     phase: str = ""
     share: int = 0
+    slices: tuple[HeldSlice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +156,7 @@ def _node(view: NodeView) -> pb.NodeView:
                 gpus=indices_of(holder.gpus),
                 confirmed=holder.confirmed,
                 share=holder.share,
+                slices=_slices(holder.slices),
             )
             for holder in view.holders
         ],
@@ -154,6 +165,7 @@ def _node(view: NodeView) -> pb.NodeView:
         trouble=view.trouble,
         gpus_shared=view.gpus_shared,
         shares_used=view.shares_used,
+        slices_used=view.slices_used,
         cards=wire.to_rdma_use(view.cards),
         agent_version=view.agent_version,
     )
@@ -170,4 +182,9 @@ def _pod(view: PodView) -> pb.PodView:
         confirmed=view.confirmed,
         phase=view.phase,
         share=view.share,
+        slices=_slices(view.slices),
     )
+
+
+def _slices(held: Iterable[HeldSlice]) -> list[pb.HeldSlice]:
+    return [pb.HeldSlice(uuid=each.uuid, profile=each.profile, gpu=each.gpu) for each in held]

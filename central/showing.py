@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from protos import matrix, wire
+from protos import matrix, slicing, wire
 from protos.sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
 
@@ -22,7 +22,13 @@ def topology_table(reply: pb.TopologyReply) -> str:
     if len(reply.nodes) == 1 and reply.nodes[0].cards:
         text += "\n" + _cards(reply.nodes[0].cards)
     if len(reply.nodes) == 1 and reply.nodes[0].HasField("topology"):
-        text += "\n" + matrix.table(wire.from_topology(reply.nodes[0].topology))
+        node = reply.nodes[0]
+        holders = {
+            part.uuid: f"{holder.namespace}/{holder.pod}"
+            for holder in node.holders
+            for part in holder.slices
+        }
+        text += "\n" + matrix.table(wire.from_topology(node.topology), holders)
     return text
 
 
@@ -60,6 +66,7 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
                 "gpus": list(pod.gpus),
                 "confirmed": pod.confirmed,
                 **({"share": pod.share} if pod.share else {}),
+                **_slices_json(pod.slices),
             }
             for pod in reply.pods
         ],
@@ -72,7 +79,9 @@ def _nodes(reply: pb.TopologyReply) -> Table:
         i for i in range(len(levels)) if any(any(node.domains[i : i + 1]) for node in reply.nodes)
     ]
     shared = ["SHARED"] if any(node.gpus_shared for node in reply.nodes) else []
-    table = _table("NODE", *(levels[i] for i in used), "GPUS", "USED", *shared, "MODEL", "TROUBLE")
+    sliced = ["SLICES"] if any(_count(node) for node in reply.nodes) else []
+    extra = [*shared, *sliced]
+    table = _table("NODE", *(levels[i] for i in used), "GPUS", "USED", *extra, "MODEL", "TROUBLE")
     for node in reply.nodes:
         models = sorted({gpu.model for gpu in node.topology.gpus})
         table.add_row(
@@ -81,6 +90,7 @@ def _nodes(reply: pb.TopologyReply) -> Table:
             str(node.gpus_allocatable),
             str(node.gpus_used),
             *([_shared(node)] if shared else []),
+            *([_sliced(node)] if sliced else []),
             ", ".join(models) or "-",
             node.trouble or "-",
         )
@@ -149,6 +159,28 @@ def _cards_json(uses: Iterable[pb.RdmaUse]) -> list[dict[str, Any]]:
     ]
 
 
+def _count(node: pb.NodeView) -> int:
+    return sum(len(gpu.slices) for gpu in node.topology.gpus)
+
+
+def _sliced(node: pb.NodeView) -> str:
+    """How many MIG slices are in use, of how many."""
+    return f"{node.slices_used}/{_count(node)}" if _count(node) or node.slices_used else "-"
+
+
+def _slices_json(held: Iterable[pb.HeldSlice]) -> Any:
+    found = [
+        {
+            "uuid": each.uuid,
+            "profile": each.profile,
+            "gpu": each.gpu,
+            "enforcement": slicing.enforcement(each.profile),
+        }
+        for each in held
+    ]
+    return {"slices": found} if found else {}
+
+
 def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
     shown = matrix.to_json(node.name, wire.from_topology(node.topology))
     if not node.HasField("topology"):
@@ -161,6 +193,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         "gpus_used": node.gpus_used,
         "gpus_shared": node.gpus_shared,
         "shares_used": node.shares_used,
+        "slices_used": node.slices_used,
         "holders": [
             {
                 "namespace": holder.namespace,
@@ -169,6 +202,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
                 "confirmed": holder.confirmed,
                 **({"share": holder.share} if holder.share else {}),
                 **_enforced(node, holder),
+                **_slices_json(holder.slices),
             }
             for holder in node.holders
         ],
@@ -188,10 +222,12 @@ def _enforced(node: pb.NodeView, holder: pb.Holder) -> dict[str, str]:
 
 
 def _gpus(pod: pb.PodView) -> str:
-    if not pod.gpus:
-        return "-"
-    part = f" ({pod.share}/{WHOLE})" if pod.share else ""
-    return ",".join(map(str, pod.gpus)) + part + ("" if pod.confirmed else " (planned)")
+    parts = [f"{each.gpu} ({each.profile})" if each.profile else "(gone)" for each in pod.slices]
+    if pod.gpus:
+        share = f" ({pod.share}/{WHOLE})" if pod.share else ""
+        own = ",".join(map(str, pod.gpus)) + share + ("" if pod.confirmed else " (planned)")
+        parts.insert(0, own)
+    return ", ".join(parts) or "-"
 
 
 def _table(*columns: str) -> Table:

@@ -4,9 +4,9 @@ what an error means for a job that runs, its owner knows best."""
 from typing import TYPE_CHECKING, NamedTuple
 
 from central.core.decisions import Warn
-from central.core.fleet import cards
+from central.core.fleet import cards, slices
 from central.core.gangs import Gang, Pod
-from protos.topology import indices_of
+from protos.topology import Gpu, indices_of
 
 if TYPE_CHECKING:
     from central.core.cluster import Cluster
@@ -17,7 +17,7 @@ SHOWN = 3  # of what a gang holds and is not fit, in its sentence
 class Held(NamedTuple):
     pod: Pod
     node: str
-    what: str  # GPU 3, network card mlx5_0
+    what: str  # GPU 3, GPU 3's 1g.10gb, network card mlx5_0
     why: str
     reason: str  # of the Event
 
@@ -43,13 +43,20 @@ def held(cluster: "Cluster", gang: Gang) -> list[Held]:
         gpus = node.report.topology.gpus if node.report else ()
         unfit = pod.gpus & ~node.healthy() if pod.confirmed else 0
         found += [
-            Held(pod, node.name, f"GPU {index}", gpus[index].why, "GpuNotFit")
+            Held(pod, node.name, f"GPU {index}", _why(gpus[index]), "GpuNotFit")
             for index in indices_of(unfit)
         ]
         down = node.unfit_cards() if pod.spec.rdma_containers else {}
         found += [
             Held(pod, node.name, f"network card {name}", down[name], "NetworkCardNotFit")
             for name in sorted(cards.of_pod(pod, node.cards).keys() & down.keys())
+        ]
+        mine = node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
+        bad = node.slices.bad
+        found += [
+            Held(pod, node.name, slices.words(node.report, uuid), bad[uuid], "GpuNotFit")
+            for uuid in mine
+            if uuid in bad
         ]
     return found
 
@@ -85,3 +92,7 @@ def warn(cluster: "Cluster", gang: Gang) -> list[Warn]:
         )
         for each in fresh
     ]
+
+
+def _why(gpu: Gpu) -> str:
+    return gpu.why or ("it is in MIG mode now" if gpu.mig else "")

@@ -5,8 +5,9 @@ from typing import Any
 
 from central.core.facts import PodSpec
 from central.kube.quantities import NotAQuantity, whole
-from protos.names import GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_SHARE
-from protos.sharing import WISHES
+from protos import slicing
+from protos.names import GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_SHARE, MIG
+from protos.sharing import RANKS, WISHES
 
 Json = dict[str, Any]
 
@@ -16,6 +17,9 @@ def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
     cap, level = annotations.get(GPU_MEMORY), annotations.get(GPU_MEMORY_LEVEL)
     if cap is None and level is None:
         return spec, ""
+    slices = [name for name, _ in spec.requests if slicing.is_slice(name)]
+    if slices and not spec.share_containers:
+        return spec, _of_slices(slices, cap, level)
     if cap is None:
         return spec, f"annotation {GPU_MEMORY_LEVEL}: there is no {GPU_MEMORY} to enforce"
     if not spec.share_containers:
@@ -32,3 +36,19 @@ def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
             f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(WISHES)}',
         )
     return replace(spec, memory_cap=size, memory_level=level or WISHES[0]), ""
+
+
+def _of_slices(slices: list[str], cap: Any, level: Any) -> str:
+    """A slice has a memory of its own: as much as its name says, and no program can have more."""
+    if cap is not None:
+        return f"annotation {GPU_MEMORY}: of {slices[0]} the profile says how much it has"
+    if level not in WISHES:
+        return f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(WISHES)}'
+    for name in slices:
+        holds = slicing.enforcement(name.removeprefix(MIG))
+        if RANKS[holds] < RANKS[level]:
+            return (
+                f'annotation {GPU_MEMORY_LEVEL}: "{level}": slices like {name} share their memory '
+                f"with others ({holds})"
+            )
+    return ""

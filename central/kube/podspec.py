@@ -12,6 +12,7 @@ from central.kube.errors import Unreadable
 from central.kube.quantities import NotAQuantity, whole
 from protos import names
 from protos.sharing import WHOLE
+from protos.slicing import is_slice
 
 Json = dict[str, Any]
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
@@ -40,7 +41,7 @@ def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
         rdma_containers=rdma,
         on_host=bool(rdma and spec.get("hostNetwork")),
         share_containers=shares,
-        unsupported=_unsupported(spec) or _unshareable(dict(requests)),
+        unsupported=_unsupported(spec) or _unshareable(dict(requests)) or _mixed(spec),
         rules=rules,
     )
 
@@ -151,6 +152,24 @@ def _unshareable(requests: dict[str, int]) -> str:
     if share and requests.get(names.GPU, 0):
         return f"{names.GPU_SHARE} and {names.GPU} in one pod: whole GPUs or a share, not both"
     return ""
+
+
+def _mixed(spec: Json) -> str:
+    """The kubelet merges what a container is told of its devices, and of two sorts only one is left."""
+    for field in ("initContainers", "containers"):
+        for place, container in enumerate(spec.get(field) or ()):
+            where = f"spec.{field}[{place}]"
+            sorts = [each for each in sorted(_asks(container, where)) if _is_gpu(each)]
+            if len(sorts) > 1:
+                return (
+                    f"{where}.resources: {' and '.join(sorts)}: a container sees GPUs or MIG slices "
+                    "of one profile, not both; use a container for each"
+                )
+    return ""
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource in (names.GPU, names.GPU_SHARE) or is_slice(resource)
 
 
 def _unsupported(spec: Json) -> str:

@@ -1,10 +1,12 @@
 """What a kubelet and the machine's agent would tell of a Node, where the manifest does not."""
 
+from collections import Counter
 from typing import Any
 
 from central.core.facts import NodeSeen
 from central.simulator import machines
 from central.simulator.objects import Object
+from protos import slicing
 from protos.names import (
     DOMAIN,
     GPU,
@@ -48,6 +50,10 @@ def node(found: Object) -> NodeTopology | None:
     except machines.Unknown as error:
         raise found.wrong(f"metadata.annotations.{CAPTURE}: {error}") from error
     allocatable.setdefault(GPU, topology.healthy_mask().bit_count())
+    for name, count in Counter(
+        slicing.resource(part.profile) for _, part in slicing.of(topology)
+    ).items():
+        allocatable.setdefault(name, count)
     _offer_shares(allocatable)
     if "cpu" in has:
         allocatable.setdefault("cpu", f"{has['cpu']}m")

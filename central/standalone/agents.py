@@ -15,14 +15,14 @@ from central.standalone.errors import Json
 from protos.names import AGENT_ACCOUNT, AUDIENCE
 
 TOKEN_S = 30 * 86400
-_UUID = re.compile(r"GPU-[0-9a-f-]{36}")
+_UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]{36}")
 
 
 def own_capture(source: Path, node: str, target: Path) -> Path:
-    """The capture with GPU UUIDs of this node's own: no two machines in the world share one."""
+    """The capture with UUIDs of GPUs and slices of this node's own: no two machines in the world share one."""
 
     def renamed(found: re.Match[str]) -> str:
-        return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}.{found.group()}')}"
+        return f"{found[1]}-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}.{found.group()}')}"
 
     target.write_text(_UUID.sub(renamed, source.read_text()))
     return target

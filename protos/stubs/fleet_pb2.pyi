@@ -824,6 +824,7 @@ class NodeView(_message.Message):
     TROUBLE_FIELD_NUMBER: _builtins.int
     GPUS_SHARED_FIELD_NUMBER: _builtins.int
     SHARES_USED_FIELD_NUMBER: _builtins.int
+    SLICES_USED_FIELD_NUMBER: _builtins.int
     CARDS_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -836,6 +837,8 @@ class NodeView(_message.Message):
     """that are in use as shares"""
     shares_used: _builtins.int
     """hundredths of these"""
+    slices_used: _builtins.int
+    """of the MIG slices"""
     agent_version: _builtins.str
     """empty: it has not told"""
     @_builtins.property
@@ -864,12 +867,13 @@ class NodeView(_message.Message):
         trouble: _builtins.str = ...,
         gpus_shared: _builtins.int = ...,
         shares_used: _builtins.int = ...,
+        slices_used: _builtins.int = ...,
         cards: _abc.Iterable[Global___RdmaUse] | None = ...,
         agent_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "cards", b"cards", "domains", b"domains", "gpus_allocatable", b"gpus_allocatable", "gpus_shared", b"gpus_shared", "gpus_used", b"gpus_used", "holders", b"holders", "name", b"name", "shares_used", b"shares_used", "slices_used", b"slices_used", "topology", b"topology", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -884,6 +888,7 @@ class Holder(_message.Message):
     GPUS_FIELD_NUMBER: _builtins.int
     CONFIRMED_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     pod: _builtins.str
     confirmed: _builtins.bool
@@ -894,6 +899,10 @@ class Holder(_message.Message):
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """indices"""
 
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldSlice]:
+        """as pod-resources says"""
+
     def __init__(
         self,
         *,
@@ -902,14 +911,41 @@ class Holder(_message.Message):
         gpus: _abc.Iterable[_builtins.int] | None = ...,
         confirmed: _builtins.bool = ...,
         share: _builtins.int = ...,
+        slices: _abc.Iterable[Global___HeldSlice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "namespace", b"namespace", "pod", b"pod", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "namespace", b"namespace", "pod", b"pod", "share", b"share", "slices", b"slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Holder: _TypeAlias = Holder  # noqa: Y015
+
+@_typing.final
+class HeldSlice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    profile: _builtins.str
+    """empty: it is gone, the pod has it all the same"""
+    gpu: _builtins.int
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        profile: _builtins.str = ...,
+        gpu: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu", b"gpu", "profile", b"profile", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldSlice: _TypeAlias = HeldSlice  # noqa: Y015
 
 @_typing.final
 class ExplainQuery(_message.Message):
@@ -997,6 +1033,7 @@ class PodView(_message.Message):
     CONFIRMED_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     node: _builtins.str
     confirmed: _builtins.bool
@@ -1005,6 +1042,10 @@ class PodView(_message.Message):
     """hundredths of the one GPU; 0: whole GPUs"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldSlice]:
+        """as pod-resources says"""
+
     def __init__(
         self,
         *,
@@ -1014,10 +1055,11 @@ class PodView(_message.Message):
         confirmed: _builtins.bool = ...,
         phase: _builtins.str = ...,
         share: _builtins.int = ...,
+        slices: _abc.Iterable[Global___HeldSlice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "name", b"name", "node", b"node", "phase", b"phase", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "gpus", b"gpus", "name", b"name", "node", b"node", "phase", b"phase", "share", b"share", "slices", b"slices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,8 +7,9 @@ from agent.machine import GpuFacts, Machine, NvLink, SliceFacts
 from tests.captures.dgx import dgx_a100
 
 NAME, MODEL = "dgx-a100-mig-8", "NVIDIA A100-SXM4-40GB"
-# Of a GPU with 40 GB: memory in MiB by profile.
+# Memory in MiB by profile, of A100s with 40 and with 80 GB.
 MIB = {"1g.5gb": 4864, "2g.10gb": 9984, "3g.20gb": 20096, "4g.20gb": 20096, "7g.40gb": 40192}
+MIB |= {"1g.10gb": 9728, "2g.20gb": 19968, "3g.40gb": 40192, "4g.40gb": 40192, "7g.80gb": 80896}
 UNEQUAL = {1: "3g.20gb", 5: "2g.10gb", 11: "1g.5gb", 12: "1g.5gb"}  # by GPU instance
 EQUAL = dict.fromkeys(range(7, 14), "1g.5gb")
 

@@ -4,6 +4,7 @@ from central.books import explain, node_views
 from central.core.cluster import Cluster
 from central.core.cycle import turn
 from central.core.facts import Fact, NodeSilent, QueueSeen
+from central.desk import HeldSlice
 from tests.central.core import build
 
 
@@ -93,3 +94,20 @@ def test_a_gang_that_waits_for_its_queues_share() -> None:
     running = explain(made, "ns", "run")
     assert running is not None
     assert running.queue == "default"
+
+
+def test_slices_and_who_holds_them() -> None:
+    made = Cluster(build.LEVELS)
+    pods = [build.slicer(build.pod(name, node="a", phase="Running"), 1) for name in ("p", "q")]
+    truth = (build.grant_slices("p", 1), build.grant_slices("q", 7))
+    report = build.report("a", build.sliced(build.topology(2), 3), 1, truth)
+    turn(made, [build.node("a", gpus=2, slices=3), report, *pods], 0.0)
+    (view,) = node_views(made)
+    assert (view.gpus_allocatable, view.gpus_used, view.slices_used) == (2, 0, 2)
+    assert view.trouble == ""
+    held = {holder.pod: (holder.slices, holder.confirmed) for holder in view.holders}
+    assert held["p"] == ((HeldSlice("MIG-1", "1g.5gb", 2),), True)
+    assert held["q"] == ((HeldSlice("MIG-7"),), True)
+    found = explain(made, "ns", "p")
+    assert found is not None
+    assert found.pods[0].slices == (HeldSlice("MIG-1", "1g.5gb", 2),)

@@ -109,3 +109,34 @@ def test_an_explanation() -> None:
         "gpus": [2, 3],
         "confirmed": False,
     }
+
+
+def test_slices_and_who_has_them() -> None:
+    held = pb.HeldSlice(uuid="MIG-1", profile="1g.5gb", gpu=2)
+    node = pb.NodeView(
+        name="a",
+        topology=wire.to_topology(build.sliced(build.topology(2), 2)),
+        holders=[pb.Holder(namespace="ns", pod="one", slices=[held], confirmed=True)],
+        gpus_allocatable=2,
+        slices_used=1,
+    )
+    reply = pb.TopologyReply(nodes=[node, pb.NodeView(name="b")])
+    lines = showing.topology_table(reply).splitlines()
+    assert lines[0].split() == ["NODE", "GPUS", "USED", "SLICES", "MODEL", "TROUBLE"]
+    assert [line.split()[3] for line in lines[1:3]] == ["1/2", "-"]
+    one = showing.topology_table(pb.TopologyReply(nodes=[node]))
+    assert "  GPU2  1g.5gb  gi 0  ci 0  MIG-0  -\n" in one
+    assert "  GPU2  1g.5gb  gi 1  ci 0  MIG-1  ns/one\n" in one
+    shown = showing.topology_json(pb.TopologyReply(nodes=[node]), one=True)
+    assert shown["slices_used"] == 1
+    assert shown["holders"][0]["slices"] == [
+        {"uuid": "MIG-1", "profile": "1g.5gb", "gpu": 2, "enforcement": "mig"}
+    ]
+    assert [part["uuid"] for part in shown["gpus"][2]["slices"]] == ["MIG-0", "MIG-1"]
+    pods = [
+        pb.PodView(name="p", phase="Running", node="a", slices=[held], confirmed=True),
+        pb.PodView(name="q", phase="Running", node="a", slices=[pb.HeldSlice(uuid="MIG-9")]),
+    ]
+    told = showing.explanation_table(pb.ExplainReply(found=True, pods=pods)).splitlines()
+    assert told[-2].split() == ["p", "Running", "a", "2", "(1g.5gb)"]
+    assert told[-1].split() == ["q", "Running", "a", "(gone)"]

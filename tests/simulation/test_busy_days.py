@@ -52,6 +52,7 @@ FAULTS_END, LATEST = 200, 1500
 TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
 CARD, OWN = 40, 6  # handles of a network card, and of a pod that wishes none
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
+SLICES = 7  # of a ninth GPU of each node
 SURE = ("mps",) * 4 + ("watch",) * 4  # how caps of memory hold, by GPU
 
 
@@ -72,6 +73,7 @@ class Day:
         self.now = 0
         self.budgets: dict[str, int] = {}  # by gang: how many of it may be missing
         self.told: dict[str, int] = {}  # what their statuses say
+        self.divided: dict[str, int] = {}  # MIG slices by node, where there are fewer
         self.generation = 0
         self.gangs = 0
         self.seen: Counter[str] = Counter()
@@ -145,6 +147,12 @@ class Day:
             share = self.dice.choice((0, 15, 40, 70)) if part else 0
             if self.dice.random() < 0.25:
                 self.budgets[name] = self.dice.choice((0, 1, size))
+            slices = (
+                self.dice.choice((0, 0, 0, 1, 3))
+                if size <= 4 and not level and not subgroups
+                else 0
+            )
+            share, gpus = (0, 0) if slices else (share, gpus)
             handles = (0, -1, 4, 16)[int(name[1:]) % 4]
             sure = ("none", "mps", "watch")[int(name[1:]) % 3]
             stores = not level and not subgroups and rules is None and not int(name[1:]) % 3
@@ -167,6 +175,7 @@ class Day:
                 if stores:
                     pod = replace(pod, claims=(pod.name,))
                     facts.append(self.disks.claim(pod.name))
+                pod = build.slicer(pod, slices) if slices else pod
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
@@ -251,14 +260,29 @@ class Day:
             if name not in self.up and (not faults or self.dice.random() < 0.3):
                 self.up.add(name)
                 rack = f"r{int(name[1]) // 4}"
-                facts += [build.node(name, rack=rack, shares=True), self._report(name)]
+                facts += [
+                    build.node(name, rack=rack, shares=True, slices=SLICES),
+                    self._report(name),
+                ]
             elif faults and name in self.up and self.dice.random() < 0.01:
                 self.up.discard(name)
                 self.seen["node lost"] += 1
                 facts += [NodeGone(name), *self._lost_with(name)]
             elif faults and self.dice.random() < 0.01:
                 facts.append(NodeSilent(name))
+            elif name in self.divided or (faults and self.dice.random() < 0.03):
+                facts += self._divide(name, faults)
         return facts
+
+    def _divide(self, name: str, faults: bool) -> list[Fact]:
+        """A GPU in MIG mode is divided otherwise: its agent tells at once, the API server later."""
+        if faults and name not in self.divided:
+            self.divided[name] = self.dice.choice((0, 2, 5))
+            return [self._report(name)]
+        if faults and self.dice.random() < 0.8:
+            return []
+        self.divided.pop(name)
+        return [self._report(name)]
 
     def _lost_with(self, name: str) -> list[Fact]:
         """Its pods go, and a controller makes them again."""
@@ -284,6 +308,8 @@ class Day:
         grants = tuple(
             build.grant_part(pod.name, self.held[uid][0], pod.spec.request(GPU_SHARE))
             if pod.spec.share_containers
+            else build.grant_slices(pod.name, *self.held[uid])
+            if pod.spec.request(build.SLICE)
             else build.grant(pod.name, *self.held[uid])
             for uid, pod in sorted(self.pods.items())
             if pod.node == name and uid in self.held
@@ -293,7 +319,8 @@ class Day:
             for uid, card in sorted(self.cards.items())
             if self.pods[uid].node == name
         )
-        what = build.carded(build.topology(8, HALVES, shares=True, level=SURE), CARD, OWN)
+        plain = build.topology(8, HALVES, shares=True, level=SURE)
+        what = build.carded(build.sliced(plain, self.divided.get(name, SLICES)), CARD, OWN)
         return build.report(name, what, self.generation, grants + cards)
 
     def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
@@ -361,11 +388,16 @@ class Day:
     def _admit(self, pod: PodSeen, planned: int, faults: bool) -> bool:
         """The kubelet gives what was planned, or, with faults, anything that is free. False: another
         has what was planned, and what is left is not as sure as the pod demands."""
+        if slices := pod.spec.request(build.SLICE):
+            self._slice(pod, slices)
+            if pod.spec.rdma_containers:
+                self.cards[pod.uid] = self._card(pod, faults)
+            return True
         share = pod.spec.request(GPU_SHARE)
         wanted = 1 if share else pod.spec.request(GPU)
         used: Counter[int] = Counter()
         for uid, gpus in self.held.items():
-            if self.pods[uid].node == pod.node:
+            if self.pods[uid].node == pod.node and not self.pods[uid].spec.request(build.SLICE):
                 used.update(dict.fromkeys(gpus, self.pods[uid].spec.request(GPU_SHARE) or 100))
         least = RANKS[pod.spec.memory_level]
         self.seen["sure"] += bool(least)
@@ -411,10 +443,23 @@ class Day:
         over = [place for place, count in sums.items() if count > CARD and place[0] not in self.odd]
         assert not over, f"{over} have more than {CARD} handles promised"
 
+    def _slice(self, pod: PodSeen, slices: int) -> None:
+        others = [ids for uid, ids in self.held.items() if self._sliced(uid, pod.node)]
+        taken = {each for ids in others for each in ids}
+        free = [i for i in range(self.divided.get(pod.node, SLICES)) if i not in taken]
+        assert len(free) >= slices, f"{pod.node} was sold twice: {pod.name} finds slices {free}"
+        self.seen["slices"] += 1
+        self.held[pod.uid] = tuple(free[:slices])
+
+    def _sliced(self, uid: str, node: str) -> bool:
+        return self.pods[uid].node == node and bool(self.pods[uid].spec.request(build.SLICE))
+
     def _exclusive(self) -> None:
         """No GPU of the world is held by two as a whole, nor more of it in shares than there is."""
         holders: Counter[tuple[str, int]] = Counter()
         for uid, gpus in self.held.items():
+            if self.pods[uid].spec.request(build.SLICE):
+                continue
             part = self.pods[uid].spec.request(GPU_SHARE)
             self.seen["shares"] += bool(part)
             holders.update({(self.pods[uid].node, gpu): part or 100 for gpu in gpus})
@@ -497,6 +542,7 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "subgroups",
         "roles",
         "shares",
+        "slices",
         "sure",
         "limits",
         "other card",

@@ -61,6 +61,9 @@ GRANTS = st.lists(
         st.builds(lambda pod, gpus: build.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
         st.builds(build.grant_part, PODS, st.integers(0, 5), st.sampled_from([10, 30, 60, 100])),
         st.builds(build.grant_card, PODS, st.integers(0, 1), st.integers(0, 7)),
+        st.builds(
+            lambda pod, ids: build.grant_slices(pod, *ids), PODS, st.lists(st.integers(0, 5))
+        ),
     ),
     max_size=3,
 ).map(tuple)
@@ -142,13 +145,14 @@ SPEC = JobSpec(
 AMOUNTS = st.sampled_from([(), (), ((GPU, 2),), ((GPU, 4),), (("cpu", 300),)])
 FACTS = st.one_of(
     st.builds(
-        lambda name, rack, gpus, off: build.node(
-            name, rack=rack, gpus=gpus, unschedulable=off, shares=True
+        lambda name, rack, gpus, off, slices: build.node(
+            name, rack=rack, gpus=gpus, unschedulable=off, shares=True, slices=slices
         ),
         NODES,
         st.sampled_from(["r1", "r2", ""]),
         st.integers(0, 5),
         st.booleans(),
+        st.integers(0, 4),
     ),
     st.builds(
         lambda pod, handles, models: build.of_kind(build.wishing(pod, handles), models),
@@ -185,6 +189,16 @@ FACTS = st.one_of(
         ),
         st.sampled_from([0, 0, 0, 4, 9]),
         st.sampled_from([(), (), (), (), ("test",), ("other*",)]),
+    ),
+    st.builds(
+        lambda name, slices, node, phase, ours: build.slicer(
+            build.pod(name, gang=name.partition("-")[0], node=node, phase=phase, ours=ours), slices
+        ),
+        PODS,
+        st.integers(1, 3),
+        st.one_of(st.just(""), NODES),
+        st.sampled_from(["Pending", "Running", "Succeeded"]),
+        st.sampled_from([True, True, False]),
     ),
     st.builds(
         lambda name, share, node, phase, ours, urgent: build.part(
@@ -242,10 +256,17 @@ FACTS = st.one_of(
         queue=st.sampled_from(["", "p", "q", "nowhere"]),
     ),
     st.builds(
-        lambda name, gpus, sick, generation, boot, grants, cap, default: build.report(
+        lambda name, gpus, sick, generation, boot, grants, cap, default, slices: build.report(
             name,
-            build.topology(
-                gpus, sick=sick, shares=name != "c", model="test" if generation < 3 else "other 1"
+            build.sliced(
+                build.topology(
+                    gpus,
+                    sick=sick,
+                    shares=name != "c",
+                    model="test" if generation < 3 else "other 1",
+                ),
+                slices,
+                sick,
             )
             if cap is None
             else build.carded(build.topology(gpus, sick=sick, shares=True), cap, default),
@@ -261,6 +282,7 @@ FACTS = st.one_of(
         GRANTS,
         st.sampled_from([None, None, -1, 8, 15]),
         st.sampled_from([-1, 3]),
+        st.integers(0, 4),
     ),
     st.builds(
         lambda name, bound, other, one_pod: ClaimSeen(

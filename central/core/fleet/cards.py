@@ -8,6 +8,7 @@ from central.core.facts import NodeReported, PodSpec
 from central.core.fleet import cardroom
 from central.core.fleet.cardroom import KEYS, PLENTY, CardRoom
 from central.core.gangs import Pod
+from protos import slicing
 from protos.names import GPU, RDMA
 from protos.nearest import card_of, nearest
 from protos.topology import Grant, NodeTopology, mask_of
@@ -26,12 +27,22 @@ def held(report: NodeReported) -> dict[Container, tuple[str, ...]]:
     }
 
 
+def unfit(topology: NodeTopology, held: Cards) -> dict[str, str]:
+    """Why, by name: of those that are offered, and those that somebody has and are gone."""
+    here = {hca.name: hca.why for hca in topology.hcas}
+    offered = (hca.name for hca in topology.hcas if hca.shares)
+    mine = (name for names in held.values() for name in names)
+    found = {name: here.get(name, "it is gone") for name in {*offered, *mine}}
+    return {name: why for name, why in found.items() if why}
+
+
 def gpus(report: NodeReported, planned: Mapping[Container, int]) -> dict[Container, int]:
     """As masks: the truth goes before plans."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+    index |= {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}
     found = dict(planned)
     for grant in report.grants:
-        if grant.resource == GPU:
+        if grant.resource == GPU or slicing.is_slice(grant.resource):
             mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
             found[grant.namespace, grant.pod, grant.container] = mask
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from central.core.facts import NodeReported, NodeSeen
-from central.core.fleet import cardroom, cards, fractions, reported
+from central.core.fleet import cardroom, cards, fractions, reported, slices
 from central.core.fleet.cardroom import CardRoom
 from central.core.fleet.dealing import deal
 from central.core.fleet.fractions import NOTHING, Offered, Parts
@@ -39,6 +39,7 @@ class Node:
         self.limited = False  # pods' limits of these cards are summed
         self.parts: dict[Name, Parts] = {}  # hundredths of GPUs by pod, as reported
         self.foreign_parts: Parts = {}
+        self.slices = slices.NONE
 
     def learn(self, report: NodeReported) -> bool:
         """Takes the report unless a newer one of the same agent is known."""
@@ -52,6 +53,7 @@ class Node:
         self.parts = reported.parts(report)
         self.cards = cards.held(report)
         self.limited = cardroom.of(report.topology) is not None
+        self.slices = slices.of(report)
         self.rdma_most = cards.most(report.topology)
         self.rdma_total = cards.allocatable(report.topology)
         self.levels = reported.levels(report.topology)
@@ -67,10 +69,11 @@ class Node:
         self.parts, self.foreign_parts = {}, {}
         self.cards, self.dealt, self.limited = {}, {}, False
         self.rdma_use = ()
+        self.slices = slices.NONE
 
     def speaks_of(self, name: Name) -> bool:
         """Whether its agent has seen the pod's devices."""
-        if name in self.truth or name in self.parts:
+        if name in self.truth or name in self.parts or name in self.slices.held:
             return True
         return self.limited and any(key[:2] == name for key in self.cards)
 
@@ -79,12 +82,14 @@ class Node:
         self.parts.pop(name, None)
         for key in [key for key in self.cards if key[:2] == name]:
             del self.cards[key]
+        self.slices = self.slices.without(name)
 
     def added(self) -> tuple[object, ...]:
         """What its agent adds to its row."""
+        has = self.slices.fewer(self.seen.allocatable) if self.seen and self.report else None
         exclusive = self.report is not None and self.report.topology.rdma_exclusive
         said = self.rdma_most, self.rdma_total, self.levels, self.memory_level
-        return *said, self.kinds, exclusive
+        return *said, self.kinds, exclusive, has
 
     def row(self) -> NodeSeen | None:
         """What the API server and the agent say of it."""
@@ -103,7 +108,8 @@ class Node:
 
     def allocatable(self) -> dict[str, int]:
         """What the API server says, and what the agent adds."""
-        return {**(self.seen.allocatable if self.seen else {}), **dict(self.rdma_total)}
+        has = dict(self.seen.allocatable) if self.seen else {}
+        return {**(self.slices.fewer(has) if self.report else has), **dict(self.rdma_total)}
 
     def healthy(self) -> int:
         return self.report.topology.healthy_mask() if self.report else 0
@@ -111,17 +117,13 @@ class Node:
     def ails(self) -> bool:
         if self.report is None:
             return False
-        return any(not gpu.healthy for gpu in self.report.topology.gpus) or bool(self.unfit_cards())
+        if any(not gpu.healthy for gpu in self.report.topology.gpus):
+            return True
+        return bool(self.slices.bad) or bool(self.unfit_cards())
 
     def unfit_cards(self) -> dict[str, str]:
         """Why, by name: those that are offered, and those that somebody has and are gone."""
-        if self.report is None:
-            return {}
-        here = {hca.name: hca.why for hca in self.report.topology.hcas}
-        offered = (hca.name for hca in self.report.topology.hcas if hca.shares)
-        held = (name for names in self.cards.values() for name in names)
-        found = {name: here.get(name, "it is gone") for name in {*offered, *held}}
-        return {name: why for name, why in found.items() if why}
+        return cards.unfit(self.report.topology, self.cards) if self.report else {}
 
     def free(self) -> int:
         """The GPUs that are healthy and nobody's."""

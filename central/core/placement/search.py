@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from central.core.facts import PodSpec
 from central.core.filters import onebyone
 from central.core.fleet import nodeparts
 from central.core.fleet.domains import Ints
@@ -17,8 +18,11 @@ from central.core.placement.packing import Packer
 from central.core.placement.seating import seat
 from central.core.placement.want import Crew, Want
 from central.core.saying import why
+from protos.slicing import is_slice
 
 CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
+
+NO_PART = "islands and NUMA nodes are of whole GPUs: pods with MIG slices can't be kept to one"
 
 
 def fit(draft: Draft, want: Want) -> list[Seat]:
@@ -27,8 +31,8 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     Raises DoesNotFit, with the draft as it was.
     """
     for spec, _ in want.groups:
-        if spec.unsupported:
-            raise DoesNotFit(spec.unsupported)
+        if refusal := spec.unsupported or (want.by_islands and _no_part(spec)):
+            raise DoesNotFit(refusal)
     mark, snapshot = len(draft.seats), draft.snapshot
     levels = ladder(snapshot, want.required)
     if len(levels) > 1 and _is_one_part(want):
@@ -37,7 +41,9 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
         return parts.fit(draft, want, levels)
     if onebyone.entangled(snapshot, want.groups):
         return _one_by_one(draft, want, levels)
-    if want.crew is not None:
+    # Who changes places counts by resource, which tells nothing of one card's room.
+    carded = any(spec.rdma_containers and snapshot.cards for spec, _ in want.groups)
+    if want.crew is not None and not carded:
         return _with_roles(draft, want, want.crew, levels)
     counts = [count for _, count in want.groups]
     if by := _preferred(snapshot, want.preferred):
@@ -67,6 +73,11 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
 def _is_one_part(want: Want) -> bool:
     ((spec, count), *others) = want.groups
     return count == 1 and not others and bool(spec.share_containers)
+
+
+def _no_part(spec: PodSpec) -> str:
+    """Why it can't be kept to less than a node; empty: it can."""
+    return NO_PART if any(is_slice(name) for name, _ in spec.requests) else ""
 
 
 def _preferred(snapshot: Snapshot, level: str) -> int:

@@ -13,6 +13,7 @@ from central.core.fleet.snapshot import Snapshot
 from central.core.fleet.view import ClassView
 from central.core.saying import words
 from protos.names import GPU, GPU_SHARE, NODE, NUMA
+from protos.slicing import is_slice
 
 TOGETHER = "each kind fits alone, all together do not"
 NOT_FOUND = "no way was found in the tries that there are, though there may be one"
@@ -92,9 +93,16 @@ def wanted(groups: Groups) -> str:
         pods = f"{count} pod" + ("s" if count != 1 else "")
         if share := spec.request(GPU_SHARE):
             parts.append(f"{pods} x {share} hundredths of a GPU")
-        else:
-            parts.append(f"{pods} x {gpus} GPU" + ("s" if gpus != 1 else "") if gpus else pods)
+            continue
+        each = [f"{gpus} GPU" + ("s" if gpus != 1 else "")] if gpus else []
+        each += [_slices(name, amount) for name, amount in spec.requests if is_slice(name)]
+        parts.append(f"{pods} x {' + '.join(each)}" if each else pods)
     return "needs " + " and ".join(parts)
+
+
+def _slices(name: str, amount: int) -> str:
+    said = words.resource(name)
+    return f"{amount} {said if amount != 1 else said.removesuffix('s')}"
 
 
 def _where(required: str) -> str:
@@ -143,8 +151,9 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
     if view.gpus:
         free = int(snapshot.gpus[fitting].sum())
         total = int(snapshot.allocatable[fitting, 0].sum())
-        nodes = f"{len(fitting)} node" + ("s" if len(fitting) != 1 else "")
-        details.append(f"{free} of {total} GPUs free on {nodes}")
+        details.append(f"{free} of {total} GPUs free on {_nodes(fitting)}")
+    wanted_slices = [name for name, _ in view.spec.requests if is_slice(name)]
+    details += [_slices_free(snapshot, name, fitting) for name in wanted_slices]
     if view.share and room < count and len(fitting):
         if not any(any(snapshot.offered[row]) for row in fitting.tolist()):
             details.append("no agent there offers shares of GPUs")
@@ -171,12 +180,24 @@ def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count:
                 details.append(f"short of {words.cards(view.spec)}: enough for {room}")
                 return details
         scarce = min(sorted(rooms), key=rooms.__getitem__)
-        if scarce != GPU and rooms[scarce] < count:
+        if scarce != GPU and not is_slice(scarce) and rooms[scarce] < count:
             details.append(f"short of {words.resource(scarce)}: enough for {rooms[scarce]}")
         stocked = view.company.stocked() if view.company is not None else None
         if stocked is not None and (enough := int(stocked[fitting].sum())) < count:
             details.append(f"short of volumes: enough for {enough}")
     return details
+
+
+def _nodes(rows: Ints) -> str:
+    return f"{len(rows)} node" + ("s" if len(rows) != 1 else "")
+
+
+def _slices_free(snapshot: Snapshot, name: str, rows: Ints) -> str:
+    column = snapshot.column.get(name)
+    if column is None or not (total := int(snapshot.allocatable[rows, column].sum())):
+        return f"there are no {words.resource(name)}"
+    free = int(np.maximum(snapshot.free[rows, column], 0).sum())
+    return f"{free} of {total} {words.resource(name)} free on {_nodes(rows)}"
 
 
 def _refused(snapshot: Snapshot, view: ClassView) -> list[str]:

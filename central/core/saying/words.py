@@ -1,7 +1,8 @@
 """Resources and amounts as people say them."""
 
 from central.core.facts import PodSpec
-from protos.names import GPU
+from protos.names import GPU, MIG
+from protos.slicing import is_slice
 
 _UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
 
@@ -10,7 +11,7 @@ _SAID = {GPU: "GPUs", "hca_handle": "RDMA handles", "hca_object": "RDMA objects"
 
 
 def resource(name: str) -> str:
-    return _SAID.get(name, name)
+    return f"{name.removeprefix(MIG)} slices" if is_slice(name) else _SAID.get(name, name)
 
 
 def cards(spec: PodSpec) -> str:

@@ -6,9 +6,10 @@ from central.core.facts import BudgetSeen, GangSeen, NodeReported, NodeSeen, Pod
 from central.core.filters.rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
 from protos.names import BLOCK, GPU, GPU_SHARE, RACK, RDMA
 from protos.sharing import SHARE
-from protos.topology import Gpu, Grant, Hca, NodeTopology, RdmaLimit
+from protos.topology import Gpu, Grant, Hca, NodeTopology, RdmaLimit, Slice
 
 LEVELS = (BLOCK, RACK)
+SLICE = "nvidia.com/mig-1g.5gb"
 HOST = "kubernetes.io/hostname"
 
 
@@ -25,6 +26,7 @@ def node(
     ready: bool = True,
     labels: dict[str, str] | None = None,
     shares: bool = False,
+    slices: int = 0,
 ) -> NodeSeen:
     own = {HOST: name, RACK: rack, BLOCK: block, **(labels or {})}
     return NodeSeen(
@@ -34,6 +36,7 @@ def node(
             **{"cpu": cpu, "memory": 2**40, "pods": pods},
             **({GPU: gpus} if gpus else {}),
             **({GPU_SHARE: gpus * 100} if shares and gpus else {}),
+            **({SLICE: slices} if slices else {}),
         },
         taints,
         unschedulable,
@@ -136,6 +139,30 @@ def topology(
         links=tuple(tuple(link(a, b) for b in range(gpus)) for a in range(gpus)),
         islands=islands,
     )
+
+
+def sliced(plain: NodeTopology, slices: int, sick: tuple[int, ...] = ()) -> NodeTopology:
+    """The same with one GPU more, in MIG mode, in so many slices. Before carded()."""
+    count = len(plain.gpus)
+    parts = tuple(
+        Slice(f"MIG-{i}", "1g.5gb", i, 0, 2**32, i not in sick, "XID 94" if i in sick else "")
+        for i in range(slices)
+    )
+    model = plain.gpus[0].model if plain.gpus else "test"
+    own = Gpu(count, f"GPU-{count}", model, 2**36, "0000:ff:00.0", mig=True, slices=parts)
+    rows = (*((*row, "SYS") for row in plain.links), (*("SYS",) * count, "X"))
+    islands = (*plain.islands, (count,))
+    return replace(plain, gpus=(*plain.gpus, own), links=rows, islands=islands)
+
+
+def slicer(plain: PodSeen, slices: int) -> PodSeen:
+    """The same, with slices."""
+    requests = {**dict(plain.spec.requests), SLICE: slices}
+    return replace(plain, spec=replace(plain.spec, requests=tuple(sorted(requests.items()))))
+
+
+def grant_slices(pod_name: str, *slices: int) -> Grant:
+    return Grant("ns", pod_name, "main", SLICE, tuple(f"MIG-{i}" for i in slices))
 
 
 def carded(plain: NodeTopology, cap: int, default: int = -1) -> NodeTopology:

@@ -84,6 +84,31 @@ def test_which_gpus_a_pod_may_be_given() -> None:
     assert "no container asks for GPUs" in read({"name": "main"}, model="H100").unsupported
 
 
+def test_slices_of_gpus() -> None:
+    one, two = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-1c.3g.20gb"
+
+    def read(*asked: dict[str, str], **annotations: str) -> PodSpec:
+        containers = [container(f"c{place}") for place in range(len(asked))]
+        for each, wants in zip(containers, asked, strict=True):
+            each["resources"] = {"limits": wants}
+        keys = {"cap": names.GPU_MEMORY, "level": names.GPU_MEMORY_LEVEL}
+        meta = {"annotations": {keys[key]: value for key, value in annotations.items()}}
+        return reader().pod(pod("p", *containers, metadata=meta)).spec
+
+    spec = read({one: "2"}, {two: "1"}, {names.GPU: "1"})
+    assert not spec.unsupported
+    assert (spec.request(one), spec.request(two), spec.request(names.GPU)) == (2, 1, 1)
+    for other in (two, names.GPU, names.GPU_SHARE):
+        said = read({"cpu": "1"}, {one: "1", other: "1"}).unsupported
+        assert said.startswith("spec.containers[1].resources: ")
+        assert "a container sees GPUs or MIG slices of one profile, not both" in said
+    assert not read({one: "1"}, level="mig").unsupported
+    assert not read({one: "1"}, level="kernel").unsupported  # as surely
+    assert "share their memory with others (none)" in read({two: "1"}, level="watch").unsupported
+    assert "is not one of none, watch" in read({one: "1"}, level="much").unsupported
+    assert "the profile says how much it has" in read({one: "1"}, cap="4Gi").unsupported
+
+
 def test_how_long_a_pod_says_that_it_runs() -> None:
     raw = pod(metadata={"annotations": {names.RUNS_FOR: "1h30m"}}, preemptionPolicy="Never")
     raw["status"]["startTime"] = "1970-01-01T00:01:00Z"
