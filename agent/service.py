@@ -211,8 +211,10 @@ class Agent:
         self.node.wake()
         if self._reporter:
             self._reporter.stop()
+        deadline = time.monotonic() + STOP_S  # of all together, however many resources there are
         for thread in tuple(self._threads):
-            thread.join(STOP_S if thread.name == "kubelet" else 0.05)
+            patience_s = deadline - time.monotonic() if thread.name == "kubelet" else 0.05
+            thread.join(max(0.0, patience_s))
         self._resources.close()
 
     def interrupt(self) -> None:
