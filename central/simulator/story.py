@@ -22,7 +22,6 @@ class Evicted:
     pod: str
     node: str
     reason: str
-    lost_s: float  # that it had run
 
 
 @dataclass(frozen=True, slots=True)

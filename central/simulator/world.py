@@ -263,7 +263,7 @@ class World:
         seen = live.seen
         lost = now - live.started
         self._story.gpu_seconds_lost += lost * gpus_of(seen)
-        self._story.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why, lost))
+        self._story.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why))
 
     def _lose(self, live: Live, now: float, *, again: bool) -> Iterator[Fact]:
         """The pod is deleted; its controller, if it has one, makes it again."""
