@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from agent import commands
 from agent.flags import parser
 from agent.keeper import command as keeper
-from agent.machine import Unusable
+from agent.machine.facts import Unusable
 from agent.settings import Settings, settings
 from protos import logs
 

@@ -7,10 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from agent import capture as captures
-from agent import host, nvml, sysfs
-from agent.machine import Machine
-from agent.survey import survey
+from agent import nvml
+from agent.machine import capture as captures
+from agent.machine import host, sysfs
+from agent.machine.facts import Machine
+from agent.machine.survey import survey
 from protos import matrix
 
 

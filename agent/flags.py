@@ -6,8 +6,9 @@ import socket
 from pathlib import Path
 from typing import NoReturn
 
-from agent import cardchoice, commands
-from agent.health import Damping
+from agent import commands
+from agent.cards import offered as cardchoice
+from agent.health.gpus import Damping
 from agent.keeper.command import add_arguments as add_keeper_arguments
 from agent.settings import version
 from agent.sharing.flags import add_arguments as add_sharing_arguments

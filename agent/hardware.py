@@ -8,21 +8,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 
-from agent import (
-    cardchoice,
-    cardhealth,
-    commands,
-    findings,
-    health,
-    host,
-    nvml,
-    shares,
-    sysfs,
-)
+from agent import commands, nvml
 from agent.backoff import Voice
-from agent.capture import CaptureError
-from agent.health import Case, Event, Health
-from agent.machine import GpuFacts, Machine, NvmlFacts, Unusable
+from agent.cards import choosing as shares
+from agent.cards import offered as cardchoice
+from agent.health import cards as cardhealth
+from agent.health import gpus as health
+from agent.health.gpus import Case, Event, Health
+from agent.machine import findings, host, sysfs
+from agent.machine.capture import CaptureError
+from agent.machine.facts import GpuFacts, Machine, NvmlFacts, Unusable
+from agent.machine.survey import survey
 from agent.mig import health as slicehealth
 from agent.node import Node
 from agent.nvml.processes import Used
@@ -32,7 +28,6 @@ from agent.nvml.usage import read as read_usage
 from agent.patience import Hanging, Patience
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
-from agent.survey import survey
 from protos import matrix
 from protos.topology import NodeTopology, RdmaLimit
 

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from agent.hardware import Hardware
-from agent.kubelet import Kubelet
+from agent.kubelet.registration import Kubelet
 from agent.mig import metrics as slices
 from agent.node import Node
 from agent.nvml.usage import Usage

@@ -8,29 +8,29 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
-from agent.cdi import Injection, Specs
+from agent.cards.limits import Limits
+from agent.cards.offer import HcaOffer
 from agent.cgroups import Cgroups
-from agent.devicefiles import DeviceFiles
-from agent.folder import Folder
-from agent.fractions import ShareOffer
-from agent.gpuoffer import Recent
-from agent.gpus import GpuOffer
 from agent.hardware import Hardware
-from agent.hcas import HcaOffer
-from agent.kubelet import Kubelet
-from agent.limits import Limits
-from agent.machine import Unusable
-from agent.memory import Memory, capped
+from agent.kubelet.folder import Folder
+from agent.kubelet.plugin import Plugin
+from agent.kubelet.podresources import Admissions, PodResources, Truth
+from agent.kubelet.registration import Kubelet
+from agent.kubelet.unlisted import Unlisted
+from agent.machine.facts import Unusable
 from agent.mig.offer import SliceOffer
 from agent.mig.resources import Resources
 from agent.node import Node, State
-from agent.offer import Offer
-from agent.plugin import Plugin
-from agent.podresources import Admissions, PodResources, Truth
+from agent.offers.cdi import Injection, Specs
+from agent.offers.devicefiles import DeviceFiles
+from agent.offers.gpuoffer import Recent
+from agent.offers.gpus import GpuOffer
+from agent.offers.offer import Offer
 from agent.reporter import Peer, Reporter
 from agent.settings import Settings, version
+from agent.sharing.offer import ShareOffer
 from agent.sharing.requests import STATES
-from agent.unlisted import Unlisted
+from agent.sharing.watch import Memory, capped
 from protos.names import RDMA
 from protos.probes import Probes, Unservable
 from protos.topology import RdmaLimit

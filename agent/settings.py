@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 
-from agent.health import Damping
-from agent.machine import Unusable
+from agent.health.gpus import Damping
+from agent.machine.facts import Unusable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from agent.machine import Unusable
+from agent.machine.facts import Unusable
 from protos import logs
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.backoff import Backoff, Voice
-from agent.folder import Folder
 from agent.keeper.server import Server
 from agent.keeper.tools import CONTROL, SMI, Tool, Trouble, find
-from agent.machine import Unusable
+from agent.kubelet.folder import Folder
+from agent.machine.facts import Unusable
 from agent.nvml import computemode
 from agent.patience import Hanging, Patience
 from agent.sharing.requests import Keeper as Able

@@ -5,7 +5,7 @@ left with the least, so that others stay free for whoever wants many, or for bei
 
 from collections.abc import Collection
 
-from agent.allocation import Question
+from agent.offers.allocation import Question
 from protos import slicing
 from protos.nearest import distance
 from protos.topology import NodeTopology

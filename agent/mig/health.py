@@ -6,8 +6,8 @@ and is over with the program that it hit, speaks against the slices of that inst
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from agent import findings
-from agent.health import Case, Damping, Event, confined, judged, why
+from agent.health.gpus import Case, Damping, Event, confined, judged, why
+from agent.machine import findings
 from protos import slicing
 from protos.topology import Gpu, NodeTopology, Slice
 

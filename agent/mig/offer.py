@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agent import allocation
-from agent.allocation import Choice, Holding, Key, Question, Response
-from agent.cdi import Injection
-from agent.gpuoffer import Files, GpuParts, Recent
 from agent.mig import choosing, orphans
 from agent.node import State
-from agent.offer import Device
+from agent.offers import allocation
+from agent.offers.allocation import Choice, Holding, Key, Question, Response
+from agent.offers.cdi import Injection
+from agent.offers.gpuoffer import Files, GpuParts, Recent
+from agent.offers.offer import Device
 from agent.sales import slices_held
 from protos import slicing
 from protos.names import RDMA

@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from agent.machine import Fabric, GpuFacts, NvLink, NvmlFacts, Platform
+from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform
 from agent.nvml import slices, wear
 from agent.nvml.library import UNTOLD, opened, quiet, told
 

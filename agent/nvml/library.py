@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from agent.machine import Unusable
+from agent.machine.facts import Unusable
 
 LIBRARY = "libnvidia-ml.so.1"
 # Where drivers and their containers put the library, below the host's root.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pynvml
 
-from agent.machine import SliceFacts
+from agent.machine.facts import SliceFacts
 from agent.nvml.library import told
 
 MIB = 1 << 20

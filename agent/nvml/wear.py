@@ -5,7 +5,7 @@ from typing import Any
 
 import pynvml
 
-from agent.machine import Wear
+from agent.machine.facts import Wear
 from agent.nvml.library import told
 
 UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED

@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 
 from agent import cgroups
 from agent.backoff import Voice
-from agent.machine import Unusable
+from agent.machine.facts import Unusable
 from agent.nvml import memorylimits
 from agent.nvml.memorylimits import Limit
-from agent.offer import Refused
+from agent.offers.offer import Refused
 from agent.patience import Hanging, Patience
 
 log = logging.getLogger(__name__)

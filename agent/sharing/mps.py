@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agent.backoff import Voice
-from agent.offer import Refused
+from agent.offers.offer import Refused
 from agent.sharing.levels import MPS
 from agent.sharing.requests import Requests, Wanted
 from agent.sharing.told import Said

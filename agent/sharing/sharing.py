@@ -5,12 +5,12 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from agent import checkpoint
-from agent.allocation import Key
-from agent.machine import GpuFacts, Unusable
+from agent.kubelet import checkpoint
+from agent.machine.facts import GpuFacts, Unusable
 from agent.node import Node, State
 from agent.nvml.processes import Used
-from agent.offer import Refused
+from agent.offers.allocation import Key
+from agent.offers.offer import Refused
 from agent.patience import Hanging
 from agent.settings import Settings
 from agent.sharing import kernel, wishes

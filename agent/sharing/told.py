@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent import checkpoint
 from agent.backoff import Voice
+from agent.kubelet import checkpoint
 from agent.node import State
 from protos.names import GPU_SHARE
 from protos.nearest import card_of

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.cdi import Specs
+from agent.offers.cdi import Specs
 from agent.service import Agent
 from agent.settings import Settings
 from central.standalone.kubelet import HollowKubelet

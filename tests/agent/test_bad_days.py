@@ -13,14 +13,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent import capture
+from agent.machine import capture
 from agent.sockets import CHANNEL
 from central.standalone.kubelet import Container, Pod
 from protos.logs import TEXT, Text
 from protos.names import GPU, RDMA
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
-from tests.agent.hardware import CAPTURES, ROOT, Hardware, library
+from tests.agent.looks import CAPTURES, ROOT, Hardware, library
 from tests.fakes import machines
 from tests.fakes.nodebox import NodeBox, gpus, node_box, pod
 from tests.fakes.nvml import build
@@ -38,9 +38,9 @@ EACH_CALL = """
 import json, sys, time
 from pathlib import Path
 from agent import nvml
-from agent.machine import Machine, Unusable
+from agent.machine.facts import Machine, Unusable
 from agent.nvml import library
-from agent.survey import survey
+from agent.machine.survey import survey
 from tests.fakes.nvml.control import Control
 
 def look(root):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.cdi import Devices, Specs, spec
+from agent.offers.cdi import Devices, Specs, spec
 from central.standalone.kubelet import Container, Pod
 from protos.names import GPU, RDMA
 from protos.nearest import card_of
@@ -61,7 +61,11 @@ class Killer:
         if not self.armed or event != "call" or not caller:
             return
         answer, part = caller.f_code.co_name, frame.f_code.co_name
-        if answer in ANSWERS and part in PARTS and caller.f_globals["__name__"] == "agent.plugin":
+        if (
+            answer in ANSWERS
+            and part in PARTS
+            and caller.f_globals["__name__"] == "agent.kubelet.plugin"
+        ):
             self._step(f"{answer}: {part}")
 
     def _step(self, what: str) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agent import capture
+from agent.machine import capture
 from central.standalone.kubelet import HollowKubelet
 from protos.names import GPU
-from tests.agent.hardware import CAPTURES, Hardware, library
+from tests.agent.looks import CAPTURES, Hardware, library
 from tests.fakes.nodebox import gpus, pod
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control

@@ -14,8 +14,8 @@ from functools import partial
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.latency import Latency
-from agent.machine import Unusable
+from agent.kubelet.latency import Latency
+from agent.machine.facts import Unusable
 from agent.service import Agent
 from protos import logs
 from protos.names import GPU

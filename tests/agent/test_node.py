@@ -1,8 +1,8 @@
 import threading
 from functools import partial
 
+from agent.machine.survey import survey
 from agent.node import Node
-from agent.survey import survey
 from tests.fakes import machines
 from tests.fakes.nodebox import intent
 

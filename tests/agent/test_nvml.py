@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import capture
-from agent.machine import GpuFacts, Machine, NvmlFacts
-from tests.agent.hardware import CAPTURES, Hardware, library
+from agent.machine import capture
+from agent.machine.facts import GpuFacts, Machine, NvmlFacts
+from tests.agent.looks import CAPTURES, Hardware, library
 from tests.fakes.nvml import build
 
 OLD_DRIVER = (

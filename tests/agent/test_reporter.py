@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent.backoff import Backoff
+from agent.machine.survey import survey
 from agent.node import Node
 from agent.reporter import Peer, Reporter
-from agent.survey import survey
 from protos import wire
-from tests.agent.test_health import without
+from tests.agent.health.test_gpus import without
 from tests.fakes import machines
 from tests.fakes.cable import Cable
 from tests.fakes.fleet import FleetBox

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from agent import capture
 from agent.__main__ import main
 from agent.flags import parser
+from agent.machine import capture
 from agent.settings import Settings, settings
 from central.standalone.kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU, RDMA
-from tests.agent.hardware import CAPTURES, Hardware, library
+from tests.agent.looks import CAPTURES, Hardware, library
 from tests.fakes import machines
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nodebox import gpus, intent, pod

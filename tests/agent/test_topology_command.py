@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import capture
-from tests.agent.hardware import CAPTURES, NAMES, Hardware, library
+from agent.machine import capture
+from tests.agent.looks import CAPTURES, NAMES, Hardware, library
 
 Cells = dict[tuple[str, str], str]
 PUBLISHED = CAPTURES / "published"

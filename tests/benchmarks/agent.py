@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent import capture
+from agent.machine import capture
 from central.standalone.kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import sysfs

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.machine import Machine, NvLink
+from agent.machine.facts import Machine, NvLink
 from tests.captures.sketch import NVSWITCH, Sketch, Switch, storage_card
 
 

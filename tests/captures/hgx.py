@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.machine import Fabric, Machine, NumaFacts, NvLink, Platform
+from agent.machine.facts import Fabric, Machine, NumaFacts, NvLink, Platform
 from tests.captures.sketch import NVSWITCH, Sketch, storage_card
 
 HGX_GPUS = [f"0000:{bus}:00.0" for bus in ["1b", "43", "52", "61", "9d", "c3", "d1", "df"]]

@@ -5,8 +5,8 @@ What the agent would report of each, as package data: the simulator must not nee
 import json
 from pathlib import Path
 
-from agent import capture
-from agent.survey import survey
+from agent.machine import capture
+from agent.machine.survey import survey
 from protos.matrix import to_json
 
 HERE = Path(__file__).parent

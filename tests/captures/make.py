@@ -7,8 +7,8 @@ serve the demo and are package data of central/standalone; links lead there."""
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent import capture
-from agent.machine import Machine
+from agent.machine import capture
+from agent.machine.facts import Machine
 from tests.captures.dgx import dgx1, dgx2, dgx_a100
 from tests.captures.hgx import b200_one_off, gb200, hgx_h100
 from tests.captures.mig import dgx_a100_mig

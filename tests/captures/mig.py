@@ -3,7 +3,7 @@
 import uuid
 from dataclasses import replace
 
-from agent.machine import GpuFacts, Machine, NvLink, SliceFacts
+from agent.machine.facts import GpuFacts, Machine, NvLink, SliceFacts
 from tests.captures.dgx import dgx_a100
 
 NAME, MODEL = "dgx-a100-mig-8", "NVIDIA A100-SXM4-40GB"

@@ -1,6 +1,6 @@
 """Machines whose GPUs meet over PCIe alone."""
 
-from agent.machine import Machine, NumaFacts
+from agent.machine.facts import Machine, NumaFacts
 from tests.captures.sketch import Sketch
 
 

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from agent.machine import (
+from agent.machine.facts import (
     Fabric,
     GpuFacts,
     HostFacts,
@@ -18,7 +18,7 @@ from agent.machine import (
     RdmaCgroup,
     SysfsFacts,
 )
-from agent.survey import pcie_word
+from agent.machine.survey import pcie_word
 
 LANES = {"8.0": 4, "8.6": 4, "8.9": 4, "9.0": 5, "10.0": 5}  # generation by capability
 LEVEL = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}

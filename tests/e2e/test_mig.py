@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent import capture
+from agent.machine import capture
 from protos import names
 from tests.captures.mig import sliced
 from tests.e2e.cluster.settings import STATE

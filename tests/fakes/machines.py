@@ -3,8 +3,8 @@ all joined by NVSwitch or in bridged pairs. Real ones are in tests/captures."""
 
 from pathlib import Path
 
-from agent import capture
-from agent.machine import (
+from agent.machine import capture
+from agent.machine.facts import (
     GpuFacts,
     HostFacts,
     InfinibandDevice,

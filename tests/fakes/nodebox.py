@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agent.health import Damping
-from agent.machine import Machine
+from agent.health.gpus import Damping
+from agent.machine.facts import Machine
 from agent.service import Agent
 from agent.settings import Settings
 from central.standalone.kubelet import Admission, Container, HollowKubelet, Pod

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent import capture
+from agent.machine import capture
 from central.standalone.kubelet import Admission, Container, HollowKubelet, Pod
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import Grant
-from tests.agent.hardware import CAPTURES, ROOT, Hardware, library
+from tests.agent.looks import CAPTURES, ROOT, Hardware, library
 from tests.fakes import proc
 from tests.fakes.fleet import FleetBox
 from tests.fakes.mps.install import install
@@ -124,10 +124,9 @@ class ShareBox:
 
     def gpu(self, index: int) -> pb.Gpu:
         """As last reported."""
-        for report in reversed(self.fleet.reports):
-            if report.HasField("topology"):
-                return report.topology.gpus[index]
-        raise AssertionError("no report yet")
+        eventually(lambda: any(each.HasField("topology") for each in self.fleet.reports), 20)
+        told = [each.topology for each in self.fleet.reports if each.HasField("topology")]
+        return told[-1].gpus[index]
 
     def until_shares(self, hundredths: int) -> None:
         eventually(lambda: self.kubelet.allocatable.get(GPU_SHARE) == hundredths, 30)

@@ -9,8 +9,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from agent import capture
-from agent.machine import InfinibandDevice, Machine, PciDevice, RdmaCgroup, Unusable
+from agent.machine import capture
+from agent.machine.facts import InfinibandDevice, Machine, PciDevice, RdmaCgroup, Unusable
 
 FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 STATES = {"DOWN": 1, "INIT": 2, "ARMED": 3, "ACTIVE": 4}

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent import capture
-from agent.survey import survey
+from agent.machine import capture
+from agent.machine.survey import survey
 from protos.nearest import beside, nearest, rails
 from protos.topology import NodeTopology, mask_of
-from tests.agent.hardware import CAPTURES
+from tests.agent.looks import CAPTURES
 
 
 def seen(name: str) -> NodeTopology:

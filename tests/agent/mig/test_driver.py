@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent import capture
-from agent.machine import Machine
+from agent.machine import capture
+from agent.machine.facts import Machine
 from central.standalone.kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU
-from tests.agent.hardware import CAPTURES, library
+from tests.agent.looks import CAPTURES, library
 from tests.agent.test_hardware import Box
 from tests.captures.mig import sliced
 from tests.fakes.nvml import build

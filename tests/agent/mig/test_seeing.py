@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from agent import capture, health
-from agent.machine import GpuFacts, Machine, SliceFacts
-from agent.mig.profile import profile
-from agent.survey import survey
+from agent.health import gpus as health
+from agent.machine import capture
+from agent.machine.facts import GpuFacts, Machine, SliceFacts
+from agent.machine.slices import profile
+from agent.machine.survey import survey
 from protos import matrix, slicing, wire
-from tests.agent.hardware import CAPTURES, Hardware, library
+from tests.agent.looks import CAPTURES, Hardware, library
 
 MIB = 1 << 20
 A100 = GpuFacts(0, model="NVIDIA A100-SXM4-40GB", memory_bytes=40536 * MIB)

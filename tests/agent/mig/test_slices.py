@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.health import Event
-from agent.machine import GpuFacts, Machine
+from agent.health.gpus import Event
+from agent.machine.facts import GpuFacts, Machine
 from central.standalone.kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA
 from tests.captures.mig import part, sliced

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from agent.machine.survey import survey
 from agent.sharing.levels import Able, offered
 from agent.sharing.ways import parse
-from agent.survey import survey
 from protos.topology import NodeTopology
 from tests.fakes import machines
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
+from agent.machine.survey import survey
 from agent.node import State
 from agent.sharing.levels import Able, offered
 from agent.sharing.metrics import families
 from agent.sharing.told import Said
 from agent.sharing.ways import parse
-from agent.survey import survey
 from protos import matrix
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import share

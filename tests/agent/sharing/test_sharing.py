@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.allocation import Key
+from agent.machine.survey import survey
 from agent.node import Node
-from agent.offer import Refused
+from agent.offers.allocation import Key
+from agent.offers.offer import Refused
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
-from agent.survey import survey
 from protos.names import GPU_SHARE
 from protos.nearest import share
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE

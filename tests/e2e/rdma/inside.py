@@ -9,11 +9,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from agent import checkpoint, sysfs
+from agent.cards.limits import Limits, parse
 from agent.cgroups import Cgroups
-from agent.limits import Limits, parse
+from agent.kubelet import checkpoint
+from agent.machine import sysfs
 from agent.node import Node
-from agent.offer import Refused
+from agent.offers.offer import Refused
 from protos.names import RDMA
 from protos.topology import Grant, RdmaLimit
 

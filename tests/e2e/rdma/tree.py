@@ -3,9 +3,10 @@ own code reads of it, as JSON. There is no NVML: the GPUs' addresses come from t
 
 import json
 
-from agent import shares, sysfs
-from agent.machine import GpuFacts, Machine, NvmlFacts
-from agent.survey import survey
+from agent.cards import choosing as shares
+from agent.machine import sysfs
+from agent.machine.facts import GpuFacts, Machine, NvmlFacts
+from agent.machine.survey import survey
 from protos.nearest import nearest, rails
 
 

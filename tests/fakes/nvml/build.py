@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent import capture
-from agent.machine import GpuFacts, Machine, NvLink, Unusable
+from agent.machine import capture
+from agent.machine.facts import GpuFacts, Machine, NvLink, Unusable
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 LIBRARY = "libnvidia-ml.so.1"

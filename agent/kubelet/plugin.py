@@ -1,0 +1,183 @@
+"""The kubelet's questions about devices, v1beta1. Thin: translates, asks allocation and node,
+translates back. No answer takes longer than about a second: the kubelet waits without a limit."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import grpc
+
+from agent.kubelet.latency import Latency
+from agent.kubelet.podresources import Admissions, PodResources, Truth
+from agent.node import Node, State
+from agent.offers import allocation
+from agent.offers.offer import Device, Offer, Refused
+from protos.stubs import deviceplugin_pb2 as pb
+from protos.stubs import deviceplugin_pb2_grpc as rpc
+
+log = logging.getLogger(__name__)
+
+LIST_S = 2.0  # a busy node answers late, and a guess is no grant; nobody else is admitted meanwhile
+WHO_S = 3.0  # of the 30 that PreStartContainer has
+
+OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+
+
+class Plugin(rpc.DevicePluginServicer):
+    def __init__(
+        self,
+        offer: Offer,
+        node: Node,
+        resources: PodResources,
+        admissions: Admissions,
+        truth: Truth,
+    ) -> None:
+        self.offer = offer
+        self._node, self._resources = node, resources
+        self._admissions, self._truth = admissions, truth
+        self._asked: frozenset[allocation.Key] = frozenset()
+        self._count = threading.Lock()
+        self.streams = 0  # ListAndWatch calls that are open
+        self.closing = threading.Event()
+        self.took = Latency()  # Allocate
+
+    def GetDevicePluginOptions(
+        self, request: pb.Empty, context: grpc.ServicerContext
+    ) -> pb.DevicePluginOptions:
+        return OPTIONS
+
+    def ListAndWatch(
+        self, request: pb.Empty, context: grpc.ServicerContext
+    ) -> Iterator[pb.ListAndWatchResponse]:
+        with self._count:
+            self.streams += 1
+        try:
+            if not context.add_callback(self._node.wake):
+                return
+            told: tuple[Device, ...] | None = None
+            state = self._node.state
+            while context.is_active() and not self.closing.is_set():
+                now = self.offer.devices(state)
+                if now != told:
+                    yield listing(now)
+                    told = now
+                state = self._node.wait(self._news(state, context), timeout_s=60)
+        finally:
+            with self._count:
+                self.streams -= 1
+
+    def _news(self, old: State, context: grpc.ServicerContext) -> Callable[[State], bool]:
+        return lambda state: (
+            not same_devices(state, old) or self.closing.is_set() or not context.is_active()
+        )
+
+    def GetPreferredAllocation(
+        self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
+    ) -> pb.PreferredAllocationResponse:
+        self._admissions.begin()
+        listed: tuple[allocation.Holding, ...] | None
+        try:
+            listed = self._resources.list(LIST_S)
+        except OSError as error:
+            log.warning("choosing without knowing for whom: %s", error)
+            listed = None
+        state = self._node.state
+        answer = pb.PreferredAllocationResponse()
+        for wanted in request.container_requests:
+            question = allocation.Question(
+                tuple(wanted.available_deviceIDs),
+                tuple(wanted.must_include_deviceIDs),
+                wanted.allocation_size,
+            )
+            choice = self.offer.preferred(question, state, listed, self._asked)
+            self._asked = choice.asked
+            log.info(
+                "prefer %d of %d: %s (%s)",
+                wanted.allocation_size,
+                len(wanted.available_deviceIDs),
+                self.offer.words(choice.device_ids, state),
+                choice.why,
+            )
+            answer.container_responses.add(deviceIDs=choice.device_ids)
+        return answer
+
+    def Allocate(
+        self, request: pb.AllocateRequest, context: grpc.ServicerContext
+    ) -> pb.AllocateResponse:
+        began = time.monotonic()
+        answer = pb.AllocateResponse()
+        with self._admissions.allocating():
+            try:
+                for container in request.container_requests:
+                    answer.container_responses.append(self._response(container.devices_ids))
+            except ValueError as error:
+                log.warning("allocate: refused: %s", error)
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        self._truth.stale()
+        self.took.add(time.monotonic() - began)
+        return answer
+
+    def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
+        self._node.sell(self.offer.resource, tuple(ids), time.monotonic())
+        state = self._node.state
+        given = self.offer.response(ids, state)
+        log.info("allocate %s", self.offer.words(ids, state))
+        return pb.ContainerAllocateResponse(
+            envs=given.envs,
+            devices=[
+                pb.DeviceSpec(container_path=path, host_path=path, permissions="rw")
+                for path in given.device_nodes
+            ],
+            mounts=[
+                pb.Mount(host_path=host, container_path=inside, read_only=read_only)
+                for host, inside, read_only in given.mounts
+            ],
+            annotations=given.annotations,
+            cdi_devices=[pb.CDIDevice(name=name) for name in given.cdi_devices],
+        )
+
+    def PreStartContainer(
+        self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
+    ) -> pb.PreStartContainerResponse:
+        ids = tuple(request.devices_ids)
+        holder = self._truth.holder(self.offer.resource, ids, WHO_S)
+        held = self.offer.words(ids, self._node.state)
+        if holder is None:
+            log.warning("a container starts with %s; pod-resources does not say which", held)
+        else:
+            log.info("%s/%s, container %s, starts with %s", *holder, held)
+        try:
+            self.offer.starting(ids, holder)
+        except Refused as refused:
+            log.warning("a container with %s may not start: %s", held, refused)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
+        return pb.PreStartContainerResponse()
+
+
+def same_devices(state: State, old: State) -> bool:
+    """Whether no offer can have other devices."""
+    return (
+        state.topology is old.topology
+        and state.grants is old.grants
+        and state.sales is old.sales
+        and state.unnamed is old.unnamed
+        and state.gone is old.gone
+    )
+
+
+def listing(devices: Sequence[Device]) -> pb.ListAndWatchResponse:
+    return pb.ListAndWatchResponse(
+        devices=[
+            pb.Device(
+                ID=device.id,
+                health="Healthy" if device.healthy else "Unhealthy",
+                topology=(
+                    pb.TopologyInfo(nodes=[pb.NUMANode(ID=device.numa)])
+                    if device.numa >= 0
+                    else None
+                ),
+            )
+            for device in devices
+        ]
+    )

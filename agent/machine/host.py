@@ -1,0 +1,30 @@
+"""The operating system -> raw facts. The only file that imports psutil."""
+
+import platform
+import socket
+from pathlib import Path
+
+import psutil
+
+from agent.machine import memlock
+from agent.machine.facts import HostFacts
+
+
+def read(proc_root: str | Path = "/proc") -> HostFacts:
+    """The host's own, as far as a container sees it: the boot id, CPUs and memory are the
+    machine's, the name is that of the UTS namespace."""
+    return HostFacts(
+        hostname=socket.gethostname(),
+        boot_id=_boot_id(Path(proc_root)),
+        kernel=platform.release(),
+        cpus=psutil.cpu_count(logical=True) or 0,
+        memory_bytes=psutil.virtual_memory().total,
+        memlock=memlock.read(Path(proc_root)),
+    )
+
+
+def _boot_id(proc: Path) -> str:
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

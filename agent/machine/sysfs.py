@@ -1,0 +1,186 @@
+"""sysfs -> raw facts: PCI, NUMA, InfiniBand, the rdma cgroup; below a root that need not be /sys."""
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from agent.machine.facts import (
+    InfinibandDevice,
+    NumaFacts,
+    PciDevice,
+    Port,
+    RdmaCgroup,
+    RdmaDevice,
+    SysfsFacts,
+    Unusable,
+)
+
+NVIDIA = "0x10de"
+NVSWITCHES = ("0x10de", "0x1af1")  # the latter in DGX A100
+DISPLAY, NETWORK, BRIDGE_OTHER, ACCELERATOR = "0x03", "0x02", "0x0680", "0x12"
+SWITCH_MANAGEMENT = b"SW_MNG"  # in the product data of cards that manage NVLink switches
+PODS = ("kubepods.slice", "kubepods")  # the cgroup of all pods, by the kubelet's two drivers
+LIMIT = re.compile(r"(\w+)=(\S+)")
+
+
+def read(root: str | Path = "/sys") -> SysfsFacts:
+    """Raises Unusable where the root is not there at all."""
+    sys = Path(root)
+    if not sys.is_dir():
+        raise Unusable(f"--sysfs-root {root} is not a directory")
+    return SysfsFacts(
+        pci=tuple(_pci(sys)),
+        numa=tuple(_numa(sys)),
+        infiniband=tuple(_infiniband(sys)),
+        rdma_cgroup=_rdma_cgroup(sys),
+        # Of the module: how `rdma system set netns` has left it. Older kernels share always.
+        rdma_exclusive=_text(sys / "module/ib_core/parameters/netns_mode") == "N",
+    )
+
+
+def _text(path: Path) -> str:
+    """A file's text; empty where it is absent or the device does not answer."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(path: Path, otherwise: int = -1) -> int:
+    text = _text(path)
+    return int(text) if text.lstrip("-").isdigit() else otherwise
+
+
+def _children(folder: Path) -> list[Path]:
+    """In natural order: mlx5_2 before mlx5_10. Only what is a directory, or a link to one."""
+    try:
+        found = [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+    return sorted(found, key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    parts = re.findall(r"\d+|\D+", path.name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _pci(sys: Path) -> list[PciDevice]:
+    """GPUs, NVSwitches and network cards; everything else is a bridge in their paths, or nothing
+    to us."""
+    base = sys.resolve()
+    devices = []
+    for link in sorted((sys / "bus/pci/devices").glob("*")):
+        kind, vendor = _text(link / "class"), _text(link / "vendor")
+        wanted = (
+            kind.startswith(NETWORK)
+            or (kind.startswith((DISPLAY, ACCELERATOR)) and vendor == NVIDIA)
+            or (kind.startswith(BRIDGE_OTHER) and vendor in NVSWITCHES)
+        )
+        path = link.resolve()
+        if not wanted or not path.is_relative_to(base):
+            continue
+        physfn = path / "physfn"
+        devices.append(
+            PciDevice(
+                address=link.name,
+                path=path.relative_to(base).as_posix(),
+                kind=kind,
+                vendor=vendor,
+                device=_text(link / "device"),
+                numa=_number(link / "numa_node"),
+                local_cpus=_text(link / "local_cpulist"),
+                driver=_driver(path) if kind.startswith(NETWORK) else "",
+                physfn=physfn.resolve().name if physfn.exists() else "",
+            )
+        )
+    return devices
+
+
+def _driver(path: Path) -> str:
+    link = path / "driver"
+    return link.resolve().name if link.exists() else ""
+
+
+def _numa(sys: Path) -> list[NumaFacts]:
+    return [
+        NumaFacts(
+            id=int(path.name.removeprefix("node")),
+            cpus=_text(path / "cpulist"),
+            distance=tuple(map(int, re.findall(r"\d+", _text(path / "distance")))),
+        )
+        for path in _children(sys / "devices/system/node")
+        if re.fullmatch(r"node\d+", path.name)
+    ]
+
+
+def _infiniband(sys: Path) -> list[InfinibandDevice]:
+    """Devices made of software have no `device`; they are listed, but nowhere in the PCI tree."""
+    devices = []
+    for path in _children(sys / "class/infiniband"):
+        function = path / "device"
+        address = function.resolve().name
+        if not function.exists() or not (sys / "bus/pci/devices" / address).exists():
+            address = ""
+        verbs = _children(function / "infiniband_verbs") if address else []
+        devices.append(
+            InfinibandDevice(
+                name=path.name,
+                pci=address,
+                uverbs=verbs[0].name if verbs else _uverbs(sys, path.name),
+                ports=tuple(_port(port) for port in _children(path / "ports")),
+                net=tuple(each.name for each in _children(function / "net")) if address else (),
+                bridge=bool(address) and _manages_switches(function.resolve()),
+            )
+        )
+    return devices
+
+
+def _uverbs(sys: Path, name: str) -> str:
+    for path in _children(sys / "class/infiniband_verbs"):
+        if _text(path / "ibdev") == name:
+            return path.name
+    return ""
+
+
+def _port(path: Path) -> Port:
+    return Port(
+        number=int(path.name) if path.name.isdigit() else 0,
+        state=_text(path / "state").rpartition(": ")[2],  # 4: ACTIVE
+        link_layer=_text(path / "link_layer"),
+        rate=_text(path / "rate"),
+    )
+
+
+@lru_cache(maxsize=256)
+def _manages_switches(function: Path) -> bool:
+    """The product data is slow to read and does not change."""
+    try:
+        return SWITCH_MANAGEMENT in (function / "vpd").read_bytes()
+    except OSError:
+        return False
+
+
+def _rdma_cgroup(sys: Path) -> RdmaCgroup | None:
+    cgroup = sys / "fs/cgroup"
+    if (cgroup / "rdma").is_dir() and not (cgroup / "cgroup.controllers").exists():
+        version, base = 1, cgroup / "rdma"
+    elif "rdma" in _text(cgroup / "cgroup.controllers").split():
+        version, base = 2, cgroup
+    else:
+        return None
+    for pods in PODS:
+        if (base / pods / "rdma.max").exists():
+            return RdmaCgroup(version, tuple(_limits(_text(base / pods / "rdma.max"))))
+    return RdmaCgroup(version)
+
+
+def _limits(text: str) -> list[RdmaDevice]:
+    """Lines of `mlx5_0 hca_handle=2 hca_object=max`; newer kernels may have more keys."""
+    limits = []
+    for line in text.splitlines():
+        name, _, rest = line.strip().partition(" ")
+        told = {key: int(value) if value.isdigit() else -1 for key, value in LIMIT.findall(rest)}
+        if name:
+            limits.append(RdmaDevice(name, told.get("hca_handle", -1), told.get("hca_object", -1)))
+    return limits

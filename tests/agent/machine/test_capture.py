@@ -1,0 +1,87 @@
+"""Captures: written and read back, and refused with the file and the field."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.machine import capture
+from agent.machine.capture import CaptureError
+from tests.agent.looks import CAPTURES, NAMES
+from tests.captures import make
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_saved_is_loaded(name: str, tmp_path: Path) -> None:
+    machine = capture.load(CAPTURES / f"{name}.json")
+    capture.save(machine, tmp_path / "again.json")
+    assert capture.load(tmp_path / "again.json") == machine
+
+
+def test_the_named_machines_are_as_their_descriptions_make_them() -> None:
+    made = dict(make.machines())
+    assert sorted(made) == NAMES
+    for name, machine in made.items():
+        assert capture.dumps(machine) == make.where(name).read_text(), name
+
+
+def refused(text: str) -> str:
+    with pytest.raises(CaptureError) as caught:
+        capture.loads(text, "capture.json")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda c: c["gpus"][3].update(pci=7), "gpus[3].pci: must be a text, not 7"),
+        (
+            lambda c: c["gpus"][3].update(pci="07:00.0"),
+            'gpus[3].pci: "07:00.0" is not a PCI address such as 0000:07:00.0',
+        ),
+        (lambda c: c["gpus"][3].pop("index"), "gpus[3].index: missing"),
+        (lambda c: c["gpus"][3].update(index=4), "gpus[3].index: is 4; GPUs stand in the order"),
+        (
+            lambda c: c["gpus"][3].update(uuid=c["gpus"][0]["uuid"]),
+            "gpus[3].uuid: GPU-",
+        ),
+        (lambda c: c["gpus"][2].update(colour="red"), "gpus[2].colour: not a field"),
+        (lambda c: c["gpus"][2].update(mig="no"), 'gpus[2].mig: must be true or false, not "no"'),
+        (
+            lambda c: c["gpus"][1]["nvlinks"][0].pop("active"),
+            "gpus[1].nvlinks[0].active: missing",
+        ),
+        (lambda c: c["gpus"][0].update(nvlinks={}), "gpus[0].nvlinks: must be a list, not {}"),
+        (lambda c: c["gpus"][0].update(ancestors=[1]), "gpus[0].ancestors: must have an entry"),
+        (lambda c: c["gpus"].append(3), "gpus[8]: must be an object, not 3"),
+        (lambda c: c["pci"][0].update(path="/etc/passwd"), "pci[0].path: must lead from devices/"),
+        (lambda c: c["pci"][0].update(address="x"), 'pci[0].address: "x" is not a PCI address'),
+        (lambda c: c["infiniband"][0].update(pci="0000:ff:1f.7"), "infiniband[0].pci: 0000:ff"),
+        (lambda c: c["infiniband"][0].update(name="a/b"), "infiniband[0].name"),
+        (lambda c: c["numa"][0].update(distance=["near"]), "numa[0].distance[0]: must be a whole"),
+        (lambda c: c["rdma_cgroup"].update(version=True), "rdma_cgroup.version: must be a whole"),
+        (lambda c: c.update(schema="lockstep.dev/capture/v2"), 'schema: is "lockstep.dev/capture'),
+        (lambda c: c.pop("schema"), "schema: missing; this version reads lockstep.dev/capture/v1"),
+    ],
+)
+def test_a_wrong_field_is_named(change: Change, sentence: str) -> None:
+    data = json.loads((CAPTURES / "dgx1-v100-8.json").read_text())
+    change(data)
+    assert refused(json.dumps(data)).startswith(f"capture.json: {sentence}")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"capture"'])
+def test_what_is_no_object_is_refused(text: str) -> None:
+    assert refused(text).startswith("capture.json: schema: missing; a capture is an object")
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CaptureError, match=r"c\.json can't be read: it is not text"):
+        capture.load(tmp_path / "c.json")
+    with pytest.raises(CaptureError, match="can't be read: Is a directory"):
+        capture.load(tmp_path)

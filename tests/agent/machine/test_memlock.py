@@ -1,0 +1,63 @@
+"""How much memory containers may lock, and what is said of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.machine import memlock
+from agent.machine.survey import survey
+from protos import matrix
+from tests.fakes import machines
+from tests.fakes.nodebox import node_box
+
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max file size             unlimited            unlimited            bytes
+Max locked memory         {soft:<20} {hard:<20} bytes
+Max address space         unlimited            unlimited            bytes
+"""
+
+
+def process(proc: Path, pid: int, name: str, soft: str = "8388608", hard: str = "8388608") -> None:
+    folder = proc / str(pid)
+    folder.mkdir(exist_ok=True)
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "limits").write_text(LIMITS.format(soft=soft, hard=hard))
+
+
+def test_what_the_runtime_passes_on(tmp_path: Path) -> None:
+    assert memlock.read(tmp_path / "nowhere") == memlock.UNKNOWN
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "sys").mkdir()
+    process(proc, 1, "systemd", "65536")
+    process(proc, 700, "containerd-shim", "65536")
+    process(proc, 812, "dockerd", "65536")
+    process(proc, 900, "containerd", "8388608", "unlimited")
+    assert memlock.read(proc) == 8388608
+    process(proc, 900, "sshd")  # it has ended, and the number is another's
+    process(proc, 950, "containerd", "unlimited", "unlimited")
+    assert memlock.read(proc) == memlock.UNLIMITED
+    (proc / "950/limits").unlink()
+    assert memlock.read(proc) == memlock.UNKNOWN
+
+
+def test_it_is_said_where_cards_are_offered(caplog: pytest.LogCaptureFixture) -> None:
+    made = machines.machine(cards=8)
+    low = replace(made, host=replace(made.host, memlock=8 << 20))
+    told = matrix.notes(survey(low))
+    assert told[0].startswith("containers may lock 8192 KiB of memory, by their runtime's limit")
+    assert f"Network cards:\n\n  {told[0]}\n" in matrix.table(survey(low))
+    for enough in (memlock.UNLIMITED, memlock.UNKNOWN, 1 << 30):
+        assert not matrix.notes(survey(replace(made, host=replace(made.host, memlock=enough))))
+    bare = machines.machine()
+    assert not matrix.notes(survey(replace(bare, host=replace(bare.host, memlock=1))))
+    with node_box(low) as box:
+        box.start()
+    assert caplog.text.count(told[0]) == 1
+    caplog.clear()
+    with node_box(low) as box:
+        box.configure(rdma_devices=("none",))
+        box.start()
+    assert told[0] not in caplog.text
