@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from central import serving, tls
 from central.books import ClusterBooks
 from central.core.cluster import Cluster
+from central.core.facts import Fact, NodeGone
 from central.desk import Desk
 from central.intake import Intake
 from central.intents import Intents
@@ -86,7 +87,7 @@ def run(settings: Settings) -> int:
             "agents and users are served on port %d; the API is %s", server.port, client.server
         )
         reader = Reader(settings.scheduler_names, settings.topology_levels)
-        watches = watch.start(kinds.kinds(reader), client, loop.put)
+        watches = watch.start(kinds.kinds(reader), client, partial(_seen, loop, intake))
         stack.callback(watches.stop)
         ready.listed = lambda: watches.wait_synced(0.0)
         effects = Effects(client, loop.put, intents, settings.workers, may_act=leading.may_act)
@@ -95,6 +96,13 @@ def run(settings: Settings) -> int:
         loop.run(effects, intents)
         log.info("stopping: what runs keeps running")
     return 1 if leading.lost else 0
+
+
+def _seen(loop: Loop, intake: Intake, fact: Fact) -> None:
+    """Of the watches. In this order: what an agent tells in between is told again rather than lost."""
+    loop.put(fact)
+    if isinstance(fact, NodeGone):
+        intake.forget(fact.name)
 
 
 def _serve_probes(settings: Settings, status: Status, stack: ExitStack) -> None:

@@ -4,6 +4,7 @@ intents = Intents()                          # central.intents: what agents shou
 intake = Intake(inbox, reviewer.agent, intents)
 server = serving.serve(listen, credentials, [intake.add_to, desk.add_to])
 facts = intake.silent(now)                   # the loop asks, time.monotonic()
+intake.forget("n1")                          # after NodeGone went to the inbox
 """
 
 import logging
@@ -83,6 +84,11 @@ class Intake(fleet_pb2_grpc.FleetServicer):
                 "node %s: its agent has been silent for %gs", fact.node, self._silent_after_s
             )
         return found
+
+    def forget(self, node: str) -> None:
+        """The cluster has forgotten it: should its agent live on, it is asked for everything again."""
+        with self._lock:
+            self._heard.pop(node, None)
 
     async def Report(self, request: pb.NodeReport, context: Context) -> pb.ReportAck:
         await self._door.admit_agent(request.node, context)

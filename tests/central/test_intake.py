@@ -80,6 +80,8 @@ def test_heartbeats_are_no_facts(centre: Centre, fleet: FleetStub) -> None:
     assert fleet.Report(report(heartbeat=True, generation=2), metadata=agent).want_full
     assert fleet.Report(report(heartbeat=True, boot_id="other"), metadata=agent).want_full
     assert len(centre.facts) == 1
+    centre.intake.forget("n1")
+    assert fleet.Report(report(heartbeat=True), metadata=agent).want_full
 
 
 def test_what_pods_use_of_their_cards_is_a_fact_when_it_changes(

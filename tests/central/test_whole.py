@@ -159,6 +159,24 @@ def pending(box: Box, name: str) -> pb.ExplainReply | None:
     return told if told is not None and told.phase == "Pending" and "room" in told.reason else None
 
 
+def test_a_node_that_is_deleted_and_registers_again_has_its_gpus(box: Box) -> None:
+    """Its agent lives on and has nothing new to tell: it is asked."""
+    node = box.client.request("GET", "/api/v1/nodes/n0").json()
+    box.client.request("DELETE", "/api/v1/nodes/n0")
+    box.wait("its end", lambda: (reply := box.topology()) and len(reply.nodes) == 3)
+    for key in ("uid", "resourceVersion", "creationTimestamp"):
+        node["metadata"].pop(key, None)
+    box.create("/api/v1/nodes", node)
+    box.wait("its topology", lambda: (reply := box.topology()) and known(reply) == 4)
+    submit(box, "wide", 4, 8)
+    box.wait("a gang on all nodes", lambda: confirmed(box, "wide"))
+    assert_books_are_true(box)
+
+
+def known(reply: pb.TopologyReply) -> int:
+    return sum(node.gpus_allocatable == 8 == len(node.topology.gpus) for node in reply.nodes)
+
+
 def test_a_kubelet_and_an_agent_that_start_again_keep_what_is_given(box: Box) -> None:
     submit(box, "steady", 4, 2)
     box.wait("the gang", lambda: confirmed(box, "steady"))
