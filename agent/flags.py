@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import socket
 from pathlib import Path
 from typing import NoReturn
@@ -49,7 +50,9 @@ def parser() -> Parser:
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--node",
-        default=os.environ.get("NODE_NAME") or socket.gethostname(),
+        type=_node,
+        default=os.environ.get("NODE_NAME") or socket.gethostname().lower(),  # as kubelets do
+        metavar="NAME",
         help="this node's name in Kubernetes (default: NODE_NAME, else the host's name)",
     )
     run.add_argument(
@@ -248,6 +251,14 @@ def _count(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= 1000:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
+
+
+def _node(text: str) -> str:
+    if re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", text, re.ASCII):
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no node's name: small letters, digits, - and ., as kubectl get nodes shows it"
+    )
 
 
 def _server(text: str) -> str:

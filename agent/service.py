@@ -126,7 +126,10 @@ class Agent:
         self._spawn("kubelet", partial(kubelet.run, self._stop))
 
     def start(self) -> None:
-        """Raises CaptureError: a capture that can't be read will not heal."""
+        """Raises CaptureError or Unusable: what was configured so will not heal."""
+        folder = self._settings.cgroup_root
+        if folder and not folder.is_dir():
+            raise Unusable(f"--cgroup-root {folder}: there is no such folder")
         self._serve_probes()
         self._hardware.look(first=True)
         every = self._settings.report_every_s

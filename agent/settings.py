@@ -68,6 +68,10 @@ def settings(arguments: argparse.Namespace) -> Settings:
         raise Unusable(
             f"--device-mode {given['device_mode']} needs --cdi-dir, such as /var/run/cdi"
         )
+    if values["hold_most"] < values["hold"]:
+        raise Unusable(
+            f"--hold-most {values['hold_most']:g} is less than --hold {values['hold']:g}"
+        )
     return Settings(**given)
 
 

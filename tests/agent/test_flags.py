@@ -1,8 +1,28 @@
 """The command line as people meet it."""
 
+from pathlib import Path
+
+import pytest
+
 from agent.flags import parser
+from agent.machine.facts import Unusable
+from agent.service import Agent
+from agent.settings import settings
 from tests.flags import silent
 
 
 def test_every_flag_says_what_it_is_for() -> None:
     assert silent(parser()) == set()
+
+
+def test_what_can_not_be_meant_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", "--node", "Bad_Name"])
+    assert "'Bad_Name' is no node's name" in capsys.readouterr().err
+    with pytest.raises(Unusable, match="--hold-most 30 is less than --hold 60"):
+        settings(parser().parse_args(["run", "--hold", "60", "--hold-most", "30"]))
+    made = settings(parser().parse_args(["run", "--cgroup-root", str(tmp_path / "nope")]))
+    with pytest.raises(Unusable, match="nope: there is no such folder"):
+        Agent(made).start()
