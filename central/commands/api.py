@@ -168,6 +168,16 @@ def open_api(kubeconfig: str | None, context: str | None, namespace: str | None)
     return Api(Client(access), namespace or usual)
 
 
+def usual_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """Where no server is asked: without a kubeconfig it is `default`. Raises CannotDo."""
+    try:
+        return load_as_user(kubeconfig, context)[1]
+    except Unusable as error:
+        if kubeconfig or context:
+            raise CannotDo(str(error)) from error
+        return "default"
+
+
 def _sentence(refused: Refused, verb: str, kind: Place, name: str, namespace: str) -> str:
     where = f"{namespace}/{name}" if kind.namespaced else name
     match refused.status:

@@ -17,7 +17,7 @@ def saying(run: Run) -> Callable[[argparse.Namespace], int]:
     """What can't be done is one sentence, and exit code 2."""
 
     def runs(args: argparse.Namespace) -> int:
-        from central.commands.api import CannotDo, open_api
+        from central.commands.api import CannotDo, open_api, usual_namespace
 
         try:
             _names(args)
@@ -26,6 +26,10 @@ def saying(run: Run) -> Callable[[argparse.Namespace], int]:
 
                 args.objects = manifests.read(args.filename)  # what is typed wrong is said first
             space = getattr(args, "namespace", None)
+            if getattr(args, "dry_run", False):
+                from central.commands import runs
+
+                return runs.show(space or usual_namespace(args.kubeconfig, args.context), args)
             with open_api(args.kubeconfig, args.context, space) as api:
                 return run(api, args)
         except CannotDo as error:

@@ -11,12 +11,7 @@ from protos.names import GPU, TOPOLOGY_REQUIRED
 
 
 def run(api: Api, args: argparse.Namespace) -> int:
-    objects = args.objects if args.filename else [from_flags(api, args)]
-    for obj in objects:
-        _check(api, obj)
-    if args.dry_run:
-        print(yaml.safe_dump_all(objects, sort_keys=False), end="")
-        return 0
+    objects = meant(api.namespace, args)
     kinds = [api.kind_of(obj) for obj in objects]  # all are known before the first is made
     for kind, obj in zip(kinds, objects, strict=True):
         made = api.create(kind, obj)
@@ -25,13 +20,27 @@ def run(api: Api, args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(api: Api, obj: Json) -> None:
+def show(namespace: str, args: argparse.Namespace) -> int:
+    """What would be made; no server is asked."""
+    print(yaml.safe_dump_all(meant(namespace, args), sort_keys=False), end="")
+    return 0
+
+
+def meant(namespace: str, args: argparse.Namespace) -> list[Json]:
+    """Raises CannotDo for a Job that could never run."""
+    objects: list[Json] = args.objects if args.filename else [from_flags(namespace, args)]
+    for obj in objects:
+        _check(namespace, obj)
+    return objects
+
+
+def _check(namespace: str, obj: Json) -> None:
     """A Job that the centre would only keep waiting is refused here and now, with the centre's words."""
     if (obj["apiVersion"], obj["kind"]) != (JOBS.api_version, JOBS.kind):
         return
     meta = obj["metadata"]
     name = str(meta.get("name") or meta.get("generateName") or "")
-    where = {"namespace": api.namespace, **meta, "name": name}
+    where = {"namespace": namespace, **meta, "name": name}
     try:
         wrong = jobs.job({**obj, "metadata": where}).error
     except Malformed as error:
@@ -40,7 +49,7 @@ def _check(api: Api, obj: Json) -> None:
         raise CannotDo(f"job {name}: {wrong}")
 
 
-def from_flags(api: Api, args: argparse.Namespace) -> Json:
+def from_flags(namespace: str, args: argparse.Namespace) -> Json:
     name = args.chosen
     container: Json = {"name": "main", "image": args.image}
     if args.words:
@@ -54,7 +63,7 @@ def from_flags(api: Api, args: argparse.Namespace) -> Json:
     least = args.replicas if args.min is None else args.min
     if least > args.replicas:
         raise CannotDo(f"--min {least} is more than --replicas {args.replicas}")
-    meta: Json = {"name": name, "namespace": api.namespace}
+    meta: Json = {"name": name, "namespace": namespace}
     if args.within:
         meta["annotations"] = {TOPOLOGY_REQUIRED: args.within}
     spec: Json = {"schedulerName": args.scheduler, "minAvailable": least, "queue": args.queue}

@@ -281,6 +281,17 @@ def test_what_cannot_be_done_is_one_sentence(
     assert len(answer.splitlines()) == 1
 
 
+def test_a_dry_run_asks_no_server(
+    lockstep: Lockstep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    flags = ["-r", "2", "-i", "train:1", "--dry-run"]
+    (made,) = yaml.safe_load_all(lockstep("job", "run", "a", *flags, "--", "true"))
+    assert made["metadata"] == {"name": "a", "namespace": "default"}
+    named = lockstep("job", "run", "a", "-k", "/no/such", *flags, code=2)
+    assert "kubeconfig /no/such: no such file" in named
+
+
 def test_what_a_file_may_hold_wrongly(lockstep: Lockstep, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     for text, said in (
