@@ -57,7 +57,10 @@ def test_the_leader_is_killed_and_the_other_goes_on(cluster: World, namespace: s
     assert holder.startswith(f"{new}_")
     until("the killed one's successor, standing by", lambda: len(ready(cluster) - {old}) == 2)
     standing_by = (ready(cluster) - {new}).pop()
-    assert f"{new}_" in cluster.kubectl("-n", NAMESPACE, "logs", standing_by)
+    until(
+        "whom it stands by for",
+        lambda: f"{new}_" in cluster.kubectl("-n", NAMESPACE, "logs", standing_by),
+    )
     assert "node-1" in cluster.kubectl(
         "-n", NAMESPACE, "exec", standing_by, "--", "lockstep", "topology"
     )
