@@ -219,6 +219,7 @@ def test_hostile_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Kubernetes allows none of these; whoever speaks to the sockets can. Each record stays one line."""
     caplog.set_level("INFO")
     with node_box(machines.machine(cards=8)) as box:
+        (box.directory / "cgroup").mkdir()
         box.configure(cgroup_root=box.directory / "cgroup", rdma_hca_handles=8)
         before = [path for path in box.directory.rglob("*") if path.is_dir()]
         box.start()
