@@ -153,18 +153,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         help="serve /metrics, /healthz and /readyz there (default: nowhere; the shipped manifests "
         "say 0.0.0.0:9400)",
     )
-    run.add_argument(
-        "--log-format",
-        choices=logs.FORMATS,
-        default="text",
-        help="lines for people, or an object in each line (default: text)",
-    )
-    run.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default="info",
-        help="the least that is said (default: info)",
-    )
+    logs.add_arguments(run)
 
 
 def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:

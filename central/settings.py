@@ -169,18 +169,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="serve /metrics, /healthz and /readyz there, over plain HTTP (default: nowhere; the "
         "shipped manifests say 0.0.0.0:9400)",
     )
-    parser.add_argument(
-        "--log-format",
-        default="text",
-        choices=logs.FORMATS,
-        help="lines for people, or an object in each line (default text)",
-    )
-    parser.add_argument(
-        "--log-level",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-        help="the least that is said (default info)",
-    )
+    logs.add_arguments(parser)
 
 
 def settings(args: argparse.Namespace) -> Settings:

@@ -3,9 +3,11 @@
 import json
 import logging
 import sys
+from argparse import ArgumentParser
 from datetime import UTC, datetime
 
 FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -35,6 +37,22 @@ class Json(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """--log-format and --log-level, for configure()."""
+    parser.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default="text",
+        help="lines for people, or an object in each line (default: text)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="the least that is said (default: info)",
+    )
 
 
 def configure(level: str, form: str) -> None:

@@ -32,18 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="clients of another user than the first one's wait until those have ended; for drivers "
         "whose nvidia-cuda-mps-control does not know -M",
     )
-    parser.add_argument(
-        "--log-format",
-        choices=logs.FORMATS,
-        default="text",
-        help="lines for people, or an object in each line (default: text)",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        default="info",
-        help="the least that is said (default: info)",
-    )
+    logs.add_arguments(parser)
 
 
 def run(given: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from central.core.facts import PodSpec
 from central.core.filters.gpukinds import fold
-from central.kube.quantities import NotAQuantity, whole
+from central.kube.gpumemory import memory
 from protos.names import GPU, GPU_LEAST, GPU_MODEL, GPU_SHARE, MIG
 
 Json = dict[str, Any]
@@ -24,10 +24,7 @@ def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
         return spec, f"annotation {GPU_MODEL}: it names no model; write it like H100,H200 or *80GB*"
     if least is None:
         return replace(spec, gpu_models=patterns), ""
-    try:
-        size = whole("memory", least)
-    except NotAQuantity as error:
-        return spec, f"annotation {GPU_LEAST}: {error}"
-    if size <= 0:
-        return spec, f'annotation {GPU_LEAST}: "{least}" is no memory at all'
+    size, wrong = memory(GPU_LEAST, least)
+    if wrong:
+        return spec, wrong
     return replace(spec, gpu_models=patterns, gpu_memory=size), ""

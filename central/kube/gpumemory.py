@@ -24,12 +24,9 @@ def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
         return spec, f"annotation {GPU_MEMORY_LEVEL}: there is no {GPU_MEMORY} to enforce"
     if not spec.share_containers:
         return spec, f"annotation {GPU_MEMORY}: no container asks for {GPU_SHARE}"
-    try:
-        size = whole("memory", cap)
-    except NotAQuantity as error:
-        return spec, f"annotation {GPU_MEMORY}: {error}"
-    if size <= 0:
-        return spec, f'annotation {GPU_MEMORY}: "{cap}" is no memory at all'
+    size, wrong = memory(GPU_MEMORY, cap)
+    if wrong:
+        return spec, wrong
     if level is not None and level not in WISHES:
         return (
             spec,
@@ -52,3 +49,12 @@ def _of_slices(slices: list[str], cap: Any, level: Any) -> str:
                 f"with others ({holds})"
             )
     return ""
+
+
+def memory(annotation: str, text: object) -> tuple[int, str]:
+    """Bytes of GPU memory as people write them, and what is wrong with it."""
+    try:
+        size = whole("memory", text)
+    except NotAQuantity as error:
+        return 0, f"annotation {annotation}: {error}"
+    return size, "" if size > 0 else f'annotation {annotation}: "{text}" is no memory at all'
