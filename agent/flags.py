@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from agent import commands
-from agent.cards import offered as cardchoice
-from agent.health.gpus import Damping
+from agent.health.gpu_health import Damping
 from agent.keeper.command import add_arguments as add_keeper_arguments
+from agent.nics import selector
 from agent.settings import version
 from agent.sharing.flags import add_arguments as add_sharing_arguments
 from protos import logs
@@ -229,7 +229,7 @@ def _limit(text: str) -> int:
 
 def _cards(text: str) -> tuple[str, ...]:
     try:
-        return cardchoice.parse(text)
+        return selector.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

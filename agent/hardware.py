@@ -10,16 +10,14 @@ from queue import Empty, SimpleQueue
 
 from agent import commands, nvml
 from agent.backoff import Voice
-from agent.cards import choosing as shares
-from agent.cards import offered as cardchoice
-from agent.health import cards as cardhealth
-from agent.health import gpus as health
-from agent.health.gpus import Case, Event, Health
-from agent.machine import findings, host, sysfs
+from agent.health import gpu_health, nic_health
+from agent.health.gpu_health import Case, Event, Health
+from agent.machine import host, sysfs, xid_rules
 from agent.machine.capture import CaptureError
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts, Unusable
 from agent.machine.survey import survey
-from agent.mig import health as slicehealth
+from agent.mig import slice_health
+from agent.nics import nic_allocation, selector
 from agent.node import Node
 from agent.nvml.processes import Used
 from agent.nvml.processes import read as read_processes
@@ -54,7 +52,7 @@ class Hardware:
         self.facts: tuple[GpuFacts, ...] = ()
         self.health = Health()
         self.cards: dict[str, Case] = {}  # by name
-        self.slices: slicehealth.Cases = {}
+        self.slices: slice_health.Cases = {}
         self.looked_at = 0.0  # by the monotonic clock
         self.xids: dict[tuple[str, int], int] = {}  # how often, by uuid and number
         self.events = None if settings.capture else nvml.Events(settings.driver_root, self.heard)
@@ -91,7 +89,7 @@ class Hardware:
         """Until the next look; sooner where a hold ends."""
         every_s = self._settings.survey_every_s
         held = (*self.health.cases.values(), *self.cards.values(), *self.slices.values())
-        due = health.due(held, self._settings.damping)
+        due = gpu_health.due(held, self._settings.damping)
         return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
     def look(self, events: Sequence[Event] = (), *, first: bool = False) -> None:
@@ -107,7 +105,7 @@ class Hardware:
             return
         xids = [event for event in events if event.xid]
         before = self.health.cases
-        self.health, topology = health.step(
+        self.health, topology = gpu_health.step(
             self.health,
             seen,
             self.facts,
@@ -116,10 +114,10 @@ class Hardware:
             damping=self._settings.damping,
         )
         now, damping = time.monotonic(), self._settings.damping
-        self.slices, topology = slicehealth.step(
+        self.slices, topology = slice_health.step(
             self.slices, topology, xids, now=now, damping=damping
         )
-        self.cards, topology = cardhealth.step(self.cards, topology, now=now, damping=damping)
+        self.cards, topology = nic_health.step(self.cards, topology, now=now, damping=damping)
         self._say(known, topology, first)
         self._node.set_topology(self._offered(topology))
         self.looked_at = time.monotonic()
@@ -127,23 +125,23 @@ class Hardware:
             self.events.renew()
 
     def _say(self, known: NodeTopology, topology: NodeTopology, first: bool) -> None:
-        for sentence in slicehealth.divisions(known, topology):
+        for sentence in slice_health.divisions(known, topology):
             log.info("%s", sentence)
-        for judge in () if first else (health, slicehealth, cardhealth):
+        for judge in () if first else (gpu_health, slice_health, nic_health):
             for sentence in judge.changes(known, topology):
                 log.warning("%s", sentence)
 
     def _offered(self, topology: NodeTopology) -> NodeTopology:
         s = self._settings
         default = RdmaLimit(s.rdma_hca_handles, s.rdma_hca_objects)
-        policy = shares.Policy(s.rdma_shares, default, s.cgroup_root is not None)
-        topology = shares.offered(topology, s.rdma_devices, policy)
+        policy = nic_allocation.Policy(s.rdma_shares, default, s.cgroup_root is not None)
+        topology = nic_allocation.offered(topology, s.rdma_devices, policy)
         self._note(topology)
         return self.sharing.offered(topology, self.facts)
 
     def _note(self, topology: NodeTopology) -> None:
         """What an admin should know of the network cards, once."""
-        idle = cardchoice.idle(topology, self._settings.rdma_devices)
+        idle = selector.idle(topology, self._settings.rdma_devices)
         noted = {f"--rdma-devices: no network card here is {each}" for each in idle}
         if any(hca.shares for hca in topology.hcas):
             noted.update(matrix.notes(topology))
@@ -159,7 +157,7 @@ class Hardware:
         """One line for each error of each GPU, however often it came."""
         for event, times in Counter(event for event in events if event.xid).items():
             gpu = next((gpu.index for gpu in known.gpus if gpu.uuid == event.uuid), "?")
-            kind, found = findings.xid(event.xid)
+            kind, found = xid_rules.xid(event.xid)
             often = f", {times} times" if times > 1 else ""
             where = f", GPU instance {event.gi}" if event.gi >= 0 else ""
             name = event.uuid or "-"
@@ -183,7 +181,7 @@ class Hardware:
             if known.gpus:
                 if not isinstance(error, Hanging):
                     self.facts = ()  # no driver: when it is back, it starts anew
-                return health.blind(known, str(error))
+                return gpu_health.blind(known, str(error))
             return self._surveyed(
                 Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
             )
@@ -191,10 +189,10 @@ class Hardware:
         self.facts = machine.nvml.gpus
         seen = self._surveyed(machine)
         self._voice.good(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} network cards")
-        return health.judge(known, seen)
+        return gpu_health.judge(known, seen)
 
     def _surveyed(self, machine: Machine) -> NodeTopology:
-        return survey(machine, functions=cardchoice.functions(self._settings.rdma_devices))
+        return survey(machine, functions=selector.functions(self._settings.rdma_devices))
 
     def usage(self) -> tuple[Usage, ...]:
         """What the GPUs do now, or did a moment ago; none where the driver does not say."""

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from agent.hardware import Hardware
 from agent.kubelet.registration import Kubelet
-from agent.mig import metrics as slices
+from agent.mig import slice_metrics
 from agent.node import Node
 from agent.nvml.usage import Usage
 from agent.reporter import Reporter
@@ -49,7 +49,7 @@ class Metrics(Collector):
         yield from self._gpus(usage)
         yield from self._errors()
         yield from self._grants(usage)
-        yield from slices.families(self._node.state, usage)
+        yield from slice_metrics.families(self._node.state, usage)
         sharing = self._hardware.sharing
         yield from shares.families(self._node.state, sharing.said(), sharing.used)
         yield from self._cards()

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 
-from agent.cards.limits import Limits
-from agent.cards.offer import HcaOffer
 from agent.cgroups import Cgroups
 from agent.hardware import Hardware
 from agent.kubelet.folder import Folder
@@ -18,8 +16,10 @@ from agent.kubelet.podresources import Admissions, PodResources, Truth
 from agent.kubelet.registration import Kubelet
 from agent.kubelet.unlisted import Unlisted
 from agent.machine.facts import Unusable
-from agent.mig.offer import SliceOffer
-from agent.mig.resources import Resources
+from agent.mig.profile_resources import Resources
+from agent.mig.slice_resource import SliceOffer
+from agent.nics.nic_resource import HcaOffer
+from agent.nics.rdma_limits import Limits
 from agent.node import Node, State
 from agent.offers.cdi import Injection, Specs
 from agent.offers.devicefiles import DeviceFiles

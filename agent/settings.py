@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 
-from agent.health.gpus import Damping
+from agent.health.gpu_health import Damping
 from agent.machine.facts import Unusable
 
 

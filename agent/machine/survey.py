@@ -1,6 +1,6 @@
 """survey(): a machine's raw facts -> its topology. Pure.
 
-NVLink, bandwidth and weak pairs are in pairs.py.
+NVLink, bandwidth and weak pairs are in nvlink_pairs.py.
 
 PCIe: the paths below /sys/devices say which switch, root port and host bridge two devices share;
 across host bridges the NUMA node decides.
@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from agent.machine import findings, pairs
-from agent.machine import slices as profile
+from agent.machine import findings, nvlink_pairs, slice_profiles
 from agent.machine.facts import GpuFacts, InfinibandDevice, Machine, PciDevice, RdmaCgroup
 from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
 
@@ -34,7 +33,7 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
     for a, b in combinations(range(side), 2):
         word = pcie_word(pci.get(addresses[a]), pci.get(addresses[b]))
         if b < len(gpus):
-            word = pairs.word(gpus[a], gpus[b], word)
+            word = nvlink_pairs.word(gpus[a], gpus[b], word)
         links[a][b] = links[b][a] = word or "SYS"
     return NodeTopology(
         gpus=tuple(_gpu(place, gpu, pci.get(gpu.pci)) for place, gpu in enumerate(gpus)),
@@ -46,8 +45,8 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
         rdma_exclusive=machine.sysfs.rdma_exclusive,
         memlock=machine.host.memlock,
         driver_version=machine.nvml.driver_version,
-        bandwidth=tuple(map(tuple, pairs.bandwidth(gpus, links))),
-        weak=pairs.weak(gpus),
+        bandwidth=tuple(map(tuple, nvlink_pairs.bandwidth(gpus, links))),
+        weak=nvlink_pairs.weak(gpus),
     )
 
 
@@ -69,7 +68,7 @@ def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         numa_affinity=gpu.memory_affinity or (str(numa) if numa >= 0 else ""),
         mig=gpu.mig,
         mig_change=gpu.mig_change,
-        slices=profile.slices(gpu),
+        slices=slice_profiles.slices(gpu),
         clique=_clique(gpu),
         chassis=gpu.platform.chassis if gpu.platform else "",
         slot=gpu.platform.slot if gpu.platform else -1,
@@ -80,7 +79,7 @@ def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
 def _clique(gpu: GpuFacts) -> str:
     """Empty where the fabric ends at this machine, or the GPU has not joined it."""
     fabric = gpu.fabric
-    if fabric is None or fabric.state != pairs.COMPLETED or fabric.status:
+    if fabric is None or fabric.state != nvlink_pairs.COMPLETED or fabric.status:
         return ""
     return f"{fabric.cluster_uuid}.{fabric.clique_id}" if fabric.cluster_uuid.strip("0") else ""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from agent.nvml import slices
+from agent.nvml import mig_devices
 from agent.nvml.library import opened, quiet
 
 LINK_ERRORS = (
@@ -43,9 +43,11 @@ def read(driver_root: Path | None, links: dict[str, tuple[int, ...]]) -> tuple[U
 
 def _of_slices(gpu: Any) -> list[Usage]:
     """Their memory is all that is told."""
-    if not slices.mode(gpu)[0]:
+    if not mig_devices.mode(gpu)[0]:
         return []
-    handles = {quiet(pynvml.nvmlDeviceGetUUID, handle): handle for handle in slices.handles(gpu)}
+    handles = {
+        quiet(pynvml.nvmlDeviceGetUUID, handle): handle for handle in mig_devices.handles(gpu)
+    }
     return [
         Usage(uuid, int(memory.used))
         for uuid, handle in handles.items()

@@ -14,7 +14,7 @@ from agent.machine.survey import survey
 from agent.node import Node
 from agent.reporter import Peer, Reporter
 from protos import wire
-from tests.agent.health.test_gpus import without
+from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
 from tests.fakes.cable import Cable
 from tests.fakes.fleet import FleetBox

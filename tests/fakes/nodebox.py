@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agent.health.gpus import Damping
+from agent.health.gpu_health import Damping
 from agent.machine.facts import Machine
 from agent.service import Agent
 from agent.settings import Settings

@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from agent.health.gpus import ABSENT
+from agent.health.gpu_health import ABSENT
 from agent.offers.gpus import GpuOffer
 from central.standalone.kubelet import HollowKubelet
 from protos.names import GPU, GPU_SHARE
-from tests.agent.health.test_gpus import without
+from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
 from tests.fakes.nodebox import gpus, intent, node_box, pod
 from tests.fakes.patience import eventually

@@ -6,12 +6,12 @@ import pytest
 
 from agent.machine.survey import survey
 from agent.mig import orphans
-from agent.mig.choosing import preferred
+from agent.mig.slice_allocation import preferred
 from agent.offers.allocation import Question
 from agent.offers.capabilities import paths
 from protos import slicing
 from protos.topology import Gpu, NodeTopology, Slice
-from tests.agent.mig.test_seeing import MACHINE
+from tests.agent.mig.test_slice_discovery import MACHINE
 
 SEEN = survey(MACHINE)
 GPU6, GPU7 = SEEN.gpus[6], SEEN.gpus[7]

@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from agent.cards.limits import Limits, parse
 from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
 from agent.machine import sysfs
+from agent.nics.rdma_limits import Limits, parse
 from agent.node import Node
 from agent.offers.offer import Refused
 from protos.names import RDMA

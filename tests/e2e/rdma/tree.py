@@ -3,10 +3,10 @@ own code reads of it, as JSON. There is no NVML: the GPUs' addresses come from t
 
 import json
 
-from agent.cards import choosing as shares
 from agent.machine import sysfs
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts
 from agent.machine.survey import survey
+from agent.nics import nic_allocation
 from protos.nearest import nearest, rails
 
 
@@ -16,8 +16,8 @@ def main() -> None:
     gpus = tuple(
         GpuFacts(index, f"GPU-{index}", pci=address) for index, address in enumerate(addresses)
     )
-    topology = shares.offered(
-        survey(Machine(NvmlFacts(gpus=gpus), seen)), ("auto",), shares.Policy()
+    topology = nic_allocation.offered(
+        survey(Machine(NvmlFacts(gpus=gpus), seen)), ("auto",), nic_allocation.Policy()
     )
     room = {hca.name: hca.shares for hca in topology.hcas}
     told = {

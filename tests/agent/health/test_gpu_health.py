@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.health.gpus import ABSENT, Damping, Event, Health, blind, changes, due, judge, step
-from agent.machine import findings
+from agent.health.gpu_health import ABSENT, Damping, Event, Health, blind, changes, due, judge, step
+from agent.machine import findings, xid_rules
 from agent.machine.facts import GpuFacts, Machine, Wear
 from agent.machine.survey import survey
 from protos.topology import NodeTopology
@@ -100,19 +100,19 @@ class Told:
         return unfit(self.topology)
 
 
-@pytest.mark.parametrize("code", sorted(findings.XIDS))
+@pytest.mark.parametrize("code", sorted(xid_rules.XIDS))
 def test_every_xid_by_its_class(code: int) -> None:
     told = Told()
     assert told.look(0) == {}
-    kind, found = findings.xid(code)
+    kind, found = xid_rules.xid(code)
     after = told.look(1, (3, code))
-    if kind in (findings.PROGRAM, findings.LOOK):
+    if kind in (xid_rules.PROGRAM, xid_rules.LOOK):
         assert after == {}
         return
     assert after[3].startswith(found.why)
     assert found.why.startswith(f"XID {code}: ")
     began = 1.0  # what is over at once is held from then on
-    if kind == findings.RESET:
+    if kind == xid_rules.RESET:
         began += DAMPING.xid_s
         assert told.look(began).keys() == {3}
     assert due(told.health.cases.values(), DAMPING) == began + DAMPING.hold_s
@@ -124,8 +124,8 @@ def test_every_xid_by_its_class(code: int) -> None:
 def test_an_xid_that_nobody_knows_is_said_and_nothing_is_done() -> None:
     told = Told()
     assert told.look(0, (3, 4711)) == {}
-    assert findings.xid(4711) == (
-        findings.UNKNOWN,
+    assert xid_rules.xid(4711) == (
+        xid_rules.UNKNOWN,
         findings.Finding("xid", "XID 4711: not in our table"),
     )
 

@@ -6,8 +6,8 @@ and is over with the program that it hit, speaks against the slices of that inst
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from agent.health.gpus import Case, Damping, Event, confined, judged, why
-from agent.machine import findings
+from agent.health.gpu_health import Case, Damping, Event, confined, judged, why
+from agent.machine import xid_rules
 from protos import slicing
 from protos.topology import Gpu, NodeTopology, Slice
 
@@ -43,7 +43,7 @@ def _hits(event: Event, part: Slice) -> bool:
 
 
 def _next(case: Case | None, struck: list[Event], now: float, damping: Damping) -> Case:
-    found = findings.xid(struck[0].xid)[1] if struck else None
+    found = xid_rules.xid(struck[0].xid)[1] if struck else None
     case = judged(case or Case(since=now), found, case is None, now, damping)
     return replace(case, well_since=now) if found else case  # it happened, and is over
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cards import choosing as shares
-from agent.cards import offered as cardchoice
 from agent.machine.facts import Machine, Port
 from agent.machine.survey import survey
+from agent.nics import nic_allocation, selector
 from agent.offers import devicenodes
 from agent.offers.allocation import Holding, Question
 from central.standalone.kubelet import Admission, Container, Pod
@@ -129,7 +128,7 @@ def test_which_cards_are_offered() -> None:
     seen = survey(CARDS)
 
     def offered(*patterns: str) -> list[str]:
-        return [hca.name for hca in cardchoice.served(seen, patterns)]
+        return [hca.name for hca in selector.served(seen, patterns)]
 
     assert offered("auto") == [f"mlx5_{number}" for number in range(8)]
     assert len(offered("all")) == 9
@@ -148,7 +147,7 @@ def test_cards_by_what_holds_of_them() -> None:
     seen = replace(survey(CARDS), hcas=tuple(hcas))
 
     def offered(text: str) -> str:
-        found = cardchoice.served(seen, cardchoice.parse(text))
+        found = selector.served(seen, selector.parse(text))
         return "".join(hca.name.removeprefix("mlx5_") for hca in found)
 
     assert offered("auto") == "0123467"  # a virtual function is nobody's unless it is asked for
@@ -159,8 +158,8 @@ def test_cards_by_what_holds_of_them() -> None:
     assert offered("device=1021+pci=0000:e0:*") == "0"
     assert offered("vf") == offered("vf+pf=mlx5_4") == offered("vf+auto") == "5"
     assert offered("vf+pf=mlx5_0") == offered("mlx5_5") == ""
-    assert cardchoice.idle(seen, ("auto", "vf+pf=mlx5_0", "mlx5_1")) == ("vf+pf=mlx5_0",)
-    shown = shares.offered(seen, ("vf", "mlx5_1"), shares.Policy())
+    assert selector.idle(seen, ("auto", "vf+pf=mlx5_0", "mlx5_1")) == ("vf+pf=mlx5_0",)
+    shown = nic_allocation.offered(seen, ("vf", "mlx5_1"), nic_allocation.Policy())
     assert [hca.shares for hca in shown.hcas] == [0, 16, 0, 0, 0, 1, 0, 0, 0]
 
 
@@ -176,7 +175,7 @@ def test_cards_by_what_holds_of_them() -> None:
 )
 def test_what_says_nothing_of_cards(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        cardchoice.parse(text)
+        selector.parse(text)
 
 
 def test_a_virtual_function_is_given_whole(caplog: pytest.LogCaptureFixture) -> None:
@@ -204,36 +203,42 @@ def test_how_many_shares_and_whether_limits_can_be_set() -> None:
     limits = (("mlx5_0", RdmaLimit(256)), ("mlx5_1", RdmaLimit()))
     seen = replace(survey(CARDS), rdma_cgroup=limits)
 
-    def counts(policy: shares.Policy) -> list[int]:
-        return [hca.shares for hca in shares.offered(seen, ("mlx5_[01]",), policy).hcas[:3]]
+    def counts(policy: nic_allocation.Policy) -> list[int]:
+        return [hca.shares for hca in nic_allocation.offered(seen, ("mlx5_[01]",), policy).hcas[:3]]
 
-    assert counts(shares.Policy(default=RdmaLimit(64))) == [4, 16, 0]
-    assert counts(shares.Policy()) == [16, 16, 0]
-    assert counts(shares.Policy(3, RdmaLimit(64))) == [3, 3, 0]
-    assert shares.offered(seen, ("auto",), shares.Policy(settable=True)).rdma_settable
+    assert counts(nic_allocation.Policy(default=RdmaLimit(64))) == [4, 16, 0]
+    assert counts(nic_allocation.Policy()) == [16, 16, 0]
+    assert counts(nic_allocation.Policy(3, RdmaLimit(64))) == [3, 3, 0]
+    assert nic_allocation.offered(
+        seen, ("auto",), nic_allocation.Policy(settable=True)
+    ).rdma_settable
     bare = replace(seen, rdma_cgroup=None)
-    assert not shares.offered(bare, ("auto",), shares.Policy(settable=True)).rdma_settable
+    assert not nic_allocation.offered(
+        bare, ("auto",), nic_allocation.Policy(settable=True)
+    ).rdma_settable
 
 
 def test_pod_resources_silent_means_the_gpus_just_given() -> None:
     question = Question(tuple(share(f"mlx5_{n}", 0) for n in range(8)), (), 1)
     just = (machines.uuid(5),)
-    choice = shares.preferred(question, survey(CARDS), (), None, just_given=just)
+    choice = nic_allocation.preferred(question, survey(CARDS), (), None, just_given=just)
     assert choice.device_ids == ("mlx5_5::0",)
     other = (Holding("team", "x", "c", ((GPU, just), (RDMA, ("mlx5_5::1",)))),)
-    choice = shares.preferred(question, survey(CARDS), (), other, just_given=just)
+    choice = nic_allocation.preferred(question, survey(CARDS), (), other, just_given=just)
     assert choice.device_ids == ("mlx5_0::0",)  # they have theirs: somebody else is meant
 
 
 def test_must_haves_are_in() -> None:
     available = tuple(share("mlx5_1", n) for n in range(12))
-    choice = shares.preferred(Question(available, (available[11],), 3), survey(CARDS), (), ())
+    choice = nic_allocation.preferred(
+        Question(available, (available[11],), 3), survey(CARDS), (), ()
+    )
     assert choice.device_ids == ("mlx5_1::11", "mlx5_1::0", "mlx5_1::1")
 
 
 def test_a_card_that_is_not_here_is_named() -> None:
     with pytest.raises(ValueError, match="this node has no network card mlx5_77"):
-        shares.response(["mlx5_77::0"], survey(CARDS))
+        nic_allocation.response(["mlx5_77::0"], survey(CARDS))
 
 
 def test_only_the_own_files(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from agent.health.cards import changes, step
-from agent.health.gpus import ABSENT, Case, Damping, due
+from agent.health.gpu_health import ABSENT, Case, Damping, due
+from agent.health.nic_health import changes, step
 from agent.machine.survey import survey
 from protos.topology import NodeTopology
 from tests.fakes import machines

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.health import gpus as health
+from agent.health import gpu_health
 from agent.machine import capture
 from agent.machine.facts import GpuFacts, Machine, SliceFacts
-from agent.machine.slices import profile
+from agent.machine.slice_profiles import profile
 from agent.machine.survey import survey
 from protos import matrix, slicing, wire
 from tests.agent.looks import CAPTURES, Hardware, library
@@ -136,9 +136,9 @@ def test_other_slices_are_seen_though_a_gpu_is_lost() -> None:
     gpus[0] = GpuFacts(0, fault="lost")
     gpus[6] = replace(gpus[6], slices=gpus[6].slices[:1])
     now = survey(Machine(replace(MACHINE.nvml, gpus=tuple(gpus)), MACHINE.sysfs))
-    judged = health.judge(known, now)
+    judged = gpu_health.judge(known, now)
     assert len(judged.gpus[6].slices) == 1
     gone = replace(MACHINE.nvml, gpus=(*MACHINE.nvml.gpus[:7], GpuFacts(7, fault="lost")))
-    kept = health.judge(known, survey(Machine(gone, MACHINE.sysfs)))
+    kept = gpu_health.judge(known, survey(Machine(gone, MACHINE.sysfs)))
     assert kept.gpus[7].mig
     assert len(kept.gpus[7].slices) == 7

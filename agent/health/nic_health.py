@@ -4,7 +4,7 @@ been up for the hold of a GPU, which doubles at each fall. Pure."""
 from collections.abc import Mapping
 from dataclasses import replace
 
-from agent.health.gpus import ABSENT, Case, Damping, judged, why
+from agent.health.gpu_health import ABSENT, Case, Damping, judged, why
 from agent.machine.findings import Finding
 from protos.topology import Hca, NodeTopology
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cards.limits import Limits, failures, line, parse, write
 from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
+from agent.nics.rdma_limits import Limits, failures, line, parse, write
 from agent.node import Node
 from agent.offers.offer import Refused
 from protos.names import RDMA

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from agent.cards import offered as cardchoice
+from agent.nics import selector
 from agent.offers.allocation import Choice, Holding, Key, Question, Response, first_in_line
 from protos import slicing
 from protos.names import DOMAIN, GPU, RDMA
@@ -27,7 +27,7 @@ class Policy:
 
 def offered(topology: NodeTopology, patterns: Sequence[str], policy: Policy) -> NodeTopology:
     """The same topology; its cards say how many shares they are offered as."""
-    names = {hca.name for hca in cardchoice.served(topology, patterns)}
+    names = {hca.name for hca in selector.served(topology, patterns)}
     limits = dict(topology.rdma_cgroup or ())
 
     settable = policy.settable and topology.rdma_cgroup is not None

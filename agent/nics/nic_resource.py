@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from agent.cards import choosing as shares
+from agent.nics import nic_allocation
 from agent.node import State
 from agent.offers.allocation import Choice, Holding, Key, Question, Response
 from agent.offers.cdi import Injection
@@ -42,7 +42,7 @@ class HcaOffer:
         listed: Sequence[Holding] | None,
         asked: frozenset[Key],
     ) -> Choice:
-        return shares.preferred(
+        return nic_allocation.preferred(
             question,
             state.topology,
             state.intents,
@@ -55,7 +55,7 @@ class HcaOffer:
         names = set(map(card_of, ids))
         cards = [hca for hca in state.topology.hcas if hca.name in names]
         files = () if self._injection.mode == "cdi" else self._device_nodes(cards)
-        told = shares.response(ids, state.topology, files)
+        told = nic_allocation.response(ids, state.topology, files)
         given = self._injection.apply([hca.name for hca in cards], told)
         self._given.put(ids)
         return given

@@ -9,7 +9,7 @@ stayed fit for long. So a GPU that comes and goes is not offered at every coming
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.machine import findings
+from agent.machine import findings, xid_rules
 from agent.machine.facts import GpuFacts
 from agent.machine.findings import Finding
 from protos.topology import Gpu, NodeTopology
@@ -98,7 +98,7 @@ def step(
 
 def confined(event: Event, gpu: Gpu) -> bool:
     """Whether it speaks against slices of this GPU, and not against the rest of it."""
-    if event.uuid != gpu.uuid or findings.xid(event.xid)[0] != findings.RESTART:
+    if event.uuid != gpu.uuid or xid_rules.xid(event.xid)[0] != xid_rules.RESTART:
         return False
     return any(part.gi == event.gi for part in gpu.slices)
 
@@ -118,11 +118,11 @@ def _next(
     told = facts is not None and facts.wear.recovery >= 0
     struck: Finding | None = None
     for code in xids:
-        kind, finding = findings.xid(code)
-        if kind not in (findings.RESTART, findings.RESET):
+        kind, finding = xid_rules.xid(code)
+        if kind not in (xid_rules.RESTART, xid_rules.RESET):
             continue
         struck = struck or finding
-        if kind == findings.RESET and not told:  # else the driver says itself when it is over
+        if kind == xid_rules.RESET and not told:  # else the driver says itself when it is over
             marks = [mark for mark in marks if mark.finding != finding]
             marks.append(Mark(finding, now + damping.xid_s))
     if facts is not None and facts.wear.ecc_volatile > case.ecc >= 0:

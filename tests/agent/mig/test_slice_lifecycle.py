@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.health.gpus import Event
+from agent.health.gpu_health import Event
 from agent.machine.facts import GpuFacts, Machine
 from central.standalone.kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 
 from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform
-from agent.nvml import slices, wear
+from agent.nvml import mig_devices, wear
 from agent.nvml.library import UNTOLD, opened, quiet, told
 
 P2P_NVLINK = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
@@ -68,7 +68,7 @@ def _gpu(index: int, handles: list[Any], fault: str) -> GpuFacts:
 def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
     info = pynvml.nvmlDeviceGetPciInfo(handle)
     capability = told(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-    mig, mig_change = slices.mode(handle)
+    mig, mig_change = mig_devices.mode(handle)
     memory = told(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return GpuFacts(
         index=index,
@@ -86,7 +86,7 @@ def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
         memory_affinity=_mask(told(pynvml.nvmlDeviceGetMemoryAffinity, handle, SET_WORDS, 0)),
         mig=mig,
         mig_change=mig_change,
-        slices=slices.read(handle) if mig else (),
+        slices=mig_devices.read(handle) if mig else (),
         nvlinks=_nvlinks(handle),
         p2p_nvlink=tuple(
             _peer(handles, index, peer, pynvml.nvmlDeviceGetP2PStatus, P2P_NVLINK)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agent.mig import choosing, orphans
+from agent.mig import orphans, slice_allocation
 from agent.node import State
 from agent.offers import allocation
 from agent.offers.allocation import Choice, Holding, Key, Question, Response
@@ -55,7 +55,7 @@ class SliceOffer(GpuParts):
         held = slices_held((*state.grants, *state.sales, *state.unnamed))
         cards = self._cards(listed)
         why = f"beside {','.join(sorted(cards))}" if cards else "packed"
-        return Choice(choosing.preferred(question, state.topology, held, cards), why)
+        return Choice(slice_allocation.preferred(question, state.topology, held, cards), why)
 
     def _cards(self, listed: Sequence[Holding] | None) -> frozenset[str]:
         """Of whom this is for: the one container that holds just the shares given a moment ago, and
