@@ -1,4 +1,4 @@
-"""The numbers of docs/experiments.md: python -m tests.experiments"""
+"""The numbers of docs/results/experiments.md: python -m tests.experiments"""
 
 import random
 from collections import Counter

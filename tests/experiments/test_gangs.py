@@ -1,5 +1,5 @@
 """Gang scheduling, as the seed documents measured it: published outcome, a model of the default
-scheduler, and ours. The numbers are in docs/experiments.md; `python -m tests.experiments` prints them."""
+scheduler, and ours. The numbers are in docs/results/experiments.md; `python -m tests.experiments` prints them."""
 
 from collections import Counter
 from math import comb
