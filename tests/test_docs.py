@@ -12,7 +12,7 @@ from central import cli
 from tests.flags import flags
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 # Of other programs, and of programs of the tests.
 OTHERS_FLAGS = {
@@ -20,6 +20,7 @@ OTHERS_FLAGS = {
     "--data",
     "--publish-not-ready-addresses",
     "--rdma",
+    "--test-only",
     "--update-golden",
     "--whole",
 }
@@ -50,9 +51,28 @@ def named(text: str) -> set[str]:
     return set(re.findall(r"`([^`\n]+)`", text))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def commands(text: str) -> list[str]:
+    """The lines of examples, indented or fenced, that call this project's programs."""
+    fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^ {4}(.*)$", text, re.MULTILINE)
+    lines += [line for block in fenced for line in block.splitlines()]
+    matches = (
+        re.match(r"(?:\$ )?(?:\.venv/bin/)?(lockstep(?:-agent)? .*)", line) for line in lines
+    )
+    return [match[1] for match in matches if match]
+
+
+def anchors(document: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ +(.+?)\s*$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 class TestDocument:
     def test_files(self, document: Path) -> None:
+        if document.parent.name == "design":
+            pytest.skip("names modules of the new layout, which are not all there yet")
         wanted = {
             name.rstrip("/")
             for name in named(document.read_text())
@@ -65,8 +85,15 @@ class TestDocument:
         assert missing - {"machine.json", "jobs.yaml", "cluster.yaml"} == set()
 
     def test_links(self, document: Path) -> None:
-        links = re.findall(r"\]\(([^)#]+)\)", document.read_text())
-        missing = {link for link in links if not (document.parent / link).exists()}
+        links = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
+        missing = set()
+        for link in links:
+            if link.startswith(("https://", "http://")):
+                continue
+            path, _, anchor = link.partition("#")
+            target = document.parent / path if path else document
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                missing.add(link)
         assert missing == set()
 
     def test_flags(self, document: Path) -> None:
@@ -90,10 +117,7 @@ class TestDocument:
 
     def test_commands(self, document: Path) -> None:
         """As they stand in the examples."""
-        lines = re.findall(
-            r"^ {4}(?:\.venv/bin/)?(lockstep.*)$", document.read_text(), re.MULTILINE
-        )
-        for line in lines:
+        for line in commands(document.read_text()):
             for command in re.sub(r"\s#.*|\s>.*", "", line).split("; "):
                 program, *words = shlex.split(command)
                 parser = agent_flags.parser() if program == "lockstep-agent" else cli.parser()
