@@ -1,4 +1,4 @@
-"""Taken off the cluster as the README says, and put on again: what runs goes on running, with its GPUs,
+"""Taken off the cluster as docs/how-to/uninstall.md says, and put on again: what runs goes on running, with its GPUs,
 and nobody else gets them."""
 
 import pytest
