@@ -22,8 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     made = parser()
     completion.answer(made)
-    typed, words = _command(list(sys.argv[1:] if argv is None else argv))
-    args = made.parse_args(typed)
+    given, words = _command(list(sys.argv[1:] if argv is None else argv))
+    args = made.parse_args(given)
     if words:
         args.words = words
     try:

@@ -16,7 +16,7 @@ Run = Callable[["Api", argparse.Namespace], int]
 def saying(run: Run) -> Callable[[argparse.Namespace], int]:
     """What can't be done is one sentence, and exit code 2."""
 
-    def runs(args: argparse.Namespace) -> int:
+    def guarded(args: argparse.Namespace) -> int:
         from central.commands.api import CannotDo, open_api, usual_namespace
 
         try:
@@ -36,7 +36,7 @@ def saying(run: Run) -> Callable[[argparse.Namespace], int]:
             print(f"lockstep: {error}", file=sys.stderr)
             return 2
 
-    return runs
+    return guarded
 
 
 def _names(args: argparse.Namespace) -> None:

@@ -249,10 +249,10 @@ class Cluster:
         self, gang: Gang, members: Sequence[Pod], where: Sequence[str], gpus: Sequence[int]
     ) -> None:
         """Believes bindings before the world confirms them. Their room is taken already."""
-        nodes, now, near = self.nodes, self.now, False
+        by_name, now, near = self.nodes, self.now, False
         for pod, name, mask in zip(members, where, gpus, strict=True):
             spec = pod.spec
-            nodes[name].pods[pod.seen.uid] = pod
+            by_name[name].pods[pod.seen.uid] = pod
             pod.node, pod.gpus, pod.held = name, mask, spec
             pod.assumed, pod.confirmed, pod.since = True, False, now
             if mask or spec.rdma_containers:
