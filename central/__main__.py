@@ -2,7 +2,7 @@
 
 import sys
 
-from central.cli import main
+from central.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

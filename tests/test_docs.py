@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent import flags as agent_flags
-from central import cli
+from central.cli import main
 from tests.flags import flags
 
 ROOT = Path(__file__).parents[1]
@@ -99,7 +99,7 @@ class TestDocument:
     def test_flags(self, document: Path) -> None:
         every = {
             name
-            for parser in (agent_flags.parser(), cli.parser())
+            for parser in (agent_flags.parser(), main.parser())
             for _, flag in flags(parser)
             for name in flag.option_strings
         }
@@ -120,7 +120,7 @@ class TestDocument:
         for line in commands(document.read_text()):
             for command in re.sub(r"\s#.*|\s>.*", "", line).split("; "):
                 program, *words = shlex.split(command)
-                parser = agent_flags.parser() if program == "lockstep-agent" else cli.parser()
+                parser = agent_flags.parser() if program == "lockstep-agent" else main.parser()
                 parser.parse_args(words[: words.index("--")] if "--" in words else words)
 
 

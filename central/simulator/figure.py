@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate, pairwise
 
-from central.simulator.story import Story
-from central.simulator.wording import words
+from central.simulator.durations import words
+from central.simulator.outcome import Story
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
 OTHERS, INK, FAINT, GRID = "#c9ccd1", "#24292f", "#6e7781", "#e6e8eb"

@@ -5,7 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from central.core.facts import (
+from central.kube.decode import api_kinds as watched
+from central.kube.decode import pod_affinity, podspec, storage_decoder
+from central.kube.decode.decoder import Reader
+from central.kube.errors import BROKEN, Malformed, Unreadable, what
+from central.model.facts import (
     BatchFact,
     CronSeen,
     Fact,
@@ -16,18 +20,14 @@ from central.core.facts import (
     OwnerSeen,
     PodSeen,
 )
-from central.core.filters.volumes import ClaimSeen
-from central.core.jobs.stamps import stamp
-from central.kube import kinds as watched
-from central.kube import podrules, podspec, storage
-from central.kube.errors import BROKEN, Malformed, Unreadable, what
-from central.kube.objects import Reader
-from central.simulator import controllers, furnishing, kinds
-from central.simulator.budgets import Budget
+from central.model.timestamps import stamp
+from central.model.volumes import ClaimSeen
+from central.simulator import builtin_controllers, node_defaults, scenario_kinds
+from central.simulator.document_object import Object
 from central.simulator.documents import BadInput, Json, Place
-from central.simulator.objects import Object
-from central.simulator.pods import Life
 from central.simulator.priorities import Priorities
+from central.simulator.sim_budgets import Budget
+from central.simulator.sim_pod import Life
 from protos.names import DOMAIN, GROUP_NAMES, RUNS_FOR
 from protos.topology import NodeTopology
 
@@ -71,8 +71,8 @@ class _Reading:
             (kind.place.group, kind.place.kind): kind for kind in watched.kinds(reader)
         }
         self._groups: dict[tuple[str, str], Object] = {}
-        self._seen: dict[tuple[kinds.Name, str, str, float], Place] = {}
-        self._unread: Counter[kinds.Name] = Counter()
+        self._seen: dict[tuple[scenario_kinds.Name, str, str, float], Place] = {}
+        self._unread: Counter[scenario_kinds.Name] = Counter()
         self._strangers = 0
         self._jobs: set[tuple[str, str]] = set()
         self._found = Scenario(reader=reader)
@@ -80,9 +80,9 @@ class _Reading:
 
     def read(self) -> Scenario:
         for found in self._objects:
-            if found.kind == kinds.POD_GROUP:
+            if found.kind == scenario_kinds.POD_GROUP:
                 self._groups[found.namespace, found.name] = found
-            elif found.kind == kinds.PRIORITY:
+            elif found.kind == scenario_kinds.PRIORITY:
                 self._priorities.add(found.name, found.raw, found.wrong)
         self._objects = list(self._without_deployments())
         for order, found in enumerate([*self._namespaces(), *self._objects]):
@@ -95,19 +95,19 @@ class _Reading:
         there = {
             (found.namespace, owner.get("name"))
             for found in self._objects
-            if found.kind == kinds.REPLICA_SET
+            if found.kind == scenario_kinds.REPLICA_SET
             for owner in found.owners()
         }
         for found in self._objects:
-            if found.kind != kinds.DEPLOYMENT:
+            if found.kind != scenario_kinds.DEPLOYMENT:
                 yield found
             elif (found.namespace, found.name) not in there:
-                controllers.check(found)
-                yield Object(found.place, controllers.replica_set(found.raw))
+                builtin_controllers.check(found)
+                yield Object(found.place, builtin_controllers.replica_set(found.raw))
 
     def _namespaces(self) -> list[Object]:
         """Those that are used and not in the input; all carry their name as a label."""
-        told = [found for found in self._objects if found.kind == kinds.NAMESPACE]
+        told = [found for found in self._objects if found.kind == scenario_kinds.NAMESPACE]
         for found in told:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
         used = {found.namespace for found in self._objects if found.namespace}
@@ -126,13 +126,13 @@ class _Reading:
     def _add(self, order: int, found: Object) -> None:
         arrives = self._inherited(found, ARRIVES) or 0.0
         self._once(found, arrives)
-        if found.kind == kinds.BUDGET:
+        if found.kind == scenario_kinds.BUDGET:
             self._found.budgets.append(
                 Budget.read(found.namespace, found.name, found.raw, found.wrong)
             )
         kind = self._watched.get(found.kind)
         if kind is None:
-            self._unread[found.kind] += found.kind not in kinds.OF_NO_MATTER
+            self._unread[found.kind] += found.kind not in scenario_kinds.OF_NO_MATTER
             return
         self._furnish(order, found, arrives)
         try:
@@ -162,23 +162,23 @@ class _Reading:
         meta.pop("deletionTimestamp", None)
         if found.namespace:
             meta["namespace"] = found.namespace
-        if found.kind == kinds.NODE:
-            if (machine := furnishing.node(found)) is not None:
+        if found.kind == scenario_kinds.NODE:
+            if (machine := node_defaults.node(found)) is not None:
                 self._found.machines[found.name] = machine
-        elif found.kind == kinds.POD:
+        elif found.kind == scenario_kinds.POD:
             self._furnish_pod(found)
-        elif found.kind in kinds.CONTROLLERS:
+        elif found.kind in scenario_kinds.CONTROLLERS:
             meta["uid"] = own or meta["uid"]  # which pods name as their owner's
             self._furnish_template(order, found, arrives)
-        elif found.kind == kinds.JOB:
+        elif found.kind == scenario_kinds.JOB:
             meta["uid"] = own or f"job{order}"  # part of its PodGroup's name
             self._jobs.add((found.namespace, found.name))
-        elif found.kind == kinds.CRON_JOB:
+        elif found.kind == scenario_kinds.CRON_JOB:
             meta["creationTimestamp"] = stamp(arrives)  # its times count from then
 
     def _once(self, found: Object, arrives: float) -> None:
         """An object may come again later, changed; a pod may not."""
-        moment = 0.0 if found.kind == kinds.POD else arrives
+        moment = 0.0 if found.kind == scenario_kinds.POD else arrives
         key = (found.kind, found.namespace, found.name, moment)
         if key in self._seen:
             raise found.wrong(f"metadata.name: it stands already in {self._seen[key]}")
@@ -187,7 +187,7 @@ class _Reading:
     def _inherited(self, found: Object, annotation: str) -> float | None:
         """A pod that does not say follows its PodGroup."""
         value = found.seconds(annotation)
-        if value is None and found.kind == kinds.POD:
+        if value is None and found.kind == scenario_kinds.POD:
             for key in GROUP_NAMES:
                 group = self._groups.get((found.namespace, found.annotations.get(key, "")))
                 if group is not None:
@@ -219,15 +219,15 @@ class _Reading:
 
     def _own_claims(self, found: Object) -> tuple[ClaimSeen, ...]:
         try:
-            return storage.own_claims(found.raw)
+            return storage_decoder.own_claims(found.raw)
         except BROKEN as error:
             raise found.wrong(f"spec.volumes: {what(error)}") from error
 
     def _furnish_template(self, order: int, found: Object, arrives: float) -> None:
         """As one of its pods, which is looked at like any other."""
-        controllers.check(found)
+        builtin_controllers.check(found)
         spec = found.raw["spec"]
-        pod = controllers.Template(found)
+        pod = builtin_controllers.Template(found)
         self._furnish(order, pod, arrives)
         del self._found.lives[pod.meta["uid"]]
         try:
@@ -240,8 +240,8 @@ class _Reading:
 
     def _is_job(self, found: Object, owner: Json) -> bool:
         """One that the scheduler itself looks after."""
-        kind = (kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
-        return kind == kinds.JOB and (found.namespace, owner.get("name")) in self._jobs
+        kind = (scenario_kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
+        return kind == scenario_kinds.JOB and (found.namespace, owner.get("name")) in self._jobs
 
     def _check(self, found: Object, fact: Fact) -> None:
         """What an API server would not have accepted is an error here; what this version can't do
@@ -251,7 +251,7 @@ class _Reading:
             if fact.spec.unsupported:
                 try:
                     spec = found.raw["spec"]
-                    rules = podrules.read(spec, fact.ours, fact.namespace, found.labels)
+                    rules = pod_affinity.read(spec, fact.ours, fact.namespace, found.labels)
                     podspec.read(spec, fact.ours, rules)
                 except Unreadable as error:
                     raise found.wrong(str(error)) from error
@@ -261,7 +261,7 @@ class _Reading:
             if fact.error.startswith("spec.") and "not supported" not in fact.error:
                 raise found.wrong(fact.error)
         elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:
-            machine = furnishing.equal(fact)
+            machine = node_defaults.equal(fact)
             if machine is not None:
                 self._found.machines[fact.name] = machine
 
@@ -269,7 +269,7 @@ class _Reading:
         for kind, count in sorted(self._unread.items()):
             objects = f"{count} {kind[1]} object{'s' if count != 1 else ''}"
             group = kind[0] or "the core API"
-            self._found.warnings.append(f"{objects} of {group}: {kinds.unread(kind)} yet")
+            self._found.warnings.append(f"{objects} of {group}: {scenario_kinds.unread(kind)} yet")
         if self._strangers:
             self._found.warnings.append(
                 f"{self._strangers} pods have another scheduler's schedulerName: nobody places them "

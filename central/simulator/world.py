@@ -4,8 +4,10 @@ for comes to pass at once, and comes back as facts."""
 from collections.abc import Iterator
 from dataclasses import replace
 
-from central.core.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
-from central.core.facts import (
+from central.kube.decode import storage_decoder
+from central.kube.decode.quantities import seconds
+from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
+from central.model.facts import (
     BatchFact,
     BindDone,
     BindFailed,
@@ -22,17 +24,15 @@ from central.core.facts import (
     PodGone,
     PodSeen,
 )
-from central.kube import storage
-from central.kube.quantities import seconds
-from central.simulator.budgets import Statuses
-from central.simulator.controllers import Controller, Controllers
+from central.simulator.builtin_controllers import Controller, Controllers
 from central.simulator.documents import Json
-from central.simulator.kubelets import Kubelets
-from central.simulator.making import Making
-from central.simulator.pods import Life, Live, first_uid, gpus_of, group_of, job_of, waits
+from central.simulator.job_objects import Making
+from central.simulator.outcome import Ended, Evicted, Placed, Story
 from central.simulator.scenario import STEP_S, Scenario
-from central.simulator.shelves import Shelves
-from central.simulator.story import Ended, Evicted, Placed, Story
+from central.simulator.sim_budgets import Statuses
+from central.simulator.sim_kubelets import Kubelets
+from central.simulator.sim_pod import Life, Live, first_uid, gpus_of, group_of, job_of, waits
+from central.simulator.volume_controller import Shelves
 from protos.names import RUNS_FOR
 from protos.topology import indices_of
 
@@ -191,7 +191,7 @@ class World:
         runs_s = seconds(told[RUNS_FOR]) if RUNS_FOR in told else None
         if owner and raw["spec"].get("restartPolicy", "Always") == "Always":
             runs_s = None  # its containers start again where they are
-        life = Life(runs_s, False, tuple(labels.items()), owner, storage.own_claims(raw))
+        life = Life(runs_s, False, tuple(labels.items()), owner, storage_decoder.own_claims(raw))
         self._scenario.lives[first_uid(seen.uid)] = life
         yield from self._born(seen, now)
 

@@ -14,9 +14,9 @@ from typing import Self
 import orjson
 from aiohttp import web
 
-from central.standalone import calls, discovery, errors, scales, watching
-from central.standalone.resources import Key
-from central.standalone.service import Service
+from central.standalone import api_errors, api_request, discovery, scale_subresource, watch_stream
+from central.standalone.api_verbs import Service
+from central.standalone.served_kinds import Key
 
 HEALTH = ("/healthz", "/readyz", "/livez")
 
@@ -36,7 +36,7 @@ class StandaloneApi:
         self._host = host
         self._port = port
         self._bookmark_s = bookmark_s
-        self._bell = watching.Bell()
+        self._bell = watch_stream.Bell()
         self._service = Service(history=history, noticed=self._ring)
         self._thread = threading.Thread(target=self._run, name="standalone-api", daemon=True)
         self._ready = threading.Event()
@@ -130,15 +130,15 @@ class StandaloneApi:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
-        except errors.Refused as refused:
+        except api_errors.Refused as refused:
             return _json(refused.code, orjson.dumps(refused.status()))
         except web.HTTPRequestEntityTooLarge:
-            large = errors.Refused(413, "RequestEntityTooLarge", "the body is too large")
+            large = api_errors.Refused(413, "RequestEntityTooLarge", "the body is too large")
             return _json(413, orjson.dumps(large.status()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             # A body of another form than its kind has: not worth a check per field.
             message = f"the request is not well formed: {type(error).__name__}: {error}"
-            return _json(400, orjson.dumps(errors.bad_request(message).status()))
+            return _json(400, orjson.dumps(api_errors.bad_request(message).status()))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path, method = request.path.rstrip("/"), request.method
@@ -147,8 +147,8 @@ class StandaloneApi:
             return simple
         if method == "POST" and (review := self._review(path)):
             return _json(*self._service.review(review, orjson.loads(body)))
-        resource, namespace, name, subresource = calls.target(self._service.registry, path)
-        call = calls.Call(
+        resource, namespace, name, subresource = api_request.target(self._service.registry, path)
+        call = api_request.Call(
             method=method,
             resource=resource,
             namespace=namespace,
@@ -160,7 +160,7 @@ class StandaloneApi:
             body=body,
         )
         if method == "GET" and call.flag("watch") and not name:
-            watch = watching.watch(self._service, self._bell, request, call, self._bookmark_s)
+            watch = watch_stream.watch(self._service, self._bell, request, call, self._bookmark_s)
             try:
                 return await watch
             except ConnectionError:  # the client has gone
@@ -168,7 +168,7 @@ class StandaloneApi:
         if method == "GET" and call.subresource == "log":
             return web.Response(text=self._service.log(call))
         if call.subresource == "scale":
-            return _json(*scales.answer(call, self._service.store))
+            return _json(*scale_subresource.answer(call, self._service.store))
         return _json(*self._service.answer(call))
 
     def _about(self, path: str) -> web.Response | None:

@@ -14,8 +14,8 @@ from types import FrameType
 from rich.console import Console
 
 from central.standalone import picture
-from central.standalone.box import CAPTURES, Box, Failed, Interrupted
-from central.standalone.hollownode import HollowNode
+from central.standalone.hollow_node import HollowNode
+from central.standalone.local_cluster import CAPTURES, Box, Failed, Interrupted
 from protos import matrix, wire
 from protos.names import BLOCK, RACK
 from protos.stubs import fleet_pb2 as pb

@@ -1,7 +1,7 @@
 """What the server says about itself: versions, groups and resources, as kubectl asks. Pure."""
 
-from central.standalone.errors import Json
-from central.standalone.resources import VERBS, Registry, Resource
+from central.standalone.api_errors import Json
+from central.standalone.served_kinds import VERBS, Registry, Resource
 
 VERSION: Json = {
     "major": "1",

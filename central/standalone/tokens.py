@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from central.standalone import errors
+from central.standalone import api_errors
+from central.standalone.api_errors import Json
 from central.standalone.clock import stamp
-from central.standalone.errors import Json
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 Find = Callable[[str, str, str], Json | None]  # plural, namespace, name -> object
@@ -26,7 +26,7 @@ def issue(secret: bytes, account: Json, asked: Json, find: Find, now_s: float) -
     lasts_s = int(spec.get("expirationSeconds") or 3600)
     if lasts_s < 600:
         causes = [("spec.expirationSeconds", "may not specify a duration less than 10 minutes")]
-        raise errors.invalid("TokenRequest", "authentication.k8s.io", "", causes)
+        raise api_errors.invalid("TokenRequest", "authentication.k8s.io", "", causes)
     bound: Json = {}
     if ref := spec.get("boundObjectRef"):
         bound = _bound(ref, namespace, name, find)
@@ -55,17 +55,17 @@ def _bound(ref: Json, namespace: str, account: str, find: Find) -> Json:
     kinds = {"Pod": "pods", "Secret": "secrets"}
     kind, name = ref.get("kind", ""), ref.get("name", "")
     if kind not in kinds:
-        raise errors.bad_request(f"cannot bind token to object of type {kind}")
+        raise api_errors.bad_request(f"cannot bind token to object of type {kind}")
     found = find(kinds[kind], namespace, name)
     if found is None:
-        raise errors.not_found(kinds[kind], "", name)
+        raise api_errors.not_found(kinds[kind], "", name)
     uid = found["metadata"]["uid"]
     if ref.get("uid") not in (None, "", uid):
         why = f"the UID in the bound object reference ({ref['uid']}) does not match the UID in record ({uid})"
-        raise errors.conflict(kinds[kind], "", name, why)
+        raise api_errors.conflict(kinds[kind], "", name, why)
     if kind == "Pod" and found["spec"].get("serviceAccountName") != account:
         used = found["spec"].get("serviceAccountName")
-        raise errors.bad_request(
+        raise api_errors.bad_request(
             f"cannot bind token for serviceaccount {account!r} to pod running with different serviceaccount name {used!r}"
         )
     return {kind.lower(): {"name": name, "uid": uid}}

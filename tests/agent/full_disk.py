@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.offers.cdi import Specs
 from agent.service import Agent
 from agent.settings import Settings
-from central.standalone.kubelet import HollowKubelet
+from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import machines
 from tests.fakes.nodebox import gpus, pod

@@ -15,7 +15,7 @@ import pytest
 
 from agent.machine import capture
 from agent.sockets import CHANNEL
-from central.standalone.kubelet import Container, Pod
+from central.standalone.hollow_kubelet import Container, Pod
 from protos.logs import TEXT, Text
 from protos.names import GPU, RDMA
 from protos.stubs import deviceplugin_pb2 as pb

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.offers.cdi import Devices, Specs, spec
-from central.standalone.kubelet import Container, Pod
+from central.standalone.hollow_kubelet import Container, Pod
 from protos.names import GPU, RDMA
 from protos.nearest import card_of
 from protos.topology import Grant

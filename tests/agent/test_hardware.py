@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.machine import capture
-from central.standalone.kubelet import HollowKubelet
+from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.agent.looks import CAPTURES, Hardware, library
 from tests.fakes.nodebox import gpus, pod

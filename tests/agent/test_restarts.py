@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from central.standalone.kubelet import HollowKubelet
+from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 from tests.fakes.patience import eventually

@@ -18,7 +18,7 @@ from agent.__main__ import main
 from agent.flags import parser
 from agent.machine import capture
 from agent.settings import Settings, settings
-from central.standalone.kubelet import Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU, RDMA
 from tests.agent.looks import CAPTURES, Hardware, library
 from tests.fakes import machines

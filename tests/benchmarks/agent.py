@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.machine import capture
-from central.standalone.kubelet import HollowKubelet
+from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import sysfs
 from tests.fakes.fleet import FleetBox

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
-from central.kube.client import connect
+from central.kube.transport.http_client import connect
 
 
 def main(kubeconfig: str, workers: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import orjson
 
-from central.kube.client import Client, Unreachable
+from central.kube.transport.http_client import Client, Unreachable
 from tests.benchmarks.plane import Plane, free_port
 from tests.e2e.cluster.settings import ROOT, program
 

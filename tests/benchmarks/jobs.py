@@ -16,10 +16,10 @@ from typing import Any
 
 import orjson
 
-from central.kube.client import Client, Refused, Unreachable
-from central.kube.effects import MAKERS
-from central.standalone.hollow import HollowNodes
-from central.standalone.hollownode import HollowNode
+from central.kube.transport.http_client import Client, Refused, Unreachable
+from central.kube.write.effects import MAKERS
+from central.standalone.hollow_node import HollowNode
+from central.standalone.hollow_nodes import HollowNodes
 from tests.benchmarks import binding
 from tests.benchmarks import plane as planes
 from tests.benchmarks.plane import Plane

@@ -25,14 +25,14 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import Bind
-from central.core.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
-from central.core.filters.rules import Requirement
+from central.model.decisions import Bind
+from central.model.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
+from central.model.pod_rules import Requirement
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import WHOLE
-from tests.central.core import build
+from tests.central import factories
 
 Floats = npt.NDArray[np.float64]
 MOST_GPUS, ONE = 8, 1000.0  # devices of a node; thousandths of a GPU
@@ -252,7 +252,7 @@ def core_run(nodes: list[dict[str, str]], line: list[Ask], dice: random.Random) 
         for place, node in enumerate(there)
     ]
     facts += [
-        build.report(f"n{place:04}", build.topology(int(node["gpu"]), shares=True))
+        factories.report(f"n{place:04}", factories.topology(int(node["gpu"]), shares=True))
         for place, node in enumerate(there)
     ]
     capacity = sum(int(node["gpu"]) for node in nodes) * ONE

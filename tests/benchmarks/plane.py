@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from central.kube.client import Client, Unreachable, connect
+from central.kube.transport.http_client import Client, Unreachable, connect
 from tests.e2e.cluster.settings import program
 
 TOKEN = "benchmark"

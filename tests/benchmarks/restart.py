@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from central.kube.client import Client
+from central.kube.transport.http_client import Client
 from tests.benchmarks.binding import PODS_PATH, post
 from tests.benchmarks.plane import Plane, free_port
 from tests.e2e.cluster.settings import ROOT

@@ -6,13 +6,13 @@ import statistics
 import time
 from dataclasses import dataclass, replace
 
-from central.core.cluster import Cluster
-from central.core.cycle import decide, turn
-from central.core.decisions import Bind, Evict
-from central.core.facts import Fact, GangGone, GangSeen, PodGone, PodSeen, QueueSeen
-from central.loop import tame_garbage_collection
+from central.model.decisions import Bind, Evict
+from central.model.facts import Fact, GangGone, GangSeen, PodGone, PodSeen, QueueSeen
+from central.scheduler.cycle import decide, turn
+from central.scheduler.state.cluster import Cluster
+from central.server.loop import tame_garbage_collection
 from protos.names import BLOCK, RACK
-from tests.central.core import build
+from tests.central import factories
 
 RACK_SIZE, BLOCK_SIZE = 16, 256
 WARM_UP = 5
@@ -26,20 +26,20 @@ class Decided:
 
 def cluster(nodes: int) -> Cluster:
     made = Cluster((BLOCK, RACK))
-    topology = build.topology(8)
+    topology = factories.topology(8)
     facts: list[Fact] = []
     for number in range(nodes):
         name = f"node-{number:05}"
         rack, block = f"r{number // RACK_SIZE}", f"b{number // BLOCK_SIZE}"
-        facts += [build.node(name, rack=rack, block=block), build.report(name, topology)]
+        facts += [factories.node(name, rack=rack, block=block), factories.report(name, topology)]
     turn(made, facts, 0.0)
     tame_garbage_collection()  # as the loop does once all is listed
     return made
 
 
 def gang(name: str, pods: int, gpus: int, required: str = "") -> list[Fact]:
-    members = [build.pod(f"{name}-{rank}", gpus, name) for rank in range(pods)]
-    return [build.gang(name, pods, topology_required=required), *members]
+    members = [factories.pod(f"{name}-{rank}", gpus, name) for rank in range(pods)]
+    return [factories.gang(name, pods, topology_required=required), *members]
 
 
 def one_gang(nodes: int, pods: int, rounds: int = 40) -> Decided:
@@ -96,7 +96,7 @@ def singles(nodes: int, pods: int) -> float:
     """Pods of three kinds without a gang, decided per second when all of them wait at once."""
     made = cluster(nodes)
     for number in range(pods):
-        made.apply(build.pod(f"p-{number}", number % 3 + 1, created=float(number)))
+        made.apply(factories.pod(f"p-{number}", number % 3 + 1, created=float(number)))
     began = time.thread_time()
     decisions = decide(made, 0.0)
     spent = time.thread_time() - began
@@ -109,7 +109,7 @@ def full(nodes: int, priority: int = 0) -> Cluster:
     """Every GPU is held by a pod of its own."""
     made = cluster(nodes)
     facts: list[Fact] = [
-        build.pod(
+        factories.pod(
             f"s-{number}",
             1,
             node=f"node-{number // 8:05}",
@@ -142,13 +142,13 @@ def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
     made, times = cluster(nodes), []
     assert pods >= 50 * (rounds + WARM_UP)
     ran = [
-        build.pod(f"s-{number}", 1, node=f"node-{number % nodes:05}", phase="Running")
+        factories.pod(f"s-{number}", 1, node=f"node-{number % nodes:05}", phase="Running")
         for number in range(pods)
     ]
     turn(made, ran, 0.0)
     for number in range(rounds + WARM_UP):
         facts: list[Fact] = [PodGone(pod.uid) for pod in ran[50 * number : 50 * number + 50]]
-        facts += [build.pod(f"n-{number}-{each}", 1) for each in range(50)]
+        facts += [factories.pod(f"n-{number}-{each}", 1) for each in range(50)]
         began = time.thread_time()
         decisions = turn(made, facts, 1.0 + number)
         if number >= WARM_UP:
@@ -164,7 +164,7 @@ def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided
     made, times = cluster(nodes), []
     facts: list[Fact] = [QueueSeen(f"q{number}") for number in range(queues)]
     facts += [
-        build.pod(
+        factories.pod(
             f"s-{number}",
             1,
             node=f"node-{number // 8:05}",
@@ -176,8 +176,8 @@ def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided
     ]
     for number in range(gangs):
         name = f"w{number}"
-        facts += [build.gang(name, 2, queue=f"q{number % queues}", created=float(number))]
-        facts += [build.pod(f"{name}-{rank}", number % 4 + 1, name) for rank in range(2)]
+        facts += [factories.gang(name, 2, queue=f"q{number % queues}", created=float(number))]
+        facts += [factories.pod(f"{name}-{rank}", number % 4 + 1, name) for rank in range(2)]
     turn(made, facts, 1000.0)
     for number in range(rounds):
         made.apply(PodGone(f"uid-s-{number * 8}"))

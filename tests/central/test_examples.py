@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from central.cli import main
-from central.simulator.furnishing import CAPTURE
-from central.standalone.box import CAPTURES, Box
-from central.standalone.hollownode import HollowNode
+from central.cli.main import main
+from central.simulator.node_defaults import CAPTURE
+from central.standalone.hollow_node import HollowNode
+from central.standalone.local_cluster import CAPTURES, Box
 from protos.names import BLOCK, DOMAINS, GPU_MEMORY_LEVEL, RACK
 
 EXAMPLES = Path(__file__).parents[2] / "daemonset/examples"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from central.core.cluster import Cluster
-from central.kube import storage
-from central.kube.objects import Reader
+from central.kube.decode import storage_decoder
+from central.kube.decode.decoder import Reader
+from central.scheduler.state.cluster import Cluster
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
-from tests.central.kube import oracle
-from tests.central.kube.oracle import World
-from tests.central.kube.worlds import SPACES, Maker
+from tests.central.kube import naive_filters
+from tests.central.kube.naive_filters import World
+from tests.central.kube.random_worlds import SPACES, Maker
 from tests.e2e import scheduler
 from tests.e2e.world import until
 
@@ -83,10 +83,10 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
         ours = {name for name, row in cluster.snapshot.row.items() if able and view.cap[row]}
         pod = world.pods[uid]
         world.old_spread = False
-        assert ours == oracle.feasible(world, pod), pod["spec"]
+        assert ours == naive_filters.feasible(world, pod), pod["spec"]
         if ours != judged[0]:  # Kubernetes 1.20 is apart from those that came after in one way
             world.old_spread = True
-            assert judged[0] == oracle.feasible(world, pod), pod["spec"]
+            assert judged[0] == naive_filters.feasible(world, pod), pod["spec"]
             olds += 1
         sizes[len(ours)] += 1
     assert olds < 5
@@ -97,16 +97,16 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
 def _tell_storage(api: Plane, world: World, cluster: Cluster) -> None:
     for raw in api.client.get(CLAIMS)["items"]:
         world.claims[(raw["metadata"]["namespace"], raw["metadata"]["name"])] = raw
-        cluster.apply(storage.claim(raw))
+        cluster.apply(storage_decoder.claim(raw))
     for raw in api.client.get(VOLUMES)["items"]:
         world.volumes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage.volume(raw))
+        cluster.apply(storage_decoder.volume(raw))
     for raw in api.client.get(CLASSES)["items"]:
         world.classes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage.storage_class(raw))
+        cluster.apply(storage_decoder.storage_class(raw))
     for raw in api.client.get(CSINODES)["items"]:
         world.csinodes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage.attach_limits(raw))
+        cluster.apply(storage_decoder.attach_limits(raw))
 
 
 def _make_storage(api: Plane, made: World) -> None:

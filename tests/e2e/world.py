@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from central.kube.leader import LABEL
+from central.kube.write.leader_label import LABEL
 from protos import names, wire
 from protos.stubs import fleet_pb2, fleet_pb2_grpc, podresources_pb2, podresources_pb2_grpc
 from protos.topology import NodeTopology

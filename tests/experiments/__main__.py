@@ -7,7 +7,7 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from central.core.facts import NodeSeen
+from central.model.facts import NodeSeen
 from central.simulator.scenario import Scenario
 from tests.experiments import default_scheduler, spark, stage, topology
 from tests.experiments.race import Race

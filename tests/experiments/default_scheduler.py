@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from central.core.facts import GangSeen, NodeSeen, PodSeen
+from central.model.facts import GangSeen, NodeSeen, PodSeen
 from central.simulator.scenario import Scenario
 from protos.names import GPU
 

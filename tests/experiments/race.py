@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from central.core import cycle
-from central.core.cluster import Cluster
-from central.core.decisions import Bind, Decision, Evict
-from central.core.facts import BindDone, BindFailed, EvictDone, Fact, PodGone, PodSeen
+from central.model.decisions import Bind, Decision, Evict
+from central.model.facts import BindDone, BindFailed, EvictDone, Fact, PodGone, PodSeen
+from central.scheduler import cycle
+from central.scheduler.state.cluster import Cluster
 from central.simulator.agenda import Agenda
 from protos.names import GPU
-from tests.central.core import build
+from tests.central import factories
 
 GPUS = 8
 AGAIN_S = 1.0  # a controller takes so long to make a pod again
@@ -58,7 +58,7 @@ class Race:
         self._packs = packs
         self._agenda: Agenda[Callable[[], None]] = Agenda()
         self._now = 0.0
-        self._cluster = Cluster(build.LEVELS)
+        self._cluster = Cluster(factories.LEVELS)
         self._news: list[Fact] = []  # that have reached us, for the next turn
         self._pods: dict[str, PodSeen] = {}  # the API server's
         self._free = {f"n{i}": GPUS for i in range(nodes)}  # the kubelets'
@@ -67,7 +67,7 @@ class Race:
         self._busy = False
         self._gangs: dict[str, _Gang] = {}
         self._births = 0
-        self._news += [build.node(name, rack=f"r{int(name[1:]) // 8}") for name in self._free]
+        self._news += [factories.node(name, rack=f"r{int(name[1:]) // 8}") for name in self._free]
 
     def run(self, gangs: int, singles: int, over_s: float) -> Score:
         for number in range(gangs):
@@ -91,14 +91,14 @@ class Race:
         size, gpus = self._dice.choice(((2, 4), (4, 2), (4, 4), (3, 8), (8, 2)))
         self._gangs[name] = _Gang(size, self._dice.uniform(10, 60))
         self.score.gangs += 1
-        self._tell(build.gang(name, size, created=self._now))
+        self._tell(factories.gang(name, size, created=self._now))
         for rank in range(size):
-            self._create(build.pod(f"{name}-{rank}", gpus, name, created=self._now))
+            self._create(factories.pod(f"{name}-{rank}", gpus, name, created=self._now))
 
     def _single(self, name: str) -> None:
         self.score.theirs += 1
         gpus = self._dice.choice((1, 2, 4))
-        self._create(build.pod(name, gpus, created=self._now, ours=False))
+        self._create(factories.pod(name, gpus, created=self._now, ours=False))
 
     def _create(self, pod: PodSeen) -> None:
         self._births += 1

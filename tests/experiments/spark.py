@@ -6,11 +6,11 @@ import random
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from central.core import cycle
-from central.core.cluster import Cluster
-from central.core.decisions import Bind
-from central.core.facts import Fact, PodGone, PodSeen
-from tests.central.core import build
+from central.model.decisions import Bind
+from central.model.facts import Fact, PodGone, PodSeen
+from central.scheduler import cycle
+from central.scheduler.state.cluster import Cluster
+from tests.central import factories
 
 NODES, CPU = 4, 6_600  # of 8 processors, what the system leaves
 JOBS, EXECUTORS, MEAN_WORK_S = 104, 5, 300.0
@@ -56,11 +56,11 @@ class _Run:
         for index in range(NODES):
             pool = DRIVERS_ONLY if driver_node and not index else "executors"
             labels = {"pool": pool} if driver_node else {}
-            self._facts.append(build.node(f"n{index}", gpus=0, cpu=CPU, labels=labels))
+            self._facts.append(factories.node(f"n{index}", gpus=0, cpu=CPU, labels=labels))
         for number, job in enumerate(self._jobs.values()):
             if least_cpu:
                 least = (("cpu", least_cpu),)
-                group = build.gang(job.name, 1, min_resources=least, created=float(number))
+                group = factories.gang(job.name, 1, min_resources=least, created=float(number))
                 self._facts.append(group)
             self._make(job, "driver", float(number))
 
@@ -69,7 +69,7 @@ class _Run:
         pool = DRIVERS_ONLY if role == "driver" else "executors"
         selector = (("pool", pool),) if self._driver_node else ()
         gang = job.name if self._least else ""
-        pod = build.pod(name, gang=gang, cpu=1_000, created=created)
+        pod = factories.pod(name, gang=gang, cpu=1_000, created=created)
         pod = replace(pod, spec=replace(pod.spec, node_selector=selector))
         self._pods[pod.uid] = pod
         self._facts.append(pod)

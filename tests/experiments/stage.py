@@ -4,12 +4,12 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from central.core.cluster import Cluster
-from central.settings import LEVELS
+from central.scheduler.state.cluster import Cluster
+from central.server.settings import LEVELS
 from central.simulator import documents, scenario
-from central.simulator.run import Simulation
+from central.simulator.outcome import Story
 from central.simulator.scenario import Scenario
-from central.simulator.story import Story
+from central.simulator.simulation import Simulation
 
 SEEDS = Path(__file__).parents[1] / "scenarios" / "seeds"
 

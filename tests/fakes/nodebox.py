@@ -10,7 +10,7 @@ from agent.health.gpu_health import Damping
 from agent.machine.facts import Machine
 from agent.service import Agent
 from agent.settings import Settings
-from central.standalone.kubelet import Admission, Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, Pod
 from protos.names import GPU
 from protos.topology import Grant
 from tests.fakes import machines

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from central.standalone.kubelet import HollowKubelet
+from central.standalone.hollow_kubelet import HollowKubelet
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 

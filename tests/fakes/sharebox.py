@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.machine import capture
-from central.standalone.kubelet import Admission, Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, Pod
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.stubs import fleet_pb2 as pb

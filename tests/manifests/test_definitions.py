@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from central.kube import places
+from central.kube import resource_paths
 from central.standalone import schema
 from tests.manifests.manifests import FOLDER, documents, shipped
 from tests.manifests.spread import COPIES, spread
@@ -166,7 +166,7 @@ def at(kind: str, path: str) -> Any:
 
 def test_who_calls_the_api_has_the_same_names() -> None:
     for kind, definition in DEFINITIONS.items():
-        spec, place = definition["spec"], places.NAMED[kind]
+        spec, place = definition["spec"], resource_paths.NAMED[kind]
         assert (place.group, place.plural) == (spec["group"], spec["names"]["plural"])
         assert place.version in {version["name"] for version in spec["versions"]}
         assert place.namespaced == (spec["scope"] == "Namespaced")

@@ -10,12 +10,13 @@ import yaml
 
 from agent import flags as agent_flags
 from agent import settings as agent_settings
-from central import cli, settings
-from central.core.jobs.plugins import PLUGINS
-from central.kube.kinds import kinds
-from central.kube.leader import LABEL
-from central.kube.objects import Reader
-from central.kube.places import NAMED
+from central.cli import main
+from central.controllers.job.plugins import PLUGINS
+from central.kube.decode.api_kinds import kinds
+from central.kube.decode.decoder import Reader
+from central.kube.resource_paths import NAMED
+from central.kube.write.leader_label import LABEL
+from central.server import settings
 from protos import names
 from tests.manifests.manifests import FOLDER, ROOT, documents, one, pod_spec, shipped
 
@@ -131,7 +132,7 @@ def test_the_rules_in_cel_are_those_that_the_centre_has() -> None:
 
 def test_the_centres_arguments_are_accepted() -> None:
     container = pod_spec("Deployment", "lockstep-central")["containers"][0]
-    parsed = cli.parser().parse_args(container["args"])
+    parsed = main.parser().parse_args(container["args"])
     chosen = settings.settings(parsed)
     assert chosen.topology_levels == (names.ZONE, names.BLOCK, names.RACK)
     assert names.SCHEDULER in chosen.scheduler_names

@@ -4,10 +4,10 @@ refuses: no promise breaks, nothing is made twice, and what is told in the end c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from central.core.decisions import Create, Decision, Delete, SetStatus
-from tests.central.core.batch.test_cronjobs import cron
-from tests.central.core.batch.test_flows import flow, step, template
-from tests.central.core.jobs.api import Api, job
+from central.model.decisions import Create, Decision, Delete, SetStatus
+from tests.central.controllers.job.job_api import Api, job
+from tests.central.controllers.test_cronjob import cron
+from tests.central.controllers.test_jobflow import flow, step, template
 
 POLICIES = st.sampled_from(["Allow", "Forbid", "Replace"])
 ACTS = st.one_of(

@@ -10,9 +10,7 @@ from functools import partial
 
 import pytest
 
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import (
+from central.model.decisions import (
     Bind,
     Create,
     Decision,
@@ -23,7 +21,7 @@ from central.core.decisions import (
     Tell,
     Warn,
 )
-from central.core.facts import (
+from central.model.facts import (
     Answered,
     BindDone,
     BindFailed,
@@ -39,12 +37,14 @@ from central.core.facts import (
     Roles,
     SubGroups,
 )
-from central.core.filters.rules import Port, Requirement, Rules
-from central.core.filters.volumes import ClaimGone, ClaimSeen, StorageClassSeen, VolumeSeen
+from central.model.pod_rules import Port, Requirement, Rules
+from central.model.volumes import ClaimGone, ClaimSeen, StorageClassSeen, VolumeSeen
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from protos.sharing import RANKS
-from tests.central.core import build
-from tests.simulation.judge import judge, within_budgets
+from tests.central import factories
+from tests.simulation.placement_oracle import judge, within_budgets
 
 HEALING_STEP = 3  # nothing breaks any more: fewer looks see as much
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim lives through more
@@ -61,7 +61,7 @@ class Day:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.cluster = Cluster(build.LEVELS)
+        self.cluster = Cluster(factories.LEVELS)
         self.names = [f"n{i}" for i in range(8)]
         self.up: set[str] = set()
         self.pods: dict[str, PodSeen] = {}
@@ -131,7 +131,7 @@ class Day:
             roles = TF if self.dice.random() < 0.3 else None
             self.seen["roles"] += roles is not None
             facts.append(
-                build.gang(
+                factories.gang(
                     name,
                     minimum,
                     created=float(now),
@@ -158,7 +158,11 @@ class Day:
             stores = not level and not subgroups and rules is None and not int(name[1:]) % 3
             for rank in range(size):
                 labels = (("app", name), ("ring", str(rank // 2)))
-                made = partial(build.part, share=share) if share else partial(build.pod, gpus=gpus)
+                made = (
+                    partial(factories.part, share=share)
+                    if share
+                    else partial(factories.pod, gpus=gpus)
+                )
                 pod = made(
                     f"{name}-{rank}",
                     gang=name,
@@ -170,12 +174,12 @@ class Day:
                     movable=movable,
                     task="worker" if rank % 3 else "ps",
                 )
-                pod = build.wishing(pod, handles)
-                pod = build.sure(pod, sure) if share else pod
+                pod = factories.wishing(pod, handles)
+                pod = factories.sure(pod, sure) if share else pod
                 if stores:
                     pod = replace(pod, claims=(pod.name,))
                     facts.append(self.disks.claim(pod.name))
-                pod = build.slicer(pod, slices) if slices else pod
+                pod = factories.slicer(pod, slices) if slices else pod
                 self.pods[pod.uid] = pod
                 facts.append(pod)
         return facts
@@ -187,7 +191,7 @@ class Day:
             allowed = self._allowed(app)
             if allowed != self.told.get(app) and not (faults and self.dice.random() < 0.3):
                 self.told[app] = allowed
-                facts.append(build.budget(app, allowed))
+                facts.append(factories.budget(app, allowed))
         return facts
 
     def _allowed(self, app: str) -> int:
@@ -202,9 +206,9 @@ class Day:
         self.seen["rules"] += 1
         return self.dice.choice(
             (
-                build.apart(name, build.HOST),
-                build.near(name, RACK),
-                build.even(name, RACK),
+                factories.apart(name, factories.HOST),
+                factories.near(name, RACK),
+                factories.even(name, RACK),
                 Rules(ports=(Port("TCP", 80),)),
             )
         )
@@ -261,7 +265,7 @@ class Day:
                 self.up.add(name)
                 rack = f"r{int(name[1]) // 4}"
                 facts += [
-                    build.node(name, rack=rack, shares=True, slices=SLICES),
+                    factories.node(name, rack=rack, shares=True, slices=SLICES),
                     self._report(name),
                 ]
             elif faults and name in self.up and self.dice.random() < 0.01:
@@ -306,22 +310,22 @@ class Day:
     def _report(self, name: str) -> Fact:
         self.generation += 1
         grants = tuple(
-            build.grant_part(pod.name, self.held[uid][0], pod.spec.request(GPU_SHARE))
+            factories.grant_part(pod.name, self.held[uid][0], pod.spec.request(GPU_SHARE))
             if pod.spec.share_containers
-            else build.grant_slices(pod.name, *self.held[uid])
-            if pod.spec.request(build.SLICE)
-            else build.grant(pod.name, *self.held[uid])
+            else factories.grant_slices(pod.name, *self.held[uid])
+            if pod.spec.request(factories.SLICE)
+            else factories.grant(pod.name, *self.held[uid])
             for uid, pod in sorted(self.pods.items())
             if pod.node == name and uid in self.held
         )
         cards = tuple(
-            build.grant_card(self.pods[uid].name, card)
+            factories.grant_card(self.pods[uid].name, card)
             for uid, card in sorted(self.cards.items())
             if self.pods[uid].node == name
         )
-        plain = build.topology(8, HALVES, shares=True, level=SURE)
-        what = build.carded(build.sliced(plain, self.divided.get(name, SLICES)), CARD, OWN)
-        return build.report(name, what, self.generation, grants + cards)
+        plain = factories.topology(8, HALVES, shares=True, level=SURE)
+        what = factories.carded(factories.sliced(plain, self.divided.get(name, SLICES)), CARD, OWN)
+        return factories.report(name, what, self.generation, grants + cards)
 
     def _consequence(self, decision: Decision, faults: bool) -> list[Fact]:
         match decision:
@@ -388,7 +392,7 @@ class Day:
     def _admit(self, pod: PodSeen, planned: int, faults: bool) -> bool:
         """The kubelet gives what was planned, or, with faults, anything that is free. False: another
         has what was planned, and what is left is not as sure as the pod demands."""
-        if slices := pod.spec.request(build.SLICE):
+        if slices := pod.spec.request(factories.SLICE):
             self._slice(pod, slices)
             if pod.spec.rdma_containers:
                 self.cards[pod.uid] = self._card(pod, faults)
@@ -397,7 +401,7 @@ class Day:
         wanted = 1 if share else pod.spec.request(GPU)
         used: Counter[int] = Counter()
         for uid, gpus in self.held.items():
-            if self.pods[uid].node == pod.node and not self.pods[uid].spec.request(build.SLICE):
+            if self.pods[uid].node == pod.node and not self.pods[uid].spec.request(factories.SLICE):
                 used.update(dict.fromkeys(gpus, self.pods[uid].spec.request(GPU_SHARE) or 100))
         least = RANKS[pod.spec.memory_level]
         self.seen["sure"] += bool(least)
@@ -452,13 +456,13 @@ class Day:
         self.held[pod.uid] = tuple(free[:slices])
 
     def _sliced(self, uid: str, node: str) -> bool:
-        return self.pods[uid].node == node and bool(self.pods[uid].spec.request(build.SLICE))
+        return self.pods[uid].node == node and bool(self.pods[uid].spec.request(factories.SLICE))
 
     def _exclusive(self) -> None:
         """No GPU of the world is held by two as a whole, nor more of it in shares than there is."""
         holders: Counter[tuple[str, int]] = Counter()
         for uid, gpus in self.held.items():
-            if self.pods[uid].spec.request(build.SLICE):
+            if self.pods[uid].spec.request(factories.SLICE):
                 continue
             part = self.pods[uid].spec.request(GPU_SHARE)
             self.seen["shares"] += bool(part)
@@ -493,7 +497,7 @@ class Disks:
 
     def _seen(self, disk: str) -> Fact:
         whose = self._whose[disk]
-        node = Requirement(build.HOST, "In", (disk.partition("-")[0],))
+        node = Requirement(factories.HOST, "In", (disk.partition("-")[0],))
         return VolumeSeen(
             disk,
             (((node,),),),

@@ -6,16 +6,16 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
-from central.core.owners import HOLD_S
-from tests.central.core import build
+from central.model.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.owner_gangs import HOLD_S
+from tests.central import factories
 
 OWNERS = st.sampled_from(["", "a", "a", "b"])
 PODS = st.builds(
     lambda name, owner, kind, least, node: replace(
-        build.pod(name, 1),
+        factories.pod(name, 1),
         owner=owner,
         owner_name=f"{kind}/{owner}" if owner else "",
         gang_min=least if owner else None,
@@ -50,8 +50,8 @@ FACTS = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.lists(FACTS, max_size=4), st.sampled_from([0.1, 2.0])), max_size=8))
 def test_no_story_breaks_a_promise(story: list[tuple[list[Fact], float]]) -> None:
-    cluster = Cluster(build.LEVELS)
-    turn(cluster, [build.node("n", rack="r1", gpus=2)], 0.0)
+    cluster = Cluster(factories.LEVELS)
+    turn(cluster, [factories.node("n", rack="r1", gpus=2)], 0.0)
     now = 0.0
     for facts, later in story:
         now += later
@@ -72,7 +72,7 @@ def test_the_order_of_the_news_does_not_matter(
     kept = None
     for _ in range(3):
         random.shuffle(facts)  # type: ignore[attr-defined]  # Hypothesis' own
-        cluster = Cluster(build.LEVELS)
+        cluster = Cluster(factories.LEVELS)
         for fact in facts:
             turn(cluster, [fact], 0.0)
             cluster.check()

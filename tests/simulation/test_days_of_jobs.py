@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from central.core.decisions import Bind, Create, Decision, Delete, Patch, SetStatus
-from tests.central.core.jobs.api import Api, Json, job
+from central.model.decisions import Bind, Create, Decision, Delete, Patch, SetStatus
+from tests.central.controllers.job.job_api import Api, Json, job
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))
 FAULTS_END, LATEST = 150, 2000

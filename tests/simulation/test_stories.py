@@ -6,10 +6,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import Bind, Decision
-from central.core.facts import (
+from central.model.decisions import Bind, Decision
+from central.model.facts import (
     Answered,
     BindDone,
     BindFailed,
@@ -34,8 +32,9 @@ from central.core.facts import (
     Roles,
     SubGroups,
 )
-from central.core.filters.rules import Expression, Nearer, Port, Requirement, Rules, Spread
-from central.core.filters.volumes import (
+from central.model.jobspec import PHASES, JobSpec, JobStatus, Part, Policy, TaskSpec
+from central.model.pod_rules import Expression, Nearer, Port, Requirement, Rules, Spread
+from central.model.volumes import (
     AttachLimits,
     CapacityGone,
     CapacitySeen,
@@ -47,22 +46,25 @@ from central.core.filters.volumes import (
     VolumeGone,
     VolumeSeen,
 )
-from central.core.gangs import Gang
-from central.core.jobs.spec import PHASES, JobSpec, JobStatus, Part, Policy, TaskSpec
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.gangs import Gang
 from protos.names import GPU, RACK
 from protos.topology import MemoryOver, RdmaLimit, RdmaUse
-from tests.central.core import build
-from tests.simulation.judge import judge, within_budgets
+from tests.central import factories
+from tests.simulation.placement_oracle import judge, within_budgets
 
 NODES = st.sampled_from(["a", "b", "c"])
 PODS = st.sampled_from([f"{gang}-{i}" for gang in ("g", "h", "") for i in range(3)])
 GRANTS = st.lists(
     st.one_of(
-        st.builds(lambda pod, gpus: build.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
-        st.builds(build.grant_part, PODS, st.integers(0, 5), st.sampled_from([10, 30, 60, 100])),
-        st.builds(build.grant_card, PODS, st.integers(0, 1), st.integers(0, 7)),
+        st.builds(lambda pod, gpus: factories.grant(pod, *gpus), PODS, st.lists(st.integers(0, 5))),
         st.builds(
-            lambda pod, ids: build.grant_slices(pod, *ids), PODS, st.lists(st.integers(0, 5))
+            factories.grant_part, PODS, st.integers(0, 5), st.sampled_from([10, 30, 60, 100])
+        ),
+        st.builds(factories.grant_card, PODS, st.integers(0, 1), st.integers(0, 7)),
+        st.builds(
+            lambda pod, ids: factories.grant_slices(pod, *ids), PODS, st.lists(st.integers(0, 5))
         ),
     ),
     max_size=3,
@@ -72,21 +74,21 @@ RULES = st.sampled_from(
         None,
         None,
         None,
-        build.apart("x", build.HOST),
-        build.apart("x", RACK),
-        build.near("x", RACK),
-        build.near("y", build.HOST),
-        build.even("x", RACK),
-        build.even("y", build.HOST, 2),
+        factories.apart("x", factories.HOST),
+        factories.apart("x", RACK),
+        factories.near("x", RACK),
+        factories.near("y", factories.HOST),
+        factories.even("x", RACK),
+        factories.even("y", factories.HOST, 2),
         Rules(
             nodes=((3, (Requirement(RACK, "In", ("r1",)),)),),
-            nearer=(Nearer(build.mates("x"), RACK, -2),),
-            even=(Spread(build.mates("y"), build.HOST, 1),),
+            nearer=(Nearer(factories.mates("x"), RACK, -2),),
+            even=(Spread(factories.mates("y"), factories.HOST, 1),),
         ),
         Rules(ports=(Port("TCP", 80), Port("TCP", 443, "10.0.0.1"))),
         Rules(
-            near=build.near("x", RACK).near,
-            apart=build.apart("y", build.HOST).apart,
+            near=factories.near("x", RACK).near,
+            apart=factories.apart("y", factories.HOST).apart,
             ports=(Port("TCP", 443),),
         ),
     ]
@@ -94,7 +96,7 @@ RULES = st.sampled_from(
 CLAIMS = st.sampled_from([(), (), (), ("c",), ("c", "d")])
 ROOM = st.sampled_from([(), ((Requirement(RACK, "In", ("r1",)),),)])
 PLACES = st.sampled_from([(), (((Requirement(RACK, "In", ("r1",)),),),)])
-ON = st.sampled_from([((Requirement(build.HOST, "In", (name,)),),) for name in "abc"])
+ON = st.sampled_from([((Requirement(factories.HOST, "In", (name,)),),) for name in "abc"])
 SHELF = st.one_of(
     st.builds(
         lambda name, places, size, phase, kept: VolumeSeen(
@@ -145,7 +147,7 @@ SPEC = JobSpec(
 AMOUNTS = st.sampled_from([(), (), ((GPU, 2),), ((GPU, 4),), (("cpu", 300),)])
 FACTS = st.one_of(
     st.builds(
-        lambda name, rack, gpus, off, slices: build.node(
+        lambda name, rack, gpus, off, slices: factories.node(
             name, rack=rack, gpus=gpus, unschedulable=off, shares=True, slices=slices
         ),
         NODES,
@@ -155,10 +157,10 @@ FACTS = st.one_of(
         st.integers(0, 4),
     ),
     st.builds(
-        lambda pod, handles, models: build.of_kind(build.wishing(pod, handles), models),
+        lambda pod, handles, models: factories.of_kind(factories.wishing(pod, handles), models),
         st.builds(
             lambda name, gpus, node, phase, ours, deleting, lasts, urgent, rules, labels, claims, task: (
-                build.pod(
+                factories.pod(
                     name,
                     gpus,
                     gang=name.partition("-")[0],
@@ -191,8 +193,9 @@ FACTS = st.one_of(
         st.sampled_from([(), (), (), (), ("test",), ("other*",)]),
     ),
     st.builds(
-        lambda name, slices, node, phase, ours: build.slicer(
-            build.pod(name, gang=name.partition("-")[0], node=node, phase=phase, ours=ours), slices
+        lambda name, slices, node, phase, ours: factories.slicer(
+            factories.pod(name, gang=name.partition("-")[0], node=node, phase=phase, ours=ours),
+            slices,
         ),
         PODS,
         st.integers(1, 3),
@@ -201,7 +204,7 @@ FACTS = st.one_of(
         st.sampled_from([True, True, False]),
     ),
     st.builds(
-        lambda name, share, node, phase, ours, urgent: build.part(
+        lambda name, share, node, phase, ours, urgent: factories.part(
             name,
             share,
             gang=name.partition("-")[0],
@@ -218,7 +221,7 @@ FACTS = st.one_of(
         st.sampled_from([0, 0, 0, 5]),
     ),
     st.builds(
-        lambda name, minimum, level, queue, wish, more: build.gang(
+        lambda name, minimum, level, queue, wish, more: factories.gang(
             name, minimum, topology_required=level, queue=queue, min_resources=more, **wish
         ),
         st.sampled_from(["g", "h"]),
@@ -256,10 +259,10 @@ FACTS = st.one_of(
         queue=st.sampled_from(["", "p", "q", "nowhere"]),
     ),
     st.builds(
-        lambda name, gpus, sick, generation, boot, grants, cap, default, slices: build.report(
+        lambda name, gpus, sick, generation, boot, grants, cap, default, slices: factories.report(
             name,
-            build.sliced(
-                build.topology(
+            factories.sliced(
+                factories.topology(
                     gpus,
                     sick=sick,
                     shares=name != "c",
@@ -269,7 +272,7 @@ FACTS = st.one_of(
                 sick,
             )
             if cap is None
-            else build.carded(build.topology(gpus, sick=sick, shares=True), cap, default),
+            else factories.carded(factories.topology(gpus, sick=sick, shares=True), cap, default),
             generation,
             grants,
             boot,
@@ -335,7 +338,7 @@ FACTS = st.one_of(
     ),
     st.builds(JobGone, st.just("ns"), JOBS),
     st.builds(
-        lambda job, index, version, phase, node, deleting: build.pod(
+        lambda job, index, version, phase, node, deleting: factories.pod(
             f"{job}-t-{index}",
             gang=f"{job}-{job}u",
             phase=phase,
@@ -359,7 +362,7 @@ FACTS = st.one_of(
         st.sampled_from(["k", "k-ku", "k-t-0", "k-t-1"]),
         why=st.sampled_from(["", "", "no"]),
     ),
-    st.builds(lambda job: build.gang(f"{job}-{job}u", 2), JOBS),
+    st.builds(lambda job: factories.gang(f"{job}-{job}u", 2), JOBS),
     st.builds(
         lambda node, pod, final: MemoryExceeded(
             node, (MemoryOver("ns", pod, f"uid-{pod}", 0, 2, 1, final),)
@@ -384,7 +387,7 @@ FACTS = st.one_of(
     st.builds(BindFailed, PODS.map("uid-{}".format), NODES, st.just("no"), st.booleans()),
     st.builds(EvictDone, PODS.map("uid-{}".format), st.sampled_from(["", "budget"]), st.booleans()),
     st.builds(
-        lambda app, allowed, pods: build.budget(app, allowed, tuple(pods)),
+        lambda app, allowed, pods: factories.budget(app, allowed, tuple(pods)),
         st.sampled_from(["x", "y"]),
         st.integers(0, 3),
         st.lists(PODS, max_size=2),
@@ -402,28 +405,28 @@ SURE = {"-0": "mps", "-1": "mps", "-2": "watch"}
 def _single(name: str, **other: object) -> PodSeen:
     """A pod's devices never change."""
     if name in SIZES:
-        made = build.part(name, SIZES[name], **other)
-        return build.sure(made, SURE[name]) if name in SURE else made
-    return build.pod(name, int(name[1:]) - 3, **other)  # type: ignore[arg-type]  # a test's shorthand
+        made = factories.part(name, SIZES[name], **other)
+        return factories.sure(made, SURE[name]) if name in SURE else made
+    return factories.pod(name, int(name[1:]) - 3, **other)  # type: ignore[arg-type]  # a test's shorthand
 
 
 SINGLES = st.sampled_from([f"-{i}" for i in range(6)])
 OF_SHARES = st.one_of(
     st.builds(
-        lambda name, gpus: build.node(name, gpus=gpus, shares=True), NODES, st.integers(1, 3)
+        lambda name, gpus: factories.node(name, gpus=gpus, shares=True), NODES, st.integers(1, 3)
     ),
     st.builds(
-        lambda name, sick, generation, grants, level: build.report(
-            name, build.topology(3, sick=sick, shares=True, level=level), generation, grants
+        lambda name, sick, generation, grants, level: factories.report(
+            name, factories.topology(3, sick=sick, shares=True, level=level), generation, grants
         ),
         NODES,
         st.lists(st.integers(0, 2), max_size=1).map(tuple),
         st.integers(1, 6),
         st.lists(
             st.one_of(
-                st.builds(build.grant, SINGLES, st.integers(0, 2)),
+                st.builds(factories.grant, SINGLES, st.integers(0, 2)),
                 st.builds(
-                    build.grant_part, SINGLES, st.integers(0, 2), st.sampled_from([30, 60, 100])
+                    factories.grant_part, SINGLES, st.integers(0, 2), st.sampled_from([30, 60, 100])
                 ),
             ),
             max_size=3,
@@ -451,7 +454,7 @@ OF_SHARES = st.one_of(
 @given(st.lists(st.lists(OF_SHARES, max_size=6), max_size=8))
 def test_no_story_of_shares_breaks_a_promise(story: list[list[Fact]]) -> None:
     """Whole GPUs and shares on three small machines: what is rare among all facts is common here."""
-    cluster = Cluster(build.LEVELS)
+    cluster = Cluster(factories.LEVELS)
     for now, facts in enumerate(story):
         turn(cluster, facts, now * 20.0)
         cluster.check()
@@ -461,7 +464,9 @@ WANTS = st.sampled_from(["w0", "w1", "w2", "w3"])
 OF_VOLUMES = st.one_of(
     SHELF,
     SHELF,
-    st.builds(lambda name, rack: build.node(name, rack=rack), NODES, st.sampled_from(["r1", "r2"])),
+    st.builds(
+        lambda name, rack: factories.node(name, rack=rack), NODES, st.sampled_from(["r1", "r2"])
+    ),
     st.builds(
         StorageClassSeen,
         st.just("s"),
@@ -485,7 +490,7 @@ OF_VOLUMES = st.one_of(
     ),
     st.builds(ClaimGone, st.just("ns"), WANTS),
     st.builds(
-        lambda name, claims, node, phase: build.pod(
+        lambda name, claims, node, phase: factories.pod(
             name,
             1,
             gang=name.partition("-")[0],
@@ -509,7 +514,7 @@ OF_VOLUMES = st.one_of(
 @given(st.lists(st.lists(OF_VOLUMES, max_size=6), max_size=10))
 def test_no_story_of_volumes_breaks_a_promise(story: list[list[Fact]]) -> None:
     """Volumes that exist and claims that want them."""
-    cluster = Cluster(build.LEVELS)
+    cluster = Cluster(factories.LEVELS)
     for now, facts in enumerate(story):
         decisions = turn(cluster, facts, now * 20.0)
         cluster.check()
@@ -519,7 +524,7 @@ def test_no_story_of_volumes_breaks_a_promise(story: list[list[Fact]]) -> None:
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.lists(FACTS, max_size=6), max_size=8))
 def test_no_story_breaks_a_promise(story: list[list[Fact]]) -> None:
-    cluster = Cluster(build.LEVELS)
+    cluster = Cluster(factories.LEVELS)
     for now, facts in enumerate(story):
         decisions = turn(cluster, facts, now * 20.0)
         cluster.check()
@@ -552,7 +557,7 @@ def within_its_queue(cluster: Cluster, gang: Gang) -> None:
 @given(st.lists(FACTS, max_size=12), st.integers(0, 3))
 def test_the_same_story_twice_changes_nothing(story: list[Fact], at: int) -> None:
     """A watch that breaks lists everything again."""
-    once, twice = Cluster(build.LEVELS), Cluster(build.LEVELS)
+    once, twice = Cluster(factories.LEVELS), Cluster(factories.LEVELS)
     first = [turn(once, [fact], 0.0) for fact in story]
     second = [turn(twice, [fact] * (2 if i % 4 == at else 1), 0.0) for i, fact in enumerate(story)]
     assert first == second

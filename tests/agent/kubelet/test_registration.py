@@ -11,7 +11,7 @@ import pytest
 
 from agent.health.gpu_health import ABSENT
 from agent.offers.gpus import GpuOffer
-from central.standalone.kubelet import HollowKubelet
+from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU, GPU_SHARE
 from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines

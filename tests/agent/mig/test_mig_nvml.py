@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.machine import capture
 from agent.machine.facts import Machine
-from central.standalone.kubelet import Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU
 from tests.agent.looks import CAPTURES, library
 from tests.agent.test_hardware import Box

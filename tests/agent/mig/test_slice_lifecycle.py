@@ -9,7 +9,7 @@ import pytest
 
 from agent.health.gpu_health import Event
 from agent.machine.facts import GpuFacts, Machine
-from central.standalone.kubelet import Admission, Container, Pod
+from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA
 from tests.captures.mig import part, sliced
 from tests.fakes import machines

@@ -12,7 +12,7 @@ from agent.machine.survey import survey
 from agent.nics import nic_allocation, selector
 from agent.offers import devicenodes
 from agent.offers.allocation import Holding, Question
-from central.standalone.kubelet import Admission, Container, Pod
+from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA
 from protos.nearest import share
 from protos.topology import Grant, RdmaLimit

@@ -14,7 +14,7 @@ from agent.settings import Settings
 from agent.sharing.levels import Able, offered
 from agent.sharing.offer import preferred
 from agent.sharing.ways import parse
-from central.standalone.kubelet import Admission, Container, Pod
+from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import share
 from protos.sharing import SHARE

@@ -12,7 +12,7 @@ from agent.machine.survey import survey
 from agent.node import Node
 from agent.nvml.processes import Used
 from agent.sharing.watch import Memory, capped
-from central.standalone.kubelet import Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU_SHARE
 from protos.nearest import share
 from protos.sharing import MEMORY, SHARE

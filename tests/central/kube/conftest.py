@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from central.kube.client import Client, connect
+from central.kube.transport.http_client import Client, connect
 from central.standalone.apiserver import StandaloneApi
-from tests.central.kube.kit import kubeconfig
+from tests.central.kube.api_fixtures import kubeconfig
 from tests.fakes.cable import Cable
 
 Json = dict[str, Any]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from central import tls
-from central.kube.client import Client, Refused, Unreachable, Unusable, connect
-from tests.central.kube.kit import kubeconfig
-from tests.central.kube.scripted import Answer, Scripted, failure
+from central.kube.transport.http_client import Client, Refused, Unreachable, Unusable, connect
+from central.server import tls
+from tests.central.kube.api_fixtures import kubeconfig
+from tests.central.kube.scripted_api import Answer, Scripted, failure
 
 
 def test_one_connection_serves_many_requests(tmp_path: Path) -> None:

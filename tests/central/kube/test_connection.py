@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from central.kube.client import Client, Refused, Unreachable, connect
-from tests.central.kube.kit import kubeconfig
+from central.kube.transport.http_client import Client, Refused, Unreachable, connect
+from tests.central.kube.api_fixtures import kubeconfig
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from central.core.decisions import Bind, Evict
-from central.core.facts import BindDone, BindFailed, EvictDone, Fact
-from central.kube.client import Client
-from central.kube.effects import Effects
-from tests.central.kube.kit import PODS, pod
-from tests.central.kube.scripted import Answer, Call, Scripted, failure
+from central.kube.transport.http_client import Client
+from central.kube.write.effects import Effects
+from central.model.decisions import Bind, Evict
+from central.model.facts import BindDone, BindFailed, EvictDone, Fact
+from tests.central.kube.api_fixtures import PODS, pod
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.patience import eventually
 
 Connected = Callable[[str], Client]

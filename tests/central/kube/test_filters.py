@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from central.core import placement
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import Bind
-from central.core.facts import NamespaceSeen, NodeGone, PodGone
-from central.core.filters.volumes import ClaimGone, VolumeGone
-from central.core.fleet.draft import DoesNotFit, Draft
-from central.core.placement import Want
-from central.kube import storage
-from central.kube.objects import Reader
-from tests.central.kube import oracle
-from tests.central.kube.oracle import World
-from tests.central.kube.worlds import CELL, HOST, ZONE, Maker
+from central.kube.decode import storage_decoder
+from central.kube.decode.decoder import Reader
+from central.model.decisions import Bind
+from central.model.facts import NamespaceSeen, NodeGone, PodGone
+from central.model.volumes import ClaimGone, VolumeGone
+from central.scheduler import placement
+from central.scheduler.cycle import turn
+from central.scheduler.placement import Want
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.state.cluster import Cluster
+from tests.central.kube import naive_filters
+from tests.central.kube.naive_filters import World
+from tests.central.kube.random_worlds import CELL, HOST, ZONE, Maker
 
 Json = dict[str, Any]
 
@@ -38,17 +38,17 @@ def believed(world: World, reader: Reader) -> Cluster:
 
 def _tell_storage(cluster: Cluster, world: World) -> None:
     for claim in world.claims.values():
-        cluster.apply(storage.claim(claim))
+        cluster.apply(storage_decoder.claim(claim))
     for volume in world.volumes.values():
-        cluster.apply(storage.volume(volume))
+        cluster.apply(storage_decoder.volume(volume))
     for made in world.classes.values():
-        cluster.apply(storage.storage_class(made))
+        cluster.apply(storage_decoder.storage_class(made))
     for csinode in world.csinodes.values():
-        cluster.apply(storage.attach_limits(csinode))
+        cluster.apply(storage_decoder.attach_limits(csinode))
     for driver in world.csidrivers.values():
-        cluster.apply(storage.driver(driver))
+        cluster.apply(storage_decoder.driver(driver))
     for room in world.capacities:
-        cluster.apply(storage.capacity(room))
+        cluster.apply(storage_decoder.capacity(room))
 
 
 def feasible(cluster: Cluster, uid: str) -> set[str]:
@@ -73,10 +73,10 @@ def test_the_nodes_that_may_take_a_pod(base: int) -> None:
         cluster = believed(world, reader)
         for pod in asking:
             cluster.apply(reader.pod(pod))
-            expected = oracle.feasible(world, pod)
+            expected = naive_filters.feasible(world, pod)
             assert feasible(cluster, pod["metadata"]["uid"]) == expected, f"seed {seed}"
             for node in world.nodes.values():
-                seen[oracle.refusal(world, pod, node)] += 1
+                seen[naive_filters.refusal(world, pod, node)] += 1
         cluster.check()
     assert {"", "ports", "spread", "near", "apart", "avoided"} <= seen.keys()
     assert {"one_pod", "attach", "claims", "zones"} <= seen.keys()
@@ -97,7 +97,7 @@ def test_worlds_that_move(seed: int) -> None:
             maker.claim(world, pod)
             _tell_storage(cluster, world)
         cluster.apply(reader.pod(pod))
-        assert feasible(cluster, pod["metadata"]["uid"]) == oracle.feasible(world, pod)
+        assert feasible(cluster, pod["metadata"]["uid"]) == naive_filters.feasible(world, pod)
         cluster.check()
         if maker.chance(0.5):
             cluster.apply(PodGone(pod["metadata"]["uid"]))
@@ -153,7 +153,7 @@ def _claim_moves(key: tuple[str, str], world: World, cluster: Cluster, dice: ran
         del world.volumes[name]
         claim["metadata"]["annotations"] = {}
         cluster.apply(VolumeGone(name))
-    cluster.apply(storage.claim(claim))
+    cluster.apply(storage_decoder.claim(claim))
 
 
 @pytest.mark.parametrize("base", range(0, 200, 50))
@@ -173,10 +173,10 @@ def test_gangs_whose_pods_have_rules_about_each_other(base: int) -> None:
         whole += bool(binds)
         left = [pod for pod in gang if binds]
         while left:
-            able = [p for p in left if binds[_uid(p)] in oracle.feasible(world, p)]
+            able = [p for p in left if binds[_uid(p)] in naive_filters.feasible(world, p)]
             assert able, f"seed {seed}: {[_uid(p) for p in left]} break a rule"
             for pod in able:
-                if binds[_uid(pod)] in oracle.feasible(world, pod):
+                if binds[_uid(pod)] in naive_filters.feasible(world, pod):
                     pod["spec"]["nodeName"] = binds[_uid(pod)]
                     world.pods[_uid(pod)] = pod
                     left.remove(pod)
@@ -250,13 +250,13 @@ def _one_rule(maker: Maker, pod: Json) -> None:
     elif kind == "ports":
         pod["spec"]["containers"][0]["ports"] = [{"hostPort": 80, "containerPort": 80}]
     else:
-        pod["spec"]["affinity"] = {kind: {oracle.REQUIRED: [term]}}
+        pod["spec"]["affinity"] = {kind: {naive_filters.REQUIRED: [term]}}
 
 
 def _some_way(world: World, pod: Json, size: int) -> bool:
     if size == 0:
         return True
-    for node in sorted(oracle.feasible(world, pod)):
+    for node in sorted(naive_filters.feasible(world, pod)):
         uid = f"try-{size}"
         world.pods[uid] = {
             **pod,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from central.kube import leader
-from central.kube.client import Client, Refused, Unreachable
-from central.kube.lease import NAME, Lease
-from tests.central.kube.kit import PODS, pod
+from central.kube.transport.http_client import Client, Refused, Unreachable
+from central.kube.transport.lease import NAME, Lease
+from central.kube.write import leader_label
+from tests.central.kube.api_fixtures import PODS, pod
 from tests.fakes.cable import Cable
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -147,11 +147,11 @@ def test_the_label_goes_with_the_lead(client: Client, made: Callable[..., Any]) 
 
     for name in ("a", "b"):
         made(PODS, pod(name))
-    assert leader.mark(client, "default", "a", leads=True)
-    assert leader.mark(client, "default", "a", leads=True)
+    assert leader_label.mark(client, "default", "a", leads=True)
+    assert leader_label.mark(client, "default", "a", leads=True)
     assert marked() == ["a"]
-    assert leader.mark(client, "default", "b", leads=True)
+    assert leader_label.mark(client, "default", "b", leads=True)
     assert marked() == ["b"]
-    assert leader.mark(client, "default", "b", leads=False)
-    assert leader.mark(client, "default", "gone", leads=False)
+    assert leader_label.mark(client, "default", "b", leads=False)
+    assert leader_label.mark(client, "default", "gone", leads=False)
     assert marked() == []

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from central.core.cluster import Cluster
-from central.core.cycle import turn
-from central.core.decisions import Bind
-from central.core.facts import Fact
-from central.kube.objects import Reader
+from central.kube.decode.decoder import Reader
+from central.model.decisions import Bind
+from central.model.facts import Fact
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
 from protos import names
-from tests.central.core import build
+from tests.central import factories
 
 Json = dict[str, Any]
-READER = Reader(["lockstep", "volcano"], build.LEVELS)
+READER = Reader(["lockstep", "volcano"], factories.LEVELS)
 GROUP = names.GROUP_NAMES[0]
 
 
@@ -71,8 +71,8 @@ WITH_GROUPS: dict[str, tuple[Json, list[Json]]] = {
 
 
 def bound(objects: list[Json], groups: list[Json], nodes: int) -> int:
-    cluster = Cluster(build.LEVELS)
-    facts: list[Fact] = [build.node(f"n{i}", rack="r1") for i in range(nodes)]
+    cluster = Cluster(factories.LEVELS)
+    facts: list[Fact] = [factories.node(f"n{i}", rack="r1") for i in range(nodes)]
     facts += [READER.gang(raw) for raw in groups]
     facts += [READER.pod(raw) for raw in objects]
     decisions = turn(cluster, facts, 0.0)
@@ -114,13 +114,13 @@ def test_launcher_and_workers_of_an_mpijob_are_one_gang() -> None:
             ],
         }
     }
-    cluster = Cluster(build.LEVELS)
+    cluster = Cluster(factories.LEVELS)
     facts: list[Fact] = [READER.owner("Job", launcher), *(READER.pod(raw) for raw in pods)]
-    turn(cluster, [*facts, build.node("n0", rack="r1"), build.node("n1", rack="r1")], 0.0)
+    turn(cluster, [*facts, factories.node("n0", rack="r1"), factories.node("n1", rack="r1")], 0.0)
     gang = cluster.gangs["ml", "mpijob/hvd", True]
     assert len(gang.members) == 4
     assert not gang.placed()
-    decisions = turn(cluster, [build.node("n2", rack="r1")], 1.0)
+    decisions = turn(cluster, [factories.node("n2", rack="r1")], 1.0)
     assert sum(isinstance(one, Bind) for one in decisions) == 4
 
 

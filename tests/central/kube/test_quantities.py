@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.kube.quantities import NotAQuantity, whole
+from central.kube.decode.quantities import NotAQuantity, whole
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from central.core.facts import (
+from central.kube.decode import api_kinds as watched
+from central.kube.decode.decoder import Reader
+from central.kube.transport import watch
+from central.kube.transport.http_client import Client
+from central.model.facts import (
     BudgetGone,
     BudgetSeen,
     Fact,
@@ -25,15 +29,11 @@ from central.core.facts import (
     QueueGone,
     QueueSeen,
 )
-from central.core.filters.rules import Expression
-from central.kube import kinds as watched
-from central.kube import watch
-from central.kube.client import Client
-from central.kube.objects import Reader
+from central.model.pod_rules import Expression
 from central.standalone.apiserver import StandaloneApi
 from protos import names
-from tests.central.kube.kit import GROUPS, PODS, group, node, pod, priority_class, queue
-from tests.central.kube.scripted import Answer, Call, Scripted, failure
+from tests.central.kube.api_fixtures import GROUPS, PODS, group, node, pod, priority_class, queue
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.cable import Cable
 from tests.fakes.patience import eventually
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from central.cli import main
+from central.cli.main import main
 from protos.names import DOMAIN, GPU, RACK
 
 Json = dict[str, Any]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from central.cli import main
+from central.cli.main import main
 from central.simulator import figure
-from central.simulator.story import Load, Story
+from central.simulator.outcome import Load, Story
 from tests.central.simulator.manifests import gang, node, pod
 
 SVG = "{http://www.w3.org/2000/svg}"

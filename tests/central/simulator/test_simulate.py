@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from central.cli import main
+from central.cli.main import main
 from tests.central.simulator import manifests
 from tests.central.simulator.manifests import Simulate, gang, group, node, pod, when, where
 

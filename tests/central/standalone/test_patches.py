@@ -1,7 +1,7 @@
 import pytest
 
 from central.standalone import patches
-from central.standalone.errors import Refused
+from central.standalone.api_errors import Refused
 
 
 def test_merge_takes_away_with_null_and_replaces_lists() -> None:

@@ -1,0 +1,207 @@
+"""The API server for people: kinds by name, and one sentence for whatever goes wrong."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import orjson
+
+from central.kube.resource_paths import NAMED, Place
+from central.kube.transport.configuration import Unusable, load_as_user
+from central.kube.transport.http_client import MERGE, Client, Refused, Stream, Unreachable
+
+Json = dict[str, Any]
+
+PAGE = 500
+GONE = 410
+
+
+class CannotDo(Exception):
+    """A sentence for the user."""
+
+
+class TooOld(Exception):
+    """The watch must start from a list again."""
+
+
+JOBS, GROUPS, QUEUES = NAMED["Job"], NAMED["PodGroup"], NAMED["Queue"]
+COMMANDS, PODS, EVENTS = NAMED["Command"], NAMED["Pod"], NAMED["Event"]
+
+
+class Api:
+    """namespace: the one that the user works in."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+        self._resources: dict[str, dict[str, Place]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def get(self, kind: Place, name: str) -> Json:
+        return self._json("GET", kind.path(self.namespace, name), None, kind, name)
+
+    def find(self, kind: Place, name: str) -> Json | None:
+        """None: there is none, or not for this user."""
+        try:
+            return self._client.get(kind.path(self.namespace, name))
+        except Refused:
+            return None
+        except Unreachable as error:
+            raise CannotDo(_unreachable(error)) from error
+
+    def all(self, kind: Place, *, everywhere: bool = False, **query: str) -> list[Json]:
+        return self.all_from(kind, everywhere=everywhere, **query)[0]
+
+    def all_from(
+        self, kind: Place, *, everywhere: bool = False, **query: str
+    ) -> tuple[list[Json], str]:
+        """The objects, and the version that a watch can go on from."""
+        found: list[Json] = []
+        token = ""
+        path = kind.path("" if everywhere else self.namespace)
+        while True:
+            asked = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
+            page = self._json("GET", f"{path}?{urlencode(asked)}", None, kind, "")
+            head = {"apiVersion": kind.api_version, "kind": kind.kind}
+            found += [{**head, **item} for item in page.get("items") or ()]
+            meta = page.get("metadata") or {}
+            token = meta.get("continue") or ""
+            if not token:
+                return found, str(meta.get("resourceVersion") or "0")
+
+    def watch(
+        self, kind: Place, version: str, *, everywhere: bool = False, **query: str
+    ) -> Iterator[tuple[str, Json]]:
+        """What happens after that version: ADDED, MODIFIED, DELETED. Ends when the server hangs up;
+        raises TooOld."""
+        asked = {**query, "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        path = kind.path("" if everywhere else self.namespace)
+        try:
+            with self._client.stream(f"{path}?{urlencode(asked)}", 330.0) as stream:
+                for line in stream:
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        if event["object"].get("code") == GONE:
+                            raise TooOld
+                        raise CannotDo(str(event["object"].get("message")))
+                    yield event["type"], event["object"]
+        except Refused as refused:
+            if refused.status == GONE:
+                raise TooOld from refused
+            raise CannotDo(_sentence(refused, "watch", kind, "", self.namespace)) from refused
+        except Unreachable as error:
+            raise CannotDo(_unreachable(error)) from error
+
+    def stream(self, path: str) -> Stream:
+        """Raises Refused or CannotDo."""
+        try:
+            return self._client.stream(path, 3600.0)
+        except Unreachable as error:
+            raise CannotDo(_unreachable(error)) from error
+
+    def create(self, kind: Place, obj: Json) -> Json:
+        meta = obj.get("metadata") or {}
+        name = str(meta.get("name") or meta.get("generateName") or "")
+        path = kind.path(str(meta.get("namespace") or self.namespace))
+        return self._json("POST", path, obj, kind, name)
+
+    def patch(self, kind: Place, name: str, change: Json) -> Json:
+        return self._json("PATCH", kind.path(self.namespace, name), change, kind, name)
+
+    def delete(self, kind: Place, name: str) -> None:
+        options = {"propagationPolicy": "Background"}
+        self._json("DELETE", kind.path(self.namespace, name), options, kind, name)
+
+    def kind_of(self, obj: Json) -> Place:
+        """By what the server serves: any manifest's kind."""
+        version, name = str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")
+        if version not in self._resources:
+            group, _, number = version.rpartition("/")
+            root = f"/apis/{version}" if group else f"/api/{version}"
+            try:
+                served = self._client.get(root).get("resources") or ()
+            except Refused as refused:
+                if refused.status != 404:
+                    raise CannotDo(refused.message) from refused
+                served = ()
+            except Unreachable as error:
+                raise CannotDo(_unreachable(error)) from error
+            self._resources[version] = {
+                one["kind"]: Place(group, number, one["kind"], one["name"], one["namespaced"])
+                for one in served
+                if "/" not in one["name"]
+            }
+        kind = self._resources[version].get(name)
+        if kind is None:
+            raise CannotDo(
+                f"the cluster serves no {name or 'object without a kind'} "
+                f"({version or 'no apiVersion'}){_missing(version)}"
+            )
+        return kind
+
+    def _json(self, method: str, path: str, body: Json | None, kind: Place, name: str) -> Json:
+        content = MERGE if method == "PATCH" else "application/json"
+        sent = None if body is None else orjson.dumps(body)
+        try:
+            reply = self._client.request(method, path, sent, content, timeout_s=60.0)
+        except Unreachable as error:
+            raise CannotDo(_unreachable(error)) from error
+        if not reply.ok:
+            refused = reply.refusal()
+            verb = {"GET": "get" if name else "list", "POST": "create"}.get(method, method.lower())
+            raise CannotDo(_sentence(refused, verb, kind, name, self.namespace)) from refused
+        found: Json = reply.json()
+        return found
+
+
+def open_api(kubeconfig: str | None, context: str | None, namespace: str | None) -> Api:
+    """Raises CannotDo."""
+    try:
+        access, usual = load_as_user(kubeconfig, context)
+    except Unusable as error:
+        raise CannotDo(str(error)) from error
+    return Api(Client(access), namespace or usual)
+
+
+def usual_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """Where no server is asked: without a kubeconfig it is `default`. Raises CannotDo."""
+    try:
+        return load_as_user(kubeconfig, context)[1]
+    except Unusable as error:
+        if kubeconfig or context:
+            raise CannotDo(str(error)) from error
+        return "default"
+
+
+def _sentence(refused: Refused, verb: str, kind: Place, name: str, namespace: str) -> str:
+    where = f"{namespace}/{name}" if kind.namespaced else name
+    match refused.status:
+        case 401:
+            return f"the API server does not know you: {refused.message}"
+        case 403:
+            return f"you may not {verb} this {kind.word}: {refused.message}"
+        case 404 if name and verb != "create" and refused.reason == "NotFound":
+            return f"there is no {kind.word} {where}"
+        case 404 if "amespace" in refused.message:
+            return f"there is no namespace {namespace}"
+        case 404:
+            return f"the cluster serves no {kind.plural} of {kind.api_version}{_missing(kind.api_version)}"
+        case 409 if refused.reason == "AlreadyExists":
+            return f"there is a {kind.word} {where} already"
+        case _:
+            return refused.message
+
+
+def _missing(version: str) -> str:
+    """What to do about it."""
+    ours = ".volcano.sh/" in version
+    return "; kubectl apply -k daemonset brings its definition" if ours else ""
+
+
+def _unreachable(error: Unreachable) -> str:
+    return f"the API server does not answer: {error}"

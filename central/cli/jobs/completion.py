@@ -1,0 +1,80 @@
+"""Completion in bash, zsh and fish, and for `kubectl lockstep`: words and flags, and the names of what is
+in the cluster."""
+
+import argparse
+import contextlib
+import io
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+SHELLS = ("bash", "zsh", "fish")
+NO_FILES = ":4"  # what kubectl is told after the words: complete no file names
+
+
+def of(action: argparse.Action, kind: str) -> None:
+    """The names of a kind: job, queue, group, namespace; "": new ones, nothing to complete."""
+    action.completer = lambda parsed_args, **_: _there(kind, parsed_args)  # type: ignore[attr-defined]  # argcomplete's way
+
+
+def files(action: argparse.Action) -> None:
+    from argcomplete.completers import FilesCompleter
+
+    action.completer = FilesCompleter()  # type: ignore[attr-defined]  # argcomplete's way
+
+
+def script(shell: str) -> str:
+    """To be sourced: `source <(lockstep completion bash)`."""
+    from argcomplete.shell_integration import shellcode
+
+    made = shellcode(["lockstep"], shell=shell)
+    return made if made.endswith("\n") else made + "\n"
+
+
+def answer(parser: argparse.ArgumentParser) -> None:
+    """Ends the process where a shell asks; does nothing otherwise."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+
+
+def for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Prints what may come next: words are those so far, the last one perhaps not whole."""
+    import argcomplete
+
+    line = " ".join(["lockstep", *words])
+    os.environ.update(
+        _ARGCOMPLETE="1", _ARGCOMPLETE_IFS="\n", COMP_LINE=line, COMP_POINT=str(len(line))
+    )
+    os.environ.setdefault("_ARGCOMPLETE_COMP_WORDBREAKS", "")
+    found = io.StringIO()
+    with contextlib.suppress(_Done):
+        argcomplete.autocomplete(parser, exit_method=_done, output_stream=found)
+    for word in found.getvalue().split("\n"):
+        if word.strip():
+            print(word.strip())
+    print(NO_FILES)
+
+
+class _Done(Exception):
+    pass
+
+
+def _done(_code: int = 0) -> None:
+    raise _Done
+
+
+def _there(kind: str, args: Any) -> Iterable[str]:
+    from central.cli.jobs import api as apis
+    from central.kube.resource_paths import NAMED
+
+    names = {"job": "Job", "queue": "Queue", "group": "PodGroup", "namespace": "Namespace"}
+    if kind not in names:
+        return []
+    try:
+        chosen = [getattr(args, name, None) for name in ("kubeconfig", "context", "namespace")]
+        with apis.open_api(*chosen) as api:
+            return [one["metadata"]["name"] for one in api.all(NAMED[names[kind]])]
+    except apis.CannotDo:
+        return []  # a shell that completes is no place for sentences

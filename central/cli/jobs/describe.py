@@ -1,0 +1,307 @@
+"""One job, queue or group whole: what it is, why it is so, its pods, and what happened to it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from central.cli.jobs import list_columns
+from central.cli.jobs.api import EVENTS, GROUPS, JOBS, PODS, QUEUES, Api, CannotDo, Json
+from central.cli.jobs.terminal_table import Cell, Column, age, clock, table, wrapped
+from protos.names import GROUP_NAMES, TASK
+
+JOB_NAME = "volcano.sh/job-name"
+INDEX = "volcano.sh/task-index"
+INDENT = 14
+EVENTS_SHOWN = 12
+NOTHING: Mapping[str, str] = {}
+
+_TASKS = (
+    Column("Task"),
+    Column("Replicas", "Repl", number=True),
+    Column("Min", number=True),
+    Column("Pending", "Pend", number=True),
+    Column("Running", "Run", number=True),
+    Column("Succeeded", "Succ", number=True),
+    Column("Failed", "Fail", number=True),
+    Column("Policies"),
+)
+_PODS = (
+    Column("Pod"),
+    Column("Task"),
+    Column("Status"),
+    Column("Restarts", "Rest", number=True),
+    Column("Age", number=True),
+    Column("Node"),
+)
+
+
+class Page:
+    """Lines of "Head:   text", and tables, in the terminal's width."""
+
+    def __init__(self, most: int | None) -> None:
+        self.most = most
+        self.text = ""
+
+    def line(self, head: str, text: str) -> None:
+        self.text += wrapped(f"{head}:", text, INDENT, self.most) + "\n"
+
+    def table(self, columns: tuple[Column, ...], rows: list[tuple[str | int | Cell, ...]]) -> None:
+        self.text += "\n" + table(columns, rows, wide=False, most=self.most)
+
+
+def job(api: Api, name: str, most: int | None) -> str:
+    found = api.get(JOBS, name)
+    meta, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
+    state = status.get("state") or {}
+    page = Page(most)
+    group = group_of(api, found)
+    pods, unseen = _if_allowed(lambda: job_pods(api, found))
+    page.line("Name", f"{meta['namespace']}/{meta['name']}")
+    since = state.get("lastTransitionTime")
+    page.line("Phase", (state.get("phase") or "Pending") + (f" for {age(since)}" if since else ""))
+    if why := "; ".join(filter(None, (why_of(found, group), _starting(pods)))):
+        page.line("Why", why)
+    page.line("Type", (meta.get("labels") or {}).get(list_columns.JOB_TYPE) or "Batch")
+    page.line("Queue", spec.get("queue") or "default")
+    page.line("Minimum", f"{list_columns.minimum(found)} of {list_columns.replicas(spec)} pods")
+    page.line("Retries", f"{status.get('retryCount') or 0} of {spec.get('maxRetry', 3)}")
+    if plugins := spec.get("plugins"):
+        page.line("Plugins", ", ".join(" ".join([key, *args]) for key, args in plugins.items()))
+    if policies := _policies(spec):
+        page.line("Policies", policies)
+    page.line(
+        "Created", f"{clock(meta.get('creationTimestamp'))} ({age(meta.get('creationTimestamp'))})"
+    )
+    page.table(_TASKS, [_task_row(task, status) for task in spec.get("tasks") or ()])
+    if pods:
+        page.table(_PODS, [pod_row(pod) for pod in pods])
+    elif unseen:
+        page.line("Pods", unseen)
+    _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "its gang"})
+    return page.text
+
+
+def group(api: Api, name: str, most: int | None) -> str:
+    found = api.get(GROUPS, name)
+    meta, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
+    pods = [pod for pod in api.all(PODS) if _joins(pod, name)]
+    page = Page(most)
+    page.line("Name", f"{meta['namespace']}/{meta['name']}")
+    page.line("Phase", status.get("phase") or "Pending")
+    if why := list_columns.group_why(found):
+        page.line("Why", why)
+    page.line("Queue", spec.get("queue") or "default")
+    page.line("Minimum", f"{spec.get('minMember', 1)} pods, {len(pods)} exist")
+    if tasks := spec.get("minTaskMember"):
+        page.line("By task", ", ".join(f"{task} {least}" for task, least in sorted(tasks.items())))
+    if owners := meta.get("ownerReferences"):
+        page.line("Owner", ", ".join(f"{one['kind']} {one['name']}" for one in owners))
+    page.line(
+        "Created", f"{clock(meta.get('creationTimestamp'))} ({age(meta.get('creationTimestamp'))})"
+    )
+    if pods:
+        page.table(_PODS, [pod_row(pod) for pod in sorted(pods, key=_place)])
+    _events(api, page, [found, *pods])
+    return page.text
+
+
+def queue(api: Api, name: str, most: int | None) -> str:
+    found = api.find(QUEUES, name) if name == list_columns.DEFAULT else None
+    found = found or (
+        list_columns.NO_OBJECT if name == list_columns.DEFAULT else api.get(QUEUES, name)
+    )
+    spec, status = found.get("spec") or {}, found.get("status") or {}
+    counts = list_columns.counts_by_queue(api)
+    page = Page(most)
+    page.line("Name", name)
+    page.line("State", list_columns.queue_state(found) + (", made by nobody" if not spec else ""))
+    page.line("Weight", str(spec.get("weight", 1)))
+    if spec.get("priority"):
+        page.line("Priority", str(spec["priority"]))
+    page.line("Parent", spec.get("parent") or "root")
+    if spec.get("reclaimable") is False:
+        page.line("Reclaimable", "no")
+    for head, found_amounts in (
+        ("Guarantee", (spec.get("guarantee") or {}).get("resource")),
+        ("Deserved", spec.get("deserved")),
+        ("Capability", spec.get("capability")),
+        ("Allocated", status.get("allocated")),
+    ):
+        if found_amounts:
+            page.line(head, list_columns.amounts(found_amounts).replace(",", ", "))
+    if counts is not None:
+        mine: Mapping[str, int] = counts.get(name, {})
+        page.line("Groups", ", ".join(f"{n} {phase}" for phase, n in mine.items()) or "none")
+    below = [
+        one["metadata"]["name"]
+        for one in api.all(QUEUES)
+        if (one.get("spec") or {}).get("parent") == name
+    ]
+    if below:
+        page.line("Below", ", ".join(below))
+    if found is not list_columns.NO_OBJECT:
+        _events(api, page, [found])
+    return page.text
+
+
+def group_of(api: Api, job: Json) -> Json | None:
+    """The job's PodGroup: by its own name with the uid, or (older ones) by its name alone."""
+    meta = job["metadata"]
+    own = api.find(GROUPS, f"{meta['name']}-{meta['uid']}")
+    return own or api.find(GROUPS, meta["name"])
+
+
+def job_pods(api: Api, job: Json) -> list[Json]:
+    """By task as the job lists them, then by index."""
+    tasks = [task.get("name") for task in (job.get("spec") or {}).get("tasks") or ()]
+    order = {task: place for place, task in enumerate(tasks)}
+    pods = api.all(PODS, labelSelector=f"{JOB_NAME}={job['metadata']['name']}")
+    return sorted(pods, key=lambda pod: (order.get(task_of(pod), len(order)), *_place(pod)))
+
+
+def why_of(job: Json, group: Json | None) -> str:
+    """What the job says of itself; while its pods wait, what the scheduler says."""
+    told = list_columns.why(job)
+    phase = ((job.get("status") or {}).get("state") or {}).get("phase") or "Pending"
+    waits = phase in ("Pending", "Restarting", "Running") and group is not None
+    conditions = (group or {}).get("status", {}).get("conditions") or ()
+    if waits and conditions and conditions[-1].get("type") == "Unschedulable":
+        asked = str(conditions[-1].get("message") or "")
+        if asked and asked not in told:
+            return f"{told}; {asked}" if told else asked
+    return told
+
+
+def _starting(pods: list[Json]) -> str:
+    """What stands in the way of pods that have a node."""
+    words = Counter(
+        pod_word(pod)
+        for pod in pods
+        if (pod.get("spec") or {}).get("nodeName")
+        and (pod.get("status") or {}).get("phase") == "Pending"
+    )
+    return ", ".join(f"{n} of {len(pods)} pods: {word}" for word, n in sorted(words.items()))
+
+
+def task_of(pod: Json) -> str:
+    meta = pod["metadata"]
+    told = (meta.get("annotations") or {}).get(TASK) or (meta.get("labels") or {}).get(TASK)
+    return str(told or "")
+
+
+def pod_row(pod: Json) -> tuple[str | int | Cell, ...]:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return (
+        pod["metadata"]["name"],
+        task_of(pod) or "-",
+        pod_word(pod),
+        sum(one.get("restartCount", 0) for one in statuses),
+        age(pod["metadata"].get("creationTimestamp")),
+        (pod.get("spec") or {}).get("nodeName") or "-",
+    )
+
+
+def pod_word(pod: Json) -> str:
+    """Its phase, or what stands in the way."""
+    status = pod.get("status") or {}
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    word = status.get("reason") or status.get("phase") or "Unknown"
+    for container in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
+        state = container.get("state") or {}
+        if reason := (state.get("waiting") or {}).get("reason"):
+            word = reason
+        ended = state.get("terminated") or {}
+        if ended.get("exitCode"):
+            word = f"{ended.get('reason') or 'Error'} ({ended['exitCode']})"
+    return str(word)
+
+
+def _task_row(task: Json, status: Json) -> tuple[str | int | Cell, ...]:
+    name = task.get("name") or "default"
+    counts = ((status.get("taskStatusCount") or {}).get(name) or {}).get("phase") or {}
+    policies = _policies(task)
+    return (
+        name,
+        task.get("replicas", 1),
+        task.get("minAvailable") or task.get("replicas", 1),
+        *(counts.get(phase, 0) for phase in ("Pending", "Running", "Succeeded", "Failed")),
+        policies or "-",
+    )
+
+
+def _policies(spec: Json) -> str:
+    """PodFailed -> RestartJob, exit 137 -> RestartPod after 10s."""
+    said = []
+    for policy in spec.get("policies") or ():
+        events = policy.get("events") or [policy.get("event")]
+        when = (
+            f"exit {policy['exitCode']}" if policy.get("exitCode") else "/".join(map(str, events))
+        )
+        after = f" after {policy['timeout']}" if policy.get("timeout") else ""
+        said.append(f"{when} -> {policy.get('action')}{after}")
+    return ", ".join(said)
+
+
+def _joins(pod: Json, group: str) -> bool:
+    annotations = pod["metadata"].get("annotations") or {}
+    return any(annotations.get(key) == group for key in GROUP_NAMES)
+
+
+def _place(pod: Json) -> tuple[int, str]:
+    index = str((pod["metadata"].get("annotations") or {}).get(INDEX) or "")
+    name = str(pod["metadata"]["name"])
+    last = index or name.rpartition("-")[2]
+    return (int(last) if last.isascii() and last.isdigit() else 0, name)
+
+
+def _events(
+    api: Api, page: Page, objects: Iterable[Json], called: Mapping[str, str] = NOTHING
+) -> None:
+    """The newest of those about these objects, the oldest first. called: what there is but one of."""
+    uids = {one["metadata"]["uid"]: one for one in objects}
+    first = next(iter(uids.values()))
+    found: dict[str, Json] = {}
+    # What pods tell is much and dull, but for warnings.
+    asked = [f"involvedObject.uid={uid}" for uid, one in uids.items() if not _is_pod(one)]
+    asked += ["type=Warning,involvedObject.kind=Pod"] if len(uids) > len(asked) else []
+    everywhere = "namespace" not in first["metadata"]
+    for selector in asked:
+        told, unseen = _if_allowed(
+            partial(api.all, EVENTS, everywhere=everywhere, fieldSelector=selector)
+        )
+        if unseen:
+            page.line("Events", unseen)
+            return
+        for event in told:
+            if (event.get("involvedObject") or {}).get("uid") in uids:
+                found[event["metadata"]["name"]] = event
+    events = sorted(found.values(), key=_when)[-EVENTS_SHOWN:]
+    if not events:
+        return
+    page.text += "\nEvents\n"
+    for event in events:
+        about = event["involvedObject"]
+        whom = called.get(about["kind"]) or f"{about['kind'].lower()}/{about['name']}"
+        text = f"{whom}: {event.get('reason')}: {event.get('message')}"
+        page.text += wrapped(f"{age(_when(event)):>5}", text, 7, page.most) + "\n"
+
+
+def _if_allowed(ask: Callable[[], list[Json]]) -> tuple[list[Json], str]:
+    """Who may see the job need not be allowed to see all that belongs to it."""
+    try:
+        return ask(), ""
+    except CannotDo as error:
+        return [], f"not shown: {error}"
+
+
+def _is_pod(obj: Json) -> bool:
+    return "containers" in (obj.get("spec") or {})
+
+
+def _when(event: Json) -> str:
+    seen = event.get("lastTimestamp") or event.get("eventTime")
+    return str(seen or event["metadata"].get("creationTimestamp") or "")

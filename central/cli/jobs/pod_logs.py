@@ -1,0 +1,155 @@
+"""What all pods of a job print, each line with the task and index that it comes from."""
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from central.cli.jobs.api import JOBS, PODS, Api, CannotDo, Json
+from central.cli.jobs.describe import job_pods, task_of
+from central.cli.jobs.follow import ENDED
+from central.kube.transport.http_client import Refused, Unreachable
+
+AGAIN_S = 1.0
+COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+
+Source = tuple[str, str, int]  # the pod's uid, the container, how often it was restarted
+
+
+def show(api: Api, name: str, args: argparse.Namespace) -> int:
+    job = api.get(JOBS, name)
+    printer = _Printer(name)
+    if args.follow:
+        return _follow(api, job, args, printer)
+    pods = _chosen(api, job, args)
+    if not pods:
+        what = f"task {args.task} of job {name}" if args.task else f"job {name}"
+        raise CannotDo(f"{what} has no pods now")
+    for pod in pods:
+        begun = (pod.get("status") or {}).get("containerStatuses")
+        if not begun and not (pod.get("spec") or {}).get("nodeName"):
+            why = f"it waits for a node (lockstep job view {name} says why)"
+            printer.silent(pod, "", why)
+            continue
+        for container in _containers(pod, args):
+            _read(api, pod, container, args, printer)
+    return 0
+
+
+def _follow(api: Api, job: Json, args: argparse.Namespace, printer: "_Printer") -> int:
+    """Until the job ends and everything was read. A container that starts again is read again."""
+    readers: dict[Source, threading.Thread] = {}
+    while True:
+        found = api.find(JOBS, job["metadata"]["name"])
+        phase = ((found or {}).get("status") or {}).get("state", {}).get("phase")
+        over = found is None or found["metadata"]["uid"] != job["metadata"]["uid"] or phase in ENDED
+        for pod in _chosen(api, job, args):
+            for container, source in _speaking(pod, args):
+                if source not in readers:
+                    work = threading.Thread(
+                        target=_read, args=(api, pod, container, args, printer), daemon=True
+                    )
+                    readers[source] = work
+                    work.start()
+        if over and not any(work.is_alive() for work in readers.values()):
+            return 0
+        time.sleep(AGAIN_S)
+
+
+def _read(
+    api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
+) -> None:
+    try:
+        if not _copy(api, pod, container, args, printer) and (why := _end_of(pod, container)):
+            printer.silent(pod, container, why)
+    except Refused as refused:
+        printer.silent(pod, container, refused.message)
+    except (CannotDo, Unreachable) as error:
+        printer.silent(pod, container, str(error))
+
+
+def _copy(
+    api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
+) -> bool:
+    """Whether there was any."""
+    query = {"container": container}
+    if args.follow:
+        query["follow"] = "true"
+    if args.tail >= 0:
+        query["tailLines"] = str(args.tail)
+    if args.timestamps:
+        query["timestamps"] = "true"
+    if args.previous:
+        query["previous"] = "true"
+    path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"])
+    rest, any_ = b"", False
+    with api.stream(f"{path}/log?{urlencode(query)}") as stream:
+        for chunk in stream.chunks():
+            any_ = True
+            *lines, rest = (rest + chunk).split(b"\n")
+            printer.lines(pod, container, lines)
+    if rest:
+        printer.lines(pod, container, [rest])
+    return any_
+
+
+def _end_of(pod: Json, container: str) -> str:
+    """How it failed, as its kubelet tells; it may never have come to print."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (status.get("state") or {}).get("terminated") or {}
+        if status.get("name") == container and ended.get("exitCode"):
+            words = (f"{ended.get('reason')} ({ended['exitCode']})", ended.get("message"))
+            return ": ".join(filter(None, words))
+    return ""
+
+
+def _chosen(api: Api, job: Json, args: argparse.Namespace) -> list[Json]:
+    return [pod for pod in job_pods(api, job) if not args.task or task_of(pod) == args.task]
+
+
+def _containers(pod: Json, args: argparse.Namespace) -> list[str]:
+    names = [one["name"] for one in (pod.get("spec") or {}).get("containers") or ()]
+    return [name for name in names if not args.container or name == args.container]
+
+
+def _speaking(pod: Json, args: argparse.Namespace) -> Iterator[tuple[str, Source]]:
+    """Containers that have begun."""
+    chosen = _containers(pod, args)
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        begun = "waiting" not in (status.get("state") or {"waiting": {}})
+        if begun and status["name"] in chosen:
+            yield (
+                status["name"],
+                (pod["metadata"]["uid"], status["name"], status.get("restartCount", 0)),
+            )
+
+
+class _Printer:
+    """One line at a time, from any thread."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._colours: dict[str, int] = {}
+
+    def lines(self, pod: Json, container: str, lines: list[bytes]) -> None:
+        head = self._head(pod, container)
+        text = "".join(f"{head} {line.decode(errors='replace')}\n" for line in lines)
+        with self._lock:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def silent(self, pod: Json, container: str, why: str) -> None:
+        with self._lock:
+            print(f"{self._head(pod, container)} no output: {why}", file=sys.stderr)
+
+    def _head(self, pod: Json, container: str) -> str:
+        name = str(pod["metadata"]["name"]).removeprefix(f"{self._job}-")
+        containers = (pod.get("spec") or {}).get("containers") or ()
+        head = f"[{name}/{container}]" if container and len(containers) > 1 else f"[{name}]"
+        if not sys.stdout.isatty():
+            return head
+        colour = self._colours.setdefault(name, COLOURS[len(self._colours) % len(COLOURS)])
+        return f"\x1b[{colour}m{head}\x1b[0m"

@@ -1,0 +1,86 @@
+"""The controllers around Jobs as one: what the cluster and its turns know of them."""
+
+from typing import TYPE_CHECKING
+
+from central.controllers.command import Commands
+from central.controllers.cronjob import CronJobs
+from central.controllers.jobflow import Flows
+from central.model.decisions import Decision
+from central.model.facts import (
+    Answered,
+    BatchFact,
+    CommandGone,
+    CommandSeen,
+    CronGone,
+    CronSeen,
+    FlowGone,
+    FlowSeen,
+    JobGone,
+    JobSeen,
+    TemplateGone,
+    TemplateSeen,
+)
+
+if TYPE_CHECKING:
+    from central.controllers.job.job_store import Jobs
+    from central.scheduler.state.cluster import Cluster
+
+
+class Controllers:
+    def __init__(self) -> None:
+        self.commands = Commands()
+        self.crons = CronJobs()
+        self.flows = Flows()
+
+    def apply(self, fact: BatchFact) -> None:
+        match fact:
+            case CommandSeen():
+                self.commands.seen(fact)
+            case CommandGone():
+                self.commands.gone((fact.namespace, fact.name))
+            case CronSeen():
+                self.crons.seen(fact)
+            case CronGone():
+                self.crons.gone((fact.namespace, fact.name))
+            case FlowSeen():
+                self.flows.seen(fact)
+            case FlowGone():
+                self.flows.gone((fact.namespace, fact.name))
+            case TemplateSeen():
+                self.flows.template_seen(fact)
+            case TemplateGone():
+                self.flows.template_gone((fact.namespace, fact.name))
+
+    def job_seen(self, fact: JobSeen) -> None:
+        self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
+
+    def job_gone(self, jobs: "Jobs", fact: JobGone) -> None:
+        """Before the Job is forgotten."""
+        job = jobs.by_name.get((fact.namespace, fact.name))
+        self._job_changed(fact.namespace, fact.name, job.seen.owner if job else "")
+
+    def _job_changed(self, namespace: str, name: str, owner: str) -> None:
+        self.crons.job_changed(namespace, name, owner)
+        self.flows.job_changed(namespace, name, owner)
+
+    def answered(self, fact: Answered, now: float) -> bool:
+        """Whether it answers one of theirs."""
+        parts = (self.commands, self.crons, self.flows)
+        return any(part.answered(fact, now) for part in parts)
+
+    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
+        """Before the Jobs: what they are told counts in the same turn."""
+        decisions = self.commands.decide(cluster, now)
+        decisions += self.crons.decide(cluster, now)
+        if self.flows.by_name:
+            self.flows.stirred(cluster.jobs.by_name[key] for key in cluster.jobs.changed)
+        decisions += self.flows.decide(cluster, now)
+        return decisions
+
+    def due(self, now: float) -> list[float]:
+        return [*self.commands.due(now), *self.crons.due(), *self.flows.due()]
+
+    def check(self) -> None:
+        self.commands.check()
+        self.crons.check()
+        self.flows.check()

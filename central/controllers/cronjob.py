@@ -1,0 +1,192 @@
+"""CronJobs: a Job at each time of a schedule. Nothing is remembered but what the API keeps: a Job's name says
+for which time it is, so that a centre that comes back makes none twice."""
+
+from typing import TYPE_CHECKING, Any
+
+from central.controllers.job.job import Job
+from central.controllers.owner import Makers
+from central.controllers.pending_calls import REST_S, Key, event
+from central.model.decisions import Create, Decision, Delete, SetStatus
+from central.model.facts import Answered, CronSeen
+from central.model.jobspec import COMPLETED, OVER, Json, controller
+from central.model.timestamps import stamp
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+API = "batch.volcano.sh/v1alpha1"
+ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
+MOMENT = "volcano.sh/cronjob-scheduled-timestamp"
+
+
+class CronJobs(Makers[CronSeen]):
+    def __init__(self) -> None:
+        super().__init__()
+        # The time that was last served, and its Job's name, before the API has it.
+        self._started: dict[Key, tuple[float, str]] = {}
+        self._refused: dict[Key, str] = {}  # why no Job could be made
+        self._written: dict[Key, Json] = {}  # its status, until the watch brings it
+        self._skipped: dict[Key, float] = {}  # times of which it was told that they wait
+
+    def seen(self, fact: CronSeen) -> None:
+        super().seen(fact)
+        self._written.pop((fact.namespace, fact.name), None)
+
+    def gone(self, key: Key) -> None:
+        super().gone(key)
+        self._started.pop(key, None)
+        self._refused.pop(key, None)
+        self._written.pop(key, None)
+        self._skipped.pop(key, None)
+
+    def answered(self, fact: Answered, now: float) -> bool:
+        found = self._calls.answered(fact, now)
+        if found is None:
+            return False
+        call, key = found
+        if key in self.by_name:
+            self._changed[key] = None
+        if isinstance(call, Create):
+            self._refused.pop(key, None)
+        if fact.why:
+            self._written.pop(key, None)
+            if isinstance(call, Create):
+                self._started.pop(key, None)
+                self._refused[key] = f"Job {call.name} is refused: {fact.why}"
+        return True
+
+    # --- one of them -----------------------------------------------------------------
+
+    def _decide(self, cluster: "Cluster", key: Key, cron: CronSeen, now: float) -> list[Decision]:
+        children = [
+            job for job in cluster.jobs.owned.get(cron.uid, {}).values() if not job.seen.deleting
+        ]
+        decisions: list[Decision] = []
+        if not cron.error:
+            decisions += self._start(key, cron, children, now)
+            decisions += self._forget_old(key, cron, children, now)
+        return decisions + self._report(key, cron, children, now)
+
+    def _start(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
+        if cron.suspend or cron.plan is None:
+            return []
+        since = max(cron.last or cron.created, self._started.get(key, (0.0, ""))[0])
+        if cron.deadline_s is not None:
+            since = max(since, now - cron.deadline_s)
+        at = cron.plan.last(since, now)
+        later = cron.plan.after(now)
+        if later is not None:
+            self._alarms[key] = later
+        if at is None:
+            return []
+        name = job_name(cron, at)
+        if any(job.spec.name == name for job in children):
+            self._started[key] = (at, name)
+            return []
+        active = [job for job in children if job.status.phase not in OVER]
+        if active and cron.policy == FORBID:
+            return self._forbidden(key, cron, active[0], at, now)
+        decisions: list[Decision] = []
+        if active and cron.policy == REPLACE:
+            for job in active:
+                decisions += self._delete(key, job, f"CronJob {cron.name} replaces it", now)
+        if not self._calls.may(("Job", cron.namespace, name), now):
+            self._alarms[key] = now + REST_S
+            return decisions
+        self._started[key] = (at, name)
+        return [*decisions, self._calls.asked(_job(cron, name, at), key)]
+
+    def _forbidden(
+        self, key: Key, cron: CronSeen, running: Job, at: float, now: float
+    ) -> list[Decision]:
+        """It is made up for when the other is over, if that is not too late."""
+        if self._skipped.get(key) == at:
+            return []
+        self._skipped[key] = at
+        why = f"Job {running.spec.name} still runs, and concurrencyPolicy is {FORBID}"
+        return [event(_about(cron), "ForbidConcurrent", why, now, warning=False)]
+
+    def _forget_old(
+        self, key: Key, cron: CronSeen, children: list[Job], now: float
+    ) -> list[Decision]:
+        decisions: list[Decision] = []
+        over = sorted((job for job in children if job.status.phase in OVER), key=_age)
+        done = [job for job in over if job.status.phase == COMPLETED]
+        failed = [job for job in over if job.status.phase != COMPLETED]
+        for jobs, kept in ((done, cron.keep_done), (failed, cron.keep_failed)):
+            for job in jobs[: max(0, len(jobs) - kept)]:
+                decisions += self._delete(key, job, f"{cron.name} keeps {kept} like it", now)
+        return decisions
+
+    def _delete(self, key: Key, job: Job, why: str, now: float) -> list[Decision]:
+        spec = job.spec
+        if not self._calls.may(("Job", spec.namespace, spec.name), now):
+            return []
+        return [self._calls.asked(Delete("Job", spec.namespace, spec.name, spec.uid, why), key)]
+
+    def _report(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
+        place = ("CronJob", cron.namespace, cron.name)
+        status: dict[str, Any] = {}
+        active = sorted(job.spec.name for job in children if job.status.phase not in OVER)
+        if active:
+            uids = {job.spec.name: job.spec.uid for job in children}
+            status["active"] = [
+                {
+                    "apiVersion": API,
+                    "kind": "Job",
+                    "namespace": cron.namespace,
+                    "name": name,
+                    "uid": uids[name],
+                }
+                for name in active
+            ]
+        began, name = self._started.get(key, (0.0, ""))
+        made = ("Job", cron.namespace, name) not in self._calls.open
+        if served := max(cron.last or 0.0, began if made else 0.0):
+            status["lastScheduleTime"] = stamp(served)
+        ends = [job.status.since for job in children if job.status.phase == COMPLETED]
+        if success := max([cron.success or 0.0, *ends]):
+            status["lastSuccessfulTime"] = stamp(success)
+        if message := cron.error or self._refused.get(key, ""):
+            status["message"] = message
+        if status in (cron.status, self._written.get(key)) or not self._calls.may(place, now):
+            return []
+        self._written[key] = status
+        call = SetStatus("CronJob", cron.namespace, cron.name, cron.uid, status)
+        return [self._calls.asked(call, key)]
+
+
+def job_name(cron: CronSeen, at: float) -> str:
+    """For each time another, and always the same: seconds only count where times are closer."""
+    assert cron.plan is not None
+    fine = cron.plan.every_s % 60 or cron.plan.born % 60
+    return f"{cron.name}-{int(at) if fine else int(at) // 60}"
+
+
+def _job(cron: CronSeen, name: str, at: float) -> Create:
+    meta = cron.template.get("metadata") or {}
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": cron.namespace,
+            "labels": dict(meta.get("labels") or {}),
+            "annotations": {**(meta.get("annotations") or {}), MOMENT: stamp(at)},
+            "ownerReferences": [controller(API, "CronJob", cron.name, cron.uid)],
+        },
+        "spec": cron.template.get("spec") or {},
+    }
+    return Create("Job", cron.namespace, name, body)
+
+
+def _about(cron: CronSeen) -> dict[str, str]:
+    return {
+        "apiVersion": API,
+        "kind": "CronJob",
+        "namespace": cron.namespace,
+        "name": cron.name,
+        "uid": cron.uid,
+    }
+
+
+def _age(job: Job) -> tuple[float, str]:
+    return job.seen.created, job.spec.name

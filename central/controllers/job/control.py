@@ -1,0 +1,172 @@
+"""What one Job needs now: first its next state, written down before anything is done about it; then
+the pods and objects that its state wants."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from central.controllers.job import desired, job_status, policies, state_machine
+from central.controllers.job.job import UNSEEN_S, Job
+from central.controllers.job.job_events import View
+from central.controllers.job.pod_tally import Counts
+from central.controllers.job.rate_limit import Pace
+from central.controllers.job.state_machine import ACTIVE, Cause
+from central.model.decisions import Create, Decision, SetStatus
+from central.model.jobspec import PENDING, JobStatus
+from central.model.timestamps import stamp
+
+if TYPE_CHECKING:
+    from central.scheduler.state.gangs import Gang
+
+HOPS = 4  # states that may be passed through at once
+
+
+def decide(job: Job, gang: "Gang | None", pace: Pace, now: float) -> list[Decision]:
+    """gang: its PodGroup's, once that is there; pace: at which counts are written."""
+    job.due_at = None
+    if job.seen.deleting or job.writing is not None:
+        return []
+    if job.is_fresh:
+        job.look_first()
+    _tidy(job, now)
+    counts = _counts(job)
+    status = _progress(job, gang, counts, now)
+    if _is_move(job.status, status):
+        return _write(job, status, counts, now)
+    decisions = list(desired.work(job, gang, counts, now))
+    return decisions + _report(job, counts, pace, now)
+
+
+def _counts(job: Job) -> Counts:
+    counts = Counts.of(job.spec, job.status, job.pods.values())
+    free = {task.name for task in desired.released(job, counts)}
+    counts.held = sum(task.replicas for task in job.spec.tasks if task.name not in free)
+    return counts
+
+
+def _tidy(job: Job, now: float) -> None:
+    if job.lost:
+        job.lost = {name: at for name, at in job.lost.items() if name in job.wanted}
+    for uid, at in list(job.taken.items()):
+        pod = job.pods.get(uid)
+        if pod is None or (now - at >= UNSEEN_S and not pod.deleting):
+            del job.taken[uid]  # it was never seen to go: asked again
+    for place, at in list(job.answered.items()):
+        if now - at >= UNSEEN_S and place[0] == "Pod":
+            del job.answered[place]
+
+
+def _is_move(before: JobStatus, after: JobStatus) -> bool:
+    return (before.phase, before.version, before.restarts) != (
+        after.phase,
+        after.version,
+        after.restarts,
+    )
+
+
+# --- the next state ------------------------------------------------------------
+
+
+def _progress(job: Job, gang: "Gang | None", counts: Counts, now: float) -> JobStatus:
+    status = job.status
+    if not status.phase:
+        return state_machine.entered(status, PENDING, now, "Created", "")
+    while job.commands:
+        wish = job.commands[0]
+        if wish.uid != status.command:
+            after = state_machine.moved(
+                job.spec, status, wish.action, Cause("Command", wish.why), now
+            )
+            if after is not status:  # kept until that is written
+                return replace(after, command=wish.uid)
+        job.commands.pop(0)  # obeyed, or it changes nothing in this state
+    if status.phase in ACTIVE and not job.seen.error:
+        verdict = policies.judge(_view(job, gang, counts), job.noticed, now)
+        job.noticed = verdict.noticed
+        job.updated = job.updated and (verdict.due is not None or verdict.next_at is not None)
+        job.wake(verdict.next_at)
+        if verdict.due is not None:
+            after = state_machine.moved(
+                job.spec, status, verdict.due.action, verdict.due.cause, now
+            )
+            if after is not status:
+                return after
+    for _ in range(HOPS):
+        after = state_machine.settled(job.spec, status, counts, now)
+        if after is status or job.seen.error:
+            break
+        status = after
+    return status
+
+
+def _view(job: Job, gang: "Gang | None", counts: Counts) -> View:
+    unknown = ""
+    if gang is not None and gang.started and gang.missing() and gang.tally.running:
+        unknown = f"{gang.missing()} pods of the gang are missing: {gang.reason}" * bool(
+            gang.reason
+        )
+    return View(
+        job.spec,
+        job.current(),
+        job.lost,
+        job.lost_of,
+        counts,
+        unknown,
+        job.updated,
+        frozenset(job.gave_way),
+    )
+
+
+def _write(job: Job, status: JobStatus, counts: Counts, now: float) -> list[Decision]:
+    """A new state is written before it is acted upon: whoever comes back after a fall goes on from
+    there."""
+    if not job.may("SetStatus", ("Job", job.spec.name), now):
+        return []
+    job.updated = False
+    if status.version != job.status.version:
+        counts = Counts(terminating=len(job.pods))  # what was, does not count any more
+    decisions = [_set_status(job, status, counts, now)]
+    if status.phase not in ACTIVE or status.restarts != job.status.restarts:
+        decisions.append(_event(job, status, now))
+    return decisions
+
+
+def _set_status(job: Job, status: JobStatus, counts: Counts, now: float) -> Decision:
+    found = job_status.status_of(job, status, counts)
+    job.writing, job.written, job.wrote_at, job.turn_at = status, found, now, None
+    spec = job.spec
+    return SetStatus("Job", spec.namespace, spec.name, spec.uid, found)
+
+
+def _event(job: Job, status: JobStatus, now: float) -> Decision:
+    spec = job.spec
+    name = f"{spec.name[:200]}.{int(now * 1000):x}"
+    bad = status.phase not in ("Completing", "Completed")
+    body = {
+        "metadata": {"name": name, "namespace": spec.namespace},
+        "involvedObject": {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "namespace": spec.namespace,
+            "name": spec.name,
+            "uid": spec.uid,
+        },
+        "reason": status.phase if status.phase != job.status.phase else status.reason,
+        "message": status.message[:1000],
+        "type": "Warning" if bad else "Normal",
+        "source": {"component": "lockstep"},
+        "firstTimestamp": stamp(now),
+        "lastTimestamp": stamp(now),
+        "count": 1,
+    }
+    return Create("Event", spec.namespace, name, body)
+
+
+def _report(job: Job, counts: Counts, pace: Pace, now: float) -> list[Decision]:
+    """The counts and the sentence, not too often."""
+    found = job_status.status_of(job, job.status, counts)
+    write, later = job_status.worth(job, found, counts, pace, now)
+    if write and job.may("SetStatus", ("Job", job.spec.name), now):
+        return [_set_status(job, job.status, counts, now)]
+    if not write:
+        job.wake(later)
+    return []

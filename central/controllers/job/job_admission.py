@@ -1,0 +1,102 @@
+"""Whether a Job's pods may be made: not before its queue takes it, so that quota-bound Jobs have no
+pods. Room in the cluster is not asked for: pods that wait tell an autoscaler what is missing."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from central.controllers.job import job_podgroup
+from central.controllers.job.job import Job
+from central.model import wording
+from central.model.facts import PodSpec
+from central.scheduler.queues import quota
+from central.scheduler.queues.queue_tree import Queue, add, requested
+from central.scheduler.state.gangs import Gang, Sums
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+Groups = tuple[tuple[PodSpec, int], ...]
+
+
+def admit(cluster: "Cluster", waiting: Iterable[tuple[Job, Gang]]) -> list[Job]:
+    """Those whose state changed: admitted now, or refused with another sentence. In the order in
+    which gangs are served, so that who comes later leaves room for who waits longer."""
+    changed: list[Job] = []
+    lines: dict[str, _Line] = {}
+    refused: dict[tuple[str, Groups], str] = {}
+    for job, gang in sorted(waiting, key=lambda pair: pair[1].rank):
+        groups = _groups(job, gang)
+        name = gang.account.queue if gang.account is not None else ""
+        path = cluster.queues.by_name[name].path if name else ()
+        bounds = [
+            lines.setdefault(above.name, _Line(above)) for above in path if above.seen.capability
+        ]
+        why = refused.get((name, groups)) or _refusal(cluster, gang, groups, bounds)
+        if why:
+            refused[name, groups] = why
+        else:
+            for line in bounds:
+                add(line.asked, requested(groups), 1)
+        if job.waits_for != why or not why:
+            job.waits_for, job.admitted = why, not why
+            changed.append(job)
+    return changed
+
+
+class _Line:
+    """A queue that may use so much, and what is asked for by those of it, and below it, who wait
+    and come before the one that is looked at: they are looked at in order."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.asked: Sums = {}
+        waiting = (
+            gang
+            for each in queue
+            for gang in each.gangs.values()
+            if gang.account is not None and gang.account.asks
+        )
+        self._waiting = deque(sorted(waiting, key=lambda gang: gang.rank))
+
+    def pass_to(self, gang: Gang) -> None:
+        while self._waiting and self._waiting[0].rank < gang.rank:
+            account = self._waiting.popleft().account
+            assert account is not None
+            add(self.asked, account.asks, 1)
+
+    def refusal(self, wanted: Sums) -> str:
+        used = self.queue.used
+        for resource, most in self.queue.seen.capability:
+            amount = wanted.get(resource, 0)
+            if amount and used.get(resource, 0) + self.asked.get(resource, 0) + amount > most:
+                return (
+                    f"queue {self.queue.name} may use {wording.amount(resource, most)} "
+                    f"{wording.resource(resource)}, and others who come first ask for them"
+                )
+        return ""
+
+
+def _groups(job: Job, gang: Gang) -> Groups:
+    """Its starters, as far as a queue is concerned."""
+    seen = gang.object
+    least = seen.min_member if seen is not None else job.spec.min_available
+    tasks = [task for task in job.spec.tasks if task.replicas]
+    each = bool(seen is not None and seen.task_min)
+    return tuple(
+        (PodSpec(requests=task.requests), count)
+        for task, count in job_podgroup.starters(tasks, least, each=each)
+    )
+
+
+def _refusal(cluster: "Cluster", gang: Gang, groups: Groups, bounds: Iterable[_Line]) -> str:
+    if gang.object is not None and gang.object.error:
+        return gang.object.error
+    if why := quota.refusal(cluster, gang, groups):
+        return why
+    wanted = requested(groups)
+    for line in bounds:
+        line.pass_to(gang)
+        if why := line.refusal(wanted):
+            return why
+    return ""

@@ -1,0 +1,109 @@
+"""What happens to a Job's pods, as policies speak of it. Told by what is there, not by what changed:
+so that nothing is missed while nobody looks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from central.controllers.job.pod_tally import Counts
+from central.model.facts import PodSeen
+from central.model.jobspec import (
+    ANY,
+    GANG_UNKNOWN,
+    JOB_UPDATED,
+    NEVER,
+    POD_EVICTED,
+    POD_FAILED,
+    POD_PENDING,
+    TASK_COMPLETED,
+    TASK_FAILED,
+    JobSpec,
+    Policy,
+    TaskSpec,
+    pod_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str
+    task: TaskSpec | None  # None: of the whole Job
+    pods: tuple[str, ...]  # names
+    what: str  # a sentence
+    key: str  # what it is about, for how long it has been so
+    exit_codes: tuple[int, ...] = ()
+    since: float | None = None  # None: since it was noticed first
+    gave_way: bool = False  # the scheduler took the pod for another: no failure of the Job
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What there is to look at, of this version of the Job."""
+
+    spec: JobSpec
+    pods: dict[str, PodSeen]  # by name: those that should be there
+    lost: dict[str, float]  # names of pods that were evicted or are leaving, since when
+    lost_of: dict[str, float]  # tasks that lost pods while nobody looked
+    counts: Counts
+    gang_unknown: str = ""  # why a gang that ran can't be whole again
+    updated: bool = False
+    gave_way: frozenset[str] = frozenset()  # of those lost, whom the scheduler took
+
+
+def happening(view: View) -> Iterator[Event]:
+    """What is finished counts before what broke."""
+    for task in view.spec.tasks:
+        done = view.counts.task(task.name).succeeded
+        if task.replicas and done >= task.replicas:
+            what = f"all {done} pods of task {task.name} succeeded"
+            yield Event(TASK_COMPLETED, task, _names(view, task), what, task.name)
+    for task in view.spec.tasks:
+        yield from _of_pods(view, task)
+        restarts = view.counts.task(task.name).restarts
+        if task.max_retry != NEVER and restarts >= task.max_retry:
+            what = f"containers of task {task.name} were restarted {restarts} times"
+            yield Event(TASK_FAILED, task, _names(view, task), what, task.name)
+    if view.gang_unknown:
+        yield Event(GANG_UNKNOWN, None, (), view.gang_unknown, "gang")
+    if view.updated:
+        yield Event(JOB_UPDATED, None, (), "the Job was changed", "job")
+
+
+def _names(view: View, task: TaskSpec) -> tuple[str, ...]:
+    return tuple(pod_name(view.spec, task, index) for index in range(task.replicas))
+
+
+def _of_pods(view: View, task: TaskSpec) -> Iterator[Event]:
+    for name in _names(view, task):
+        pod = view.pods.get(name)
+        if pod is not None and pod.phase == "Failed" and not pod.deleting:
+            assert pod.part is not None
+            codes = pod.part.exit_codes
+            told = f" with exit code {', '.join(map(str, codes))}" if codes else ""
+            what = f"pod {name} failed{told}"
+            yield Event(POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
+        if (since := view.lost.get(name)) is not None:
+            what = f"pod {name} was evicted or deleted"
+            gave_way = name in view.gave_way
+            what = f"pod {name} gave way" if gave_way else what
+            yield Event(POD_EVICTED, task, (name,), what, name, since=since, gave_way=gave_way)
+        if pod is not None and pod.phase == "Pending" and not pod.deleting:
+            what = f"pod {name} is pending"
+            yield Event(POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None)
+    if (since := view.lost_of.get(task.name)) is not None:
+        what = f"pods of task {task.name} were gone when the controller came back"
+        gone = tuple(name for name in _names(view, task) if name not in view.pods)
+        yield Event(POD_EVICTED, task, gone, what, task.name, since=since)
+
+
+def policy_for(spec: JobSpec, event: Event) -> Policy | None:
+    """The first that speaks of it: the task's own, then the Job's."""
+    own = event.task.policies if event.task is not None else ()
+    for policy in (*own, *spec.policies):
+        if policy.exit_code is not None:
+            matches = event.name == POD_FAILED and policy.exit_code in event.exit_codes
+        else:
+            matches = event.name in policy.events or ANY in policy.events
+        # A pod is pending before it runs: only one that stays so is news.
+        if matches and (event.name != POD_PENDING or policy.timeout_s > 0):
+            return policy
+    return None

@@ -1,0 +1,38 @@
+"""What must hold of Jobs after every turn, recomputed from nothing. Raises AssertionError."""
+
+from typing import TYPE_CHECKING
+
+from central.controllers.job.state_machine import MOVES
+from central.model.jobspec import OVER
+
+if TYPE_CHECKING:
+    from central.controllers.job.job import Job
+    from central.scheduler.state.cluster import Cluster
+
+
+def check(cluster: "Cluster") -> None:
+    jobs = cluster.jobs
+    theirs: dict[str, dict[str, object]] = {}
+    for pod in cluster.pods.values():
+        if (part := pod.seen.part) is not None:
+            theirs.setdefault(part.job_uid, {})[pod.seen.uid] = pod.seen
+    for key, job in jobs.by_name.items():
+        assert key == job.key, f"Job {job.key} is filed under {key}"
+        assert job.pods == theirs.get(job.spec.uid, {}), f"the pods of Job {key} are others"
+        assert jobs.by_group.get((key[0], job.group)) is job, f"Job {key} has lost its group"
+        _job(cluster, job)
+    assert len(jobs.by_group) == len(jobs.by_name), "groups of Jobs that are gone"
+    assert jobs.waiting.keys() <= jobs.by_name.keys(), "a Job that is gone waits"
+
+
+def _job(cluster: "Cluster", job: "Job") -> None:
+    key, status = job.key, job.status
+    assert not status.phase or status.phase in MOVES, f"Job {key} is {status.phase}"
+    if key in cluster.jobs.waiting:
+        assert not job.admitted, f"Job {key} waits and was let in"
+    made = {name for verb, (kind, name) in job.asked if (verb, kind) == ("Create", "Pod")}
+    assert not made or job.admitted, f"Job {key} has pods made that its queue did not let in"
+    gang = cluster.gangs.get((key[0], job.group, True))
+    if gang is not None and gang.object is not None and status.phase in OVER and job.is_written:
+        assert gang.word is not None, f"Job {key} is over and its gang is not"
+        assert gang.word[0] == "Completed", f"Job {key} is over and its gang {gang.word[0]}"

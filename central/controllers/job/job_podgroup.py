@@ -1,0 +1,118 @@
+"""A Job's PodGroup: what must start together, of those tasks that need not wait for others."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from central.controllers.job.pod_tally import Counts
+from central.model.jobspec import JobSpec, Json, TaskSpec, group_name, owner
+
+NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
+WITH_LIMITS = ("cpu", "memory", "ephemeral-storage")
+
+
+def released(job: JobSpec, counts: Counts, there: Iterable[str]) -> tuple[TaskSpec, ...]:
+    """Tasks whose pods may be made: those they depend on are ready, or were once.
+
+    there: names of tasks with pods."""
+    found = set(there)
+    return tuple(task for task in job.tasks if task.name in found or _may_start(job, task, counts))
+
+
+def _may_start(job: JobSpec, task: TaskSpec, counts: Counts) -> bool:
+    ready = [
+        counts.task(other.name).ready >= other.minimum
+        for other in job.tasks
+        if other.name in task.after
+    ]
+    return not ready or (any(ready) if task.after_any else all(ready))
+
+
+def manifest(job: JobSpec, tasks: Sequence[TaskSpec]) -> Json:
+    meta: dict[str, Any] = {
+        "name": group_name(job),
+        "namespace": job.namespace,
+        "ownerReferences": [owner(job)],
+    }
+    if job.labels:
+        meta["labels"] = dict(job.labels)
+    annotations = {key: told for key, told in job.annotations if key not in NOT_COPIED}
+    if annotations:
+        meta["annotations"] = annotations
+    spec: dict[str, Any] = {**size(job, tasks), "queue": job.queue}
+    if job.priority_class:
+        spec["priorityClassName"] = job.priority_class
+    if job.topology:
+        spec["networkTopology"] = job.topology
+    if parts := _parts(job):
+        spec["subGroupPolicy"] = parts
+    return {"metadata": meta, "spec": spec}
+
+
+def size(job: JobSpec, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
+    """What changes of it while the Job lives. Each task's minimum counts only where the Job's own
+    leaves room for all of them."""
+    every = sum(task.minimum for task in job.tasks)
+    mine = sum(task.minimum for task in tasks)
+    each = job.min_available >= every
+    least = job.min_available - (every - mine) if each else job.min_available
+    least = max(1, min(least, sum(task.replicas for task in tasks)))
+    return {
+        "minMember": least,
+        "minTaskMember": {task.name: task.minimum for task in tasks} if each else {},
+        "minResources": min_resources(tasks, least, each=each),
+    }
+
+
+def _parts(job: JobSpec) -> list[Json]:
+    return [
+        {
+            "name": task.name,
+            "labelSelector": {"matchLabels": {"volcano.sh/task-spec": task.name}},
+            "matchLabelKeys": ["volcano.sh/partition-id"],
+            "subGroupSize": task.partition.size,
+            "minSubGroups": task.partition.least,
+            **({"networkTopology": task.partition.topology} if task.partition.topology else {}),
+        }
+        for task in job.tasks
+        if task.partition is not None
+    ]
+
+
+def starters(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> list[tuple[TaskSpec, int]]:
+    """How many pods of each task make up the minimum: first each task's own, then in order."""
+    counts = {task.name: (task.minimum if each else 0) for task in tasks}
+    left = least - sum(counts.values())
+    for task in tasks:
+        more = max(0, min(left, task.replicas - counts[task.name]))
+        counts[task.name] += more
+        left -= more
+    return [(task, counts[task.name]) for task in tasks if counts[task.name]]
+
+
+def min_resources(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> Json:
+    """As quotas count: what is asked for under its own name and as requests.NAME."""
+    sums: dict[str, int] = {}
+    pods = 0
+    for task, count in starters(tasks, least, each=each):
+        pods += count
+        for resource, amount in task.requests:
+            if resource == "pods":
+                continue
+            if resource in WITH_LIMITS:
+                sums[resource] = sums.get(resource, 0) + amount * count
+            key = f"requests.{resource}"
+            sums[key] = sums.get(key, 0) + amount * count
+        for resource, amount in task.limits:
+            if resource in WITH_LIMITS:
+                key = f"limits.{resource}"
+                sums[key] = sums.get(key, 0) + amount * count
+    found = {key: _quantity(key, amount) for key, amount in sorted(sums.items())}
+    return {**found, "pods": str(pods), "count/pods": str(pods)}
+
+
+def _quantity(key: str, amount: int) -> str:
+    if key.rpartition(".")[2] == "cpu" and "/" not in key:
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if key.rpartition(".")[2] == "memory" and amount and amount % 2**20 == 0:
+        return f"{amount // 2**20}Mi"
+    return str(amount)

@@ -1,0 +1,112 @@
+"""A Job's status as the API has it, and when it is worth writing."""
+
+from typing import Any
+
+from central.controllers.job.job import Job
+from central.controllers.job.pod_tally import Counts
+from central.controllers.job.rate_limit import Pace
+from central.model.jobspec import OVER, PENDING, JobSpec, JobStatus, Json
+from central.model.timestamps import duration, stamp
+
+COUNTS_S = 1.0  # counts that change are written this often at most
+WORDS_S = 5.0  # a sentence that only changes its words, likewise
+_WORDS = ("reason", "message")
+
+
+def status_of(job: Job, status: JobStatus, counts: Counts) -> dict[str, Any]:
+    spec = job.spec
+    reason, message = _words(job, status)
+    found: dict[str, Any] = {
+        "state": {
+            "phase": status.phase,
+            "reason": reason,
+            "message": message[:1000],
+            "lastTransitionTime": stamp(status.since),
+        },
+        "minAvailable": spec.min_available,
+        "pending": counts.pending,
+        "running": counts.running,
+        "succeeded": counts.succeeded,
+        "failed": counts.failed,
+        "terminating": counts.terminating,
+        "unknown": counts.unknown,
+        "version": status.version,
+        "retryCount": status.retries,
+        "conditions": [
+            {"status": phase, "lastTransitionTime": stamp(at)} for phase, at in status.conditions
+        ],
+    }
+    if spec.tasks:  # for the scale subresource, which is about the last task
+        last = spec.tasks[-1].name
+        found["replicas"] = sum(counts.task(last).phases.values())
+        found["selector"] = f"volcano.sh/job-name={spec.name},volcano.sh/task-spec={last}"
+    tasks = {name: task.phases for name, task in counts.tasks.items() if task.phases}
+    if tasks:
+        found["taskStatusCount"] = {name: {"phase": phases} for name, phases in tasks.items()}
+    if status.restarts:
+        found["podRestarts"] = dict(status.restarts)
+    if status.command:
+        found["lastCommand"] = status.command
+    if resources := controlled(spec):
+        found["controlledResources"] = resources
+    if status.phase in OVER:
+        found["runningDuration"] = duration(status.since - job.seen.created)
+    return found
+
+
+def controlled(spec: JobSpec) -> dict[str, str]:
+    """What was made for it beside its pods, as others look for it there."""
+    found = {f"plugin-{name}": name for name, _ in spec.plugins}
+    for volume in spec.volumes:
+        if volume.claim_name:
+            found[f"volume-pvc-{volume.claim_name}"] = volume.claim_name
+    return found
+
+
+def _words(job: Job, status: JobStatus) -> tuple[str, str]:
+    """Why it is where it is: what it waits for now goes before what brought it there."""
+    if job.seen.error:
+        return "InvalidSpec", job.seen.error
+    if status.phase in OVER:
+        return status.reason, status.message
+    if trouble := job.troubles():
+        return "ApiRefuses", trouble
+    if status.phase == PENDING and job.waits_for:
+        before = f" (before: {status.message})" if status.retries and status.message else ""
+        return "Waiting", job.waits_for + before
+    return status.reason, status.message
+
+
+def worth(
+    job: Job, found: Json, counts: Counts, pace: Pace, now: float
+) -> tuple[bool, float | None]:
+    """Whether to write it now; else when, if at all."""
+    if found == job.written:
+        return False, None
+    if not isinstance(job.written, dict):
+        return not (job.status.phase in OVER and _is_told(job.seen.status, counts)), None
+    if job.turn_at is None:
+        job.turn_at = pace.turn(now)
+    at = max(job.turn_at, job.wrote_at + _apart(job.written, found))
+    return now >= at, at
+
+
+def _apart(before: Json, after: Json) -> float:
+    """A sentence where there was none is news as counts are."""
+    only_words = before["state"]["message"] and _only_words(before, after)
+    return WORDS_S if only_words else COUNTS_S
+
+
+def _is_told(status: JobStatus, counts: Counts) -> bool:
+    """A Job that was over before we came is not written again."""
+    told = {task: dict(phases) for task, phases in status.counts}
+    found = {name: task.phases for name, task in counts.tasks.items() if task.phases}
+    return (told, status.terminating) == (found, counts.terminating)
+
+
+def _only_words(before: Json, after: Json) -> bool:
+    def bare(status: Json) -> Json:
+        state = {key: told for key, told in status["state"].items() if key not in _WORDS}
+        return {**status, "state": state}
+
+    return bare(before) == bare(after)

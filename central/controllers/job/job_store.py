@@ -1,0 +1,141 @@
+"""All Jobs and their pods, as facts tell of them. Nothing is stored anywhere else: Jobs are listed
+with their status, pods with their annotations, and names are the same after every restart."""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from central.controllers.job.job import Job, Wish
+from central.controllers.job.rate_limit import Pace
+from central.controllers.job.state_machine import TARGETED
+from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
+from central.model.facts import Answered, JobSeen, PodSeen
+from central.model.jobspec import ACTIONS
+
+Key = tuple[str, str]  # namespace and name
+COMMANDS = tuple(action for action in ACTIONS if action not in TARGETED)  # a Command names no pods
+
+
+class Jobs:
+    def __init__(self) -> None:
+        self.by_name: dict[Key, Job] = {}
+        self.by_group: dict[Key, Job] = {}  # by their PodGroups' names
+        self.owned: dict[str, dict[Key, Job]] = {}  # by the uid of who made them
+        self.changed: dict[Key, None] = {}  # since they were last looked at
+        self.waiting: dict[Key, Job] = {}  # for their queues
+        self.pace = Pace()
+        self.waits_changed = False  # something did, that may let them in
+        self.let_in_at = 0.0  # when their queues were last asked for all who wait
+        self._pods: dict[str, dict[str, PodSeen]] = {}  # by the Job's uid, then by their own
+        self._asked: dict[tuple[str, str, str], Key] = {}  # whose answer it is: by kind and name
+        self._alarms: list[tuple[float, Key]] = []  # when a Job is to be looked at again
+
+    # --- facts -----------------------------------------------------------------
+
+    def seen(self, fact: JobSeen) -> None:
+        key = (fact.spec.namespace, fact.spec.name)
+        job = self.by_name.get(key)
+        if job is not None and job.spec.uid != fact.spec.uid:
+            self.gone(key)  # deleted and made again under its name
+            job = None
+        if job is None:
+            pods = self._pods.setdefault(fact.spec.uid, {})
+            job = self.by_name[key] = Job(fact, pods)
+            self.by_group[fact.spec.namespace, job.group] = job
+            if fact.owner:
+                self.owned.setdefault(fact.owner, {})[key] = job
+        elif job.seen == fact:
+            return
+        else:
+            before, job.seen = job.seen, fact
+            job.updated = job.updated or before.spec != fact.spec
+            if not job.is_written:
+                job.status = fact.status  # another centre leads, and writes
+        self.changed[key] = None
+
+    def gone(self, key: Key) -> None:
+        job = self.by_name.pop(key, None)
+        if job is not None:
+            self.by_group.pop((key[0], job.group), None)
+            if (others := self.owned.get(job.seen.owner)) is not None:
+                others.pop(key, None)
+                if not others:
+                    del self.owned[job.seen.owner]
+            self.waiting.pop(key, None)
+            self.changed.pop(key, None)
+            if not job.pods:
+                self._pods.pop(job.spec.uid, None)
+
+    def pod_seen(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
+        """gives_way: the scheduler itself takes it away."""
+        part = pod.part
+        if part is None:
+            return
+        job = self._job_of(pod)
+        if job is not None:
+            job.see(pod, now, gives_way=gives_way)
+            self.changed[job.key] = None
+        else:  # its Job is not seen yet, or is gone
+            self._pods.setdefault(part.job_uid, {})[pod.uid] = pod
+
+    def pod_gone(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
+        part = pod.part
+        if part is None:
+            return
+        job = self._job_of(pod)
+        if job is not None:
+            job.lose(pod, now, gives_way=gives_way)
+            self.changed[job.key] = None
+        elif (others := self._pods.get(part.job_uid)) is not None:
+            others.pop(pod.uid, None)
+            if not others:
+                del self._pods[part.job_uid]
+
+    def _job_of(self, pod: PodSeen) -> Job | None:
+        assert pod.part is not None
+        job = self.by_name.get((pod.namespace, pod.part.job))
+        return job if job is not None and job.spec.uid == pod.part.job_uid else None
+
+    def answered(self, fact: Answered, now: float) -> None:
+        key = self._asked.pop((fact.kind, fact.namespace, fact.name), None)
+        job = self.by_name.get(key) if key is not None else None
+        if job is not None:
+            job.hear(fact, now)
+            self.changed[job.key] = None
+
+    def command(self, key: Key, action: str, why: str, uid: str) -> str:
+        """A person's wish, as a Command of this uid brings it. Returns why it can't be followed."""
+        job = self.by_name.get(key)
+        if job is None:
+            return f"there is no Job {key[1]} in namespace {key[0]}"
+        if action not in COMMANDS:
+            return f'action: "{action}" is not one of {", ".join(COMMANDS)}'
+        job.commands.append(Wish(action, why, uid))
+        self.changed[key] = None
+        return ""
+
+    # --- for who decides ---------------------------------------------------------
+
+    def noted(self, job: Job, decisions: list[Decision]) -> None:
+        """Their answers are the Job's."""
+        for asked in decisions:
+            if isinstance(asked, Create | Delete | SetStatus | Patch) and asked.kind != "Event":
+                self._asked[asked.kind, asked.namespace, asked.name] = job.key
+        if job.due_at is not None and job.due_at != job.alarm_at:
+            heappush(self._alarms, (job.due_at, job.key))
+        job.alarm_at = job.due_at
+
+    def rung(self, now: float) -> Iterator[Key]:
+        """Jobs whose alarm is due."""
+        while self._alarms and self._alarms[0][0] <= now:
+            _, key = heappop(self._alarms)
+            if key in self.by_name:
+                yield key
+
+    def next_alarm(self) -> float | None:
+        while self._alarms:
+            at, key = self._alarms[0]
+            job = self.by_name.get(key)
+            if job is not None and job.due_at == at:
+                return at
+            heappop(self._alarms)  # it was looked at meanwhile
+        return None

@@ -1,0 +1,50 @@
+"""mpi: the master learns its workers, as MPI_HOST and as a hostfile (/etc/volcano/hostfile, with a
+slot for each GPU). It brings svc and ssh."""
+
+from dataclasses import dataclass
+
+from central.controllers.job.plugins import arguments, hosts, pod_edits
+from central.controllers.job.plugins.arguments import Wrong
+from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.pod_edits import Json
+from central.model.jobspec import JobSpec, TaskSpec
+from protos.names import GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    master: str = "master"
+    worker: str = "worker"
+    port: int = 22
+
+
+def check(job: JobSpec, options: Options) -> None:
+    arguments.port("port", options.port)
+    for flag, name in (("master", options.master), ("worker", options.worker)):
+        if job.task(name) is None:
+            raise Wrong(f'the job has no task "{name}"; say --{flag}=TASK')
+
+
+def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+    return ()
+
+
+def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
+    pod = pod_edits.containers(pod, pod_edits.port("mpijob-port", options.port))
+    worker = job.task(options.worker)
+    if task.name == options.master and worker:
+        pod = pod_edits.containers(
+            pod, pod_edits.env({"MPI_HOST": ",".join(hosts.of(job, worker))})
+        )
+    return pod
+
+
+def files(job: JobSpec) -> dict[str, str]:
+    """For svc's ConfigMap."""
+    given = dict(job.plugins)["mpi"]
+    worker = job.task(arguments.read(Options, given).worker)
+    if worker is None:
+        return {}
+    slots = dict(worker.limits).get(GPU, 0) or dict(worker.requests).get(GPU, 0) or 1
+    lines = [f"{host} slots={slots}" for host in hosts.of(job, worker)]
+    return {"hostfile": "\n".join(lines)}

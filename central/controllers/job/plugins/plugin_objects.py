@@ -1,0 +1,23 @@
+"""What a plugin has made beside the pods."""
+
+from dataclasses import dataclass
+
+from central.controllers.job.plugins.pod_edits import Json
+from central.model.jobspec import JobSpec, owner
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    kind: str  # a name of central.kube.things
+    name: str
+    body: Json
+    follows: bool = False  # its body follows the job's size: written again when that changes
+    keys: bool = False  # a fresh pair of SSH keys belongs into it (central.model.decisions.Create)
+
+
+def object_of(
+    job: JobSpec, kind: str, name: str, *, follows: bool = False, keys: bool = False, **body: object
+) -> Object:
+    """Owned by the job: it goes when the job goes."""
+    meta = {"name": name, "namespace": job.namespace, "ownerReferences": [owner(job)]}
+    return Object(kind, name, {"metadata": meta, **body}, follows, keys)

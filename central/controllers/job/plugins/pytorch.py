@@ -1,0 +1,72 @@
+"""pytorch: what torch.distributed wants to know (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK). Without
+a task of masters, the first worker is the master. It brings svc."""
+
+from dataclasses import dataclass
+
+from central.controllers.job.plugins import arguments, hosts, pod_edits
+from central.controllers.job.plugins.arguments import Wrong
+from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.pod_edits import Json
+from central.model.jobspec import JobSpec, TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    master: str = "master"
+    worker: str = "worker"
+    port: int = 23456
+    wait_master_enabled: bool = False
+    wait_master_timeout: int = 300
+    wait_master_image: str = "busybox:1.36.1"
+
+
+def check(job: JobSpec, options: Options) -> None:
+    arguments.port("port", options.port)
+    if not _ranked(job, options):
+        raise Wrong(
+            f'the job has neither a task "{options.master}" nor "{options.worker}"; '
+            "say --master=TASK and --worker=TASK"
+        )
+
+
+def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+    return ()
+
+
+def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
+    ranked = _ranked(job, options)
+    names = [one.name for one in ranked]
+    if task.name not in names:
+        return pod
+    master = hosts.host(job, ranked[0], 0)
+    place = names.index(task.name)
+    rank = sum(one.replicas for one in ranked[:place]) + index
+    variables = {
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(options.port),
+        "WORLD_SIZE": str(sum(one.replicas for one in ranked)),
+        "RANK": str(rank),
+    }
+    pod = pod_edits.containers(pod, pod_edits.env(variables))
+    pod = pod_edits.containers(pod, pod_edits.port("pytorchjob-port", options.port), init=False)
+    if options.wait_master_enabled and rank:
+        waiting = _wait(master, options)
+        there = pod["spec"].get("initContainers") or []
+        pod = pod_edits.spec(pod, initContainers=[waiting, *there])
+    return pod
+
+
+def _ranked(job: JobSpec, options: Options) -> list[TaskSpec]:
+    """The tasks that take part, the master's first."""
+    names = dict.fromkeys((options.master, options.worker))
+    return [one for name in names if (one := job.task(name)) and one.replicas]
+
+
+def _wait(master: str, options: Options) -> Json:
+    script = (
+        f"for i in $(seq {options.wait_master_timeout}); do "
+        f"nc -z -w 1 {master} {options.port} && exit 0; sleep 1; done; "
+        f'echo "no master at {master}:{options.port} for {options.wait_master_timeout} s"; exit 1'
+    )
+    command = ["sh", "-c", script]
+    return {"name": "wait-for-master", "image": options.wait_master_image, "command": command}

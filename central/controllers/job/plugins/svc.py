@@ -1,0 +1,114 @@
+"""svc: pods find each other by name. A headless Service, the hosts of each task as files in
+/etc/volcano (a ConfigMap) and as variables, and a NetworkPolicy that lets in the job's own pods only."""
+
+import re
+from dataclasses import dataclass
+
+from central.controllers.job.plugins import hosts, mpi, pod_edits
+from central.controllers.job.plugins.arguments import Wrong
+from central.controllers.job.plugins.plugin_objects import Object, object_of
+from central.controllers.job.plugins.pod_edits import Json
+from central.model.jobspec import JobSpec, TaskSpec, pod_name
+
+_SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # narrower than a job's name
+_LONGEST = 63  # of a Service's name, and of a host's
+_VARIABLE = 120_000  # characters; the kernel starts nothing with one of 128 KiB
+_CONFIG_MAP = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    # Members of a gang look for each other before any of them is ready.
+    publish_not_ready_addresses: bool = True
+    disable_network_policy: bool = False
+    inject_hosts_env: bool = True
+
+
+def check(job: JobSpec, options: Options) -> None:
+    if not _SERVICE.fullmatch(job.name) or len(job.name) > _LONGEST:
+        raise Wrong(
+            f'its Service would be called "{job.name}": a job with it needs a name of at most '
+            f"{_LONGEST} lower case letters, digits and hyphens that begins with a letter"
+        )
+    for task in job.tasks:
+        last = pod_name(job, task, max(0, task.replicas - 1))
+        if len(last) > _LONGEST and not task.template["spec"].get("hostname"):
+            raise Wrong(f'"{last}" is too long for the name of a host ({_LONGEST} characters)')
+    told = data(job)
+    if sum(map(len, told.values())) > _CONFIG_MAP:
+        raise Wrong(f"the names of {job.replicas} hosts are too long for one ConfigMap")
+    if options.inject_hosts_env and max(map(len, told.values())) > _VARIABLE:
+        raise Wrong(
+            f"the names of {job.replicas} hosts are too long for a variable; say "
+            "--inject-hosts-env=false and read them in /etc/volcano"
+        )
+
+
+def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+    selector = hosts.labels(job)
+    service = {
+        "clusterIP": "None",
+        "selector": selector,
+        "publishNotReadyAddresses": options.publish_not_ready_addresses,
+        "ports": [{"name": "placeholder", "port": 1, "targetPort": 1, "protocol": "TCP"}],
+    }
+    made = [
+        object_of(job, "ConfigMap", _files(job), follows=True, data=data(job)),
+        object_of(job, "Service", job.name, spec=service),
+    ]
+    if not options.disable_network_policy:
+        policy = {
+            "podSelector": {"matchLabels": selector},
+            "ingress": [{"from": [{"podSelector": {"matchLabels": selector}}]}],
+            "policyTypes": ["Ingress"],
+        }
+        made.append(object_of(job, "NetworkPolicy", job.name, spec=policy))
+    return tuple(made)
+
+
+def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
+    given = pod["spec"]
+    pod = pod_edits.spec(
+        pod,
+        hostname=given.get("hostname") or pod_name(job, task, index),
+        subdomain=given.get("subdomain") or job.name,
+    )
+    if given.get("hostNetwork") and given.get("dnsPolicy") in (None, "ClusterFirst"):
+        pod = pod_edits.spec(pod, dnsPolicy="ClusterFirstWithHostNet")  # or no name is found
+    name = _files(job)
+    pod = pod_edits.volume(pod, {"name": name, "configMap": {"name": name}})
+    pod = pod_edits.containers(pod, pod_edits.mount(name, hosts.PATH))
+    if options.inject_hosts_env:
+        keys = [key for other in job.tasks for key in _variables(other)]
+        pod = pod_edits.containers(pod, pod_edits.entries([_from_file(name, key) for key in keys]))
+    return pod
+
+
+def data(job: JobSpec) -> dict[str, str]:
+    """Files by name; those that are variables too are named as these."""
+    found = {}
+    for task in job.tasks:
+        known = hosts.of(job, task)
+        found[f"{_word(task)}.host"] = "\n".join(known)
+        names, number = _variables(task)
+        found[names], found[number] = ",".join(known), str(len(known))
+    if any(plugin == "mpi" for plugin, _ in job.plugins):
+        found |= mpi.files(job)
+    return found
+
+
+def _files(job: JobSpec) -> str:
+    return f"{job.name}-svc"
+
+
+def _word(task: TaskSpec) -> str:
+    return task.name.replace("-", "_")
+
+
+def _variables(task: TaskSpec) -> tuple[str, str]:
+    word = _word(task).upper()
+    return f"VC_{word}_HOSTS", f"VC_{word}_NUM"
+
+
+def _from_file(name: str, key: str) -> Json:
+    return {"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}

@@ -1,0 +1,62 @@
+"""tensorflow: TF_CONFIG, the cluster and the pod's place in it. It brings svc."""
+
+import json
+from dataclasses import dataclass
+
+from central.controllers.job.plugins import arguments, hosts, pod_edits
+from central.controllers.job.plugins.arguments import Wrong
+from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.pod_edits import Json
+from central.model.jobspec import JobSpec, TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    ps: str = "ps"
+    worker: str = "worker"
+    chief: str = "chief"
+    evaluator: str = "evaluator"
+    port: int = 2222
+
+
+def check(job: JobSpec, options: Options) -> None:
+    arguments.port("port", options.port)
+    if not _alone(job) and not _roles(job, options):
+        raise Wrong(
+            "the job has no task of the names it knows; say --ps=TASK, --worker=TASK, "
+            "--chief=TASK or --evaluator=TASK"
+        )
+
+
+def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+    return ()
+
+
+def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
+    roles = _roles(job, options)
+    kind = next((role for role, one in roles.items() if one.name == task.name), None)
+    if kind is None or _alone(job):
+        return pod
+    cluster = {
+        role: [f"{host}:{options.port}" for host in hosts.of(job, one)]
+        for role, one in roles.items()
+    }
+    told = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    config = json.dumps(told, separators=(",", ":"))
+    pod = pod_edits.containers(pod, pod_edits.env({"TF_CONFIG": config}), init=False)
+    return pod_edits.containers(pod, pod_edits.port("tfjob-port", options.port), init=False)
+
+
+def _roles(job: JobSpec, options: Options) -> dict[str, TaskSpec]:
+    wanted = {
+        "ps": options.ps,
+        "worker": options.worker,
+        "chief": options.chief,
+        "evaluator": options.evaluator,
+    }
+    return {role: one for role, name in wanted.items() if (one := job.task(name)) and one.replicas}
+
+
+def _alone(job: JobSpec) -> bool:
+    """One pod is no cluster."""
+    return len(job.tasks) == 1 and job.tasks[0].replicas == 1

@@ -1,0 +1,157 @@
+"""The manifest of one pod of a Job."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from central.controllers.job import plugins
+from central.model.jobspec import (
+    JobSpec,
+    JobStatus,
+    Json,
+    TaskSpec,
+    VolumeSpec,
+    group_name,
+    owner,
+    pod_name,
+)
+from protos.names import GROUP_NAMES, RUNS_FOR, TASK
+
+JOB = "volcano.sh/job-name"
+INDEX = "volcano.sh/task-index"
+VERSION = "volcano.sh/job-version"
+QUEUE = "volcano.sh/queue-name"
+SPACE = "volcano.sh/job-namespace"
+TEMPLATE = "volcano.sh/template-uid"
+RETRIES = "volcano.sh/job-retry-count"
+PARTITION = "volcano.sh/partition-id"
+NUMA = "volcano.sh/numa-topology-policy"
+TURN = "lockstep.dev/pod-restarts"
+# What a Job's annotations, and its labels, hand on to its pods.
+HANDED_ON = (
+    "volcano.sh/preemptable",
+    "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable",
+    "lockstep.dev/topology-required",
+    "lockstep.dev/topology-preferred",
+    RUNS_FOR,
+)
+
+
+def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Json:
+    template = task.template
+    meta = template.get("metadata") or {}
+    name = pod_name(job, task, index)
+    pod: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "namespace": job.namespace,
+            "labels": {**(meta.get("labels") or {}), **_labels(job, task, index)},
+            "annotations": {
+                **_handed_on(job),
+                **(meta.get("annotations") or {}),
+                **_annotations(job, status, task, index),
+            },
+            "ownerReferences": [owner(job)],
+        },
+        "spec": _spec(job, template["spec"]),
+    }
+    return plugins.decorate(job, task, index, pod)
+
+
+def _labels(job: JobSpec, task: TaskSpec, index: int) -> dict[str, str]:
+    labels = {
+        JOB: job.name,
+        SPACE: job.namespace,
+        TASK: task.name,
+        INDEX: str(index),
+        QUEUE: job.queue,
+    }
+    if task.partition is not None:
+        labels[PARTITION] = str(index // task.partition.size)
+    told = dict(job.labels)
+    return {**{key: told[key] for key in HANDED_ON[:2] if key in told}, **labels}
+
+
+def _handed_on(job: JobSpec) -> dict[str, str]:
+    told = dict(job.annotations)
+    found = {key: told[key] for key in HANDED_ON if key in told}
+    if job.estimate_s is not None:
+        found.setdefault(RUNS_FOR, f"{job.estimate_s:g}s")
+    return found
+
+
+def _annotations(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> dict[str, str]:
+    found = {
+        TASK: task.name,
+        INDEX: str(index),
+        GROUP_NAMES[0]: group_name(job),
+        JOB: job.name,
+        QUEUE: job.queue,
+        VERSION: str(status.version),
+        TEMPLATE: f"{job.name}-{task.name}",
+        RETRIES: str(status.retries),
+    }
+    turn = dict(status.restarts).get(pod_name(job, task, index), 0)
+    if turn:
+        found[TURN] = str(turn)
+    if task.topology_policy:
+        found[NUMA] = task.topology_policy
+    return found
+
+
+def _spec(job: JobSpec, template: Json) -> dict[str, Any]:
+    spec = dict(template)
+    if not spec.get("schedulerName"):
+        spec["schedulerName"] = job.scheduler_name
+    if job.priority_class and not spec.get("priorityClassName"):
+        spec["priorityClassName"] = job.priority_class
+    if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+    if job.volumes:
+        claims = {claim_name(job, place): one for place, one in enumerate(job.volumes)}
+        mounts = [
+            {"name": _volume_name(place), "mountPath": one.mount_path}
+            for place, one in enumerate(claims.values())
+        ]
+        spec["volumes"] = [
+            *(spec.get("volumes") or ()),
+            *(
+                {"name": _volume_name(place), "persistentVolumeClaim": {"claimName": name}}
+                for place, name in enumerate(claims)
+            ),
+        ]
+        spec["containers"] = [_mounted(one, mounts) for one in spec["containers"]]
+        if spec.get("initContainers"):
+            spec["initContainers"] = [_mounted(one, mounts) for one in spec["initContainers"]]
+    return spec
+
+
+def _mounted(container: Json, mounts: Sequence[Json]) -> Json:
+    """Where the container mounts something at the same place itself, that stays."""
+    own = container.get("volumeMounts") or []
+    paths = {mount.get("mountPath") for mount in own}
+    fresh = [mount for mount in mounts if mount["mountPath"] not in paths]
+    return {**container, "volumeMounts": [*own, *fresh]}
+
+
+def _volume_name(place: int) -> str:
+    return f"job-volume-{place}"
+
+
+def claim_name(job: JobSpec, place: int) -> str:
+    """Of a claim that is made, the same after every restart."""
+    volume: VolumeSpec = job.volumes[place]
+    return volume.claim_name or f"{job.name}-pvc-{job.uid.replace('-', '')[:8]}-{place}"
+
+
+def claims(job: JobSpec) -> list[str]:
+    """Names of those to be made."""
+    return [claim_name(job, at) for at, one in enumerate(job.volumes) if one.claim is not None]
+
+
+def claim(job: JobSpec, name: str) -> Json:
+    place = [claim_name(job, at) for at in range(len(job.volumes))].index(name)
+    meta = {"name": name, "namespace": job.namespace, "ownerReferences": [owner(job)]}
+    return {"metadata": meta, "spec": job.volumes[place].claim}

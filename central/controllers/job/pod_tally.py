@@ -1,0 +1,75 @@
+"""A Job's pods, counted in one pass."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from central.model.facts import PodSeen
+from central.model.jobspec import JobSpec, JobStatus
+
+ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class TaskCounts:
+    phases: dict[str, int] = field(default_factory=dict)
+    ready: int = 0  # running with all containers ready, or succeeded
+    succeeded: int = 0
+    restarts: int = 0  # of containers of pods that have not ended
+
+
+NONE = TaskCounts()
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of pods that are not being deleted by phase; all others are terminating."""
+
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    unknown: int = 0
+    terminating: int = 0
+    alive: int = 0  # that may still run, those that are being deleted included
+    old: int = 0  # of an earlier version of the Job
+    unended: int = 0  # of this version, not ended
+    held: int = 0  # not made yet, since their task waits for another
+    tasks: dict[str, TaskCounts] = field(default_factory=dict)
+
+    def task(self, name: str) -> TaskCounts:
+        return self.tasks.get(name, NONE)
+
+    @classmethod
+    def of(cls, spec: JobSpec, status: JobStatus, pods: Iterable[PodSeen]) -> "Counts":
+        counts = cls(tasks={task.name: TaskCounts() for task in spec.tasks})
+        for pod in pods:
+            counts._add(pod, status.version)
+        return counts
+
+    def _add(self, pod: PodSeen, version: int) -> None:
+        part = pod.part
+        assert part is not None
+        ended = pod.phase in ENDED
+        self.alive += not ended
+        old = part.version < version
+        self.old += old
+        self.unended += not ended and not old
+        if pod.deleting or (old and not ended):
+            self.terminating += 1
+            return
+        match pod.phase:
+            case "Pending":
+                self.pending += 1
+            case "Running":
+                self.running += 1
+            case "Succeeded":
+                self.succeeded += 1
+            case "Failed":
+                self.failed += 1
+            case _:
+                self.unknown += 1
+        task = self.tasks.setdefault(part.task, TaskCounts())
+        task.phases[pod.phase] = task.phases.get(pod.phase, 0) + 1
+        task.succeeded += pod.phase == "Succeeded"
+        task.ready += pod.phase == "Succeeded" or (pod.phase == "Running" and part.ready)
+        task.restarts += 0 if ended else part.restarts

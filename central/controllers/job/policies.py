@@ -1,0 +1,66 @@
+"""Which action is due now, by the policies of a Job and its tasks; else when the next one is."""
+
+from dataclasses import dataclass, replace
+
+from central.controllers.job import job_events
+from central.controllers.job.job_events import Event, View
+from central.controllers.job.state_machine import Cause
+from central.model.jobspec import RESTART_PARTITION, RESTART_POD, RESTART_TASK, JobSpec, pod_name
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    action: str
+    cause: Cause
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    due: Due | None
+    next_at: float | None  # when a policy with a timeout wants to be looked at
+    noticed: dict[str, float]  # since when each event has been so
+
+
+def judge(view: View, noticed: dict[str, float], now: float) -> Verdict:
+    """noticed: of the last time."""
+    due: Due | None = None
+    next_at: float | None = None
+    seen: dict[str, float] = {}
+    for event in job_events.happening(view):
+        policy = job_events.policy_for(view.spec, event)
+        if policy is None:
+            continue
+        key = f"{event.name}/{event.key}"
+        since = seen[key] = noticed.get(key, now) if event.since is None else event.since
+        at = since + policy.timeout_s
+        if at > now:
+            next_at = at if next_at is None else min(next_at, at)
+        elif due is None:
+            due = Due(policy.action, cause(view.spec, policy.action, event), event)
+    return Verdict(due, next_at, seen)
+
+
+def cause(spec: JobSpec, action: str, event: Event) -> Cause:
+    found = Cause(event.name, f"{event.what}: {action}", excused=event.gave_way)
+    return replace(found, pods=targets(spec, action, event))
+
+
+def targets(spec: JobSpec, action: str, event: Event) -> tuple[str, ...]:
+    """The pods that a targeted restart makes anew. What concerns a whole task, or the whole Job,
+    restarts as much."""
+    task = event.task
+    if task is None:
+        return tuple(pod_name(spec, t, i) for t in spec.tasks for i in range(t.replicas))
+    every = tuple(pod_name(spec, task, index) for index in range(task.replicas))
+    match action:
+        case _ if action == RESTART_TASK:
+            return every
+        case _ if action == RESTART_POD:
+            return event.pods
+        case _ if action == RESTART_PARTITION:
+            size = task.partition.size if task.partition is not None else task.replicas
+            parts = {every.index(name) // size for name in event.pods if name in every}
+            return tuple(name for at, name in enumerate(every) if at // size in parts)
+        case _:
+            return ()

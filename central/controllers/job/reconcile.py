@@ -1,0 +1,119 @@
+"""The Jobs' part of a turn: who may have pods, what each Job that changed needs, and what its gang is
+to be called."""
+
+from typing import TYPE_CHECKING
+
+from central.controllers.job import control, job_admission
+from central.controllers.job.job import Job
+from central.controllers.job.state_machine import ACTIVE
+from central.model.decisions import Decision
+from central.model.jobspec import ABORTED, ABORTING, COMPLETING, OVER, RESTARTING, TERMINATING
+from central.scheduler.state.gangs import Gang
+from central.scheduler.status import gang_status
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+LET_IN_S = 0.5  # queues are asked for all who wait this often at most
+
+
+def decide(cluster: "Cluster", now: float) -> list[Decision]:
+    """Before the gangs are told of: a Job's state is part of what its gang is called."""
+    jobs = cluster.jobs
+    if not jobs.by_name:
+        return []
+    for key in jobs.rung(now):
+        jobs.changed[key] = None
+    for namespace, name, has_object in cluster.changed:
+        if has_object and (job := jobs.by_group.get((namespace, name))) is not None:
+            jobs.changed[job.key] = None
+    looked_at = [jobs.by_name[key] for key in jobs.changed]
+    _let_in(cluster, [job for job in looked_at if _wants_in(cluster, job)], now)
+    looked_at = [jobs.by_name[key] for key in jobs.changed]
+    jobs.changed.clear()
+    decisions: list[Decision] = []
+    for job in looked_at:
+        gang = _gang_of(cluster, job)
+        if job.admitted and gang is not None:
+            job.waits_for = gang.reason if gang.members and not job.is_making_pods else ""
+        found = control.decide(job, gang, jobs.pace, now)
+        jobs.noted(job, found)
+        decisions += found
+        if gang is not None:
+            _name(cluster, job, gang)
+    return decisions
+
+
+def due(cluster: "Cluster") -> float | None:
+    times = [cluster.jobs.next_alarm()]
+    if cluster.jobs.waiting and cluster.jobs.waits_changed:
+        times.append(cluster.jobs.let_in_at + LET_IN_S)
+    return min((at for at in times if at is not None), default=None)
+
+
+def _gang_of(cluster: "Cluster", job: Job) -> Gang | None:
+    gang = cluster.gangs.get((job.spec.namespace, job.group, True))
+    return gang if gang is not None and gang.object is not None else None
+
+
+def _wants_in(cluster: "Cluster", job: Job) -> bool:
+    """Whether its queue is to be asked; a Job that has pods was let in by whoever made them."""
+    if job.status.phase not in ACTIVE or job.seen.error or job.admitted:
+        cluster.jobs.waiting.pop(job.key, None)
+        return False
+    if _gang_of(cluster, job) is None:
+        return False
+    if job.pods:
+        job.admitted = True
+        cluster.jobs.waiting.pop(job.key, None)
+        return False
+    return True
+
+
+def _let_in(cluster: "Cluster", fresh: list[Job], now: float) -> None:
+    """Asks for those who came now, and, less often, for all who wait."""
+    jobs = cluster.jobs
+    for job in fresh:
+        jobs.waiting[job.key] = job
+    if not jobs.waiting:
+        return
+    jobs.waits_changed |= bool(cluster.changed)
+    everybody = jobs.waits_changed and now - jobs.let_in_at >= LET_IN_S
+    asking = list(jobs.waiting.values()) if everybody else fresh
+    if not asking:
+        return
+    if everybody:
+        jobs.let_in_at, jobs.waits_changed = now, False
+    pairs = [(job, gang) for job in asking if (gang := _gang_of(cluster, job)) is not None]
+    for job in job_admission.admit(cluster, pairs):
+        if job.admitted:
+            jobs.waiting.pop(job.key, None)
+        jobs.changed[job.key] = None
+
+
+def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
+    """What its gang is called while its pods do not say it."""
+    phase, name = job.status.phase, job.spec.name
+    word: tuple[str, str] | None = None
+    if phase in OVER:
+        said = job.status.message
+        word = (
+            gang_status.COMPLETED,
+            f"job {name} is over: {phase}" + (f"; {said}" if said else ""),
+        )
+    elif phase in (ABORTING, ABORTED):
+        word = (gang_status.PENDING, f"job {name} is {phase}; it goes on when it is resumed")
+    elif phase in (COMPLETING, TERMINATING):
+        word = (gang_status.RUNNING, f"job {name} is {phase}; its pods are being cleared away")
+    elif phase in ACTIVE and job.pods and not gang.members:
+        word = (gang_status.RUNNING, f"another scheduler places the pods of job {name}")
+    elif phase in ACTIVE and job.admitted and not gang.members:
+        word = (gang_status.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
+    elif phase in ACTIVE and not job.admitted and job.waits_for:
+        word = (gang_status.PENDING, job.waits_for)
+    if phase == RESTARTING and not gang.tally.placed:
+        gang.started = False  # it must be whole again before any of it may stay
+    gang.quiet = phase in (*OVER, ABORTING, ABORTED, COMPLETING, TERMINATING)
+    if gang.word != word:
+        gang.word = word
+        cluster.changed[gang.key] = gang

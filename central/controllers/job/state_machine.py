@@ -1,0 +1,179 @@
+"""What an action makes of a Job, and what becomes of it by itself: the whole state machine. Pure
+tables and rules; policies say when an action comes, Commands bring others."""
+
+from dataclasses import dataclass, replace
+
+from central.controllers.job.pod_tally import Counts
+from central.model.jobspec import (
+    ABORT,
+    ABORTED,
+    ABORTING,
+    COMPLETE,
+    COMPLETED,
+    COMPLETING,
+    FAILED,
+    PENDING,
+    RESTART_JOB,
+    RESTART_PARTITION,
+    RESTART_POD,
+    RESTART_TASK,
+    RESTARTING,
+    RESUME,
+    RUNNING,
+    TERMINATE,
+    TERMINATED,
+    TERMINATING,
+    JobSpec,
+    JobStatus,
+)
+
+ACTIVE = (PENDING, RUNNING)  # its pods are kept as it wants them, and policies hold
+TARGETED = (RESTART_TASK, RESTART_POD, RESTART_PARTITION)
+
+# Where an action leads. What stands in no row changes nothing; a targeted restart makes some pods
+# anew and leaves the Job in its phase.
+_STOPS = {ABORT: ABORTING, TERMINATE: TERMINATING, COMPLETE: COMPLETING}
+MOVES: dict[str, dict[str, str]] = {
+    PENDING: {**_STOPS, RESTART_JOB: RESTARTING, **dict.fromkeys(TARGETED, PENDING)},
+    RUNNING: {**_STOPS, RESTART_JOB: RESTARTING, **dict.fromkeys(TARGETED, RUNNING)},
+    RESTARTING: _STOPS,
+    ABORTING: {RESUME: RESTARTING, TERMINATE: TERMINATING},
+    ABORTED: {RESUME: RESTARTING, TERMINATE: TERMINATING},
+    COMPLETING: {},
+    COMPLETED: {},
+    TERMINATING: {},
+    TERMINATED: {},
+    FAILED: {},
+}
+# Where a Job goes from there once none of its pods is left that could still run.
+EMPTIED = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an action comes."""
+
+    reason: str  # one word: an event, or Command
+    message: str
+    pods: tuple[str, ...] = ()  # names of those that a targeted restart makes anew
+    excused: bool = False  # no failure: it does not count against maxRetry
+
+
+def moved(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: float) -> JobStatus:
+    """After the action; the same object where it changes nothing."""
+    to = MOVES[status.phase].get(action)
+    if to is None:
+        return status
+    if action in TARGETED:
+        return _anew(spec, status, cause, now)
+    if to != RESTARTING:
+        return entered(status, to, now, cause.reason, cause.message)
+    if action == RESUME or cause.excused:  # a person's wish is no failure
+        retries, last = status.retries, False
+    else:
+        retries = status.retries + 1
+        last = retries >= spec.max_retry
+    # The last restart is none: what ended stays to be read, and the Job fails (settled).
+    version = status.version + (not last)
+    message = cause.message
+    if retries > status.retries:
+        message += f"; restart {retries} of at most {spec.max_retry}"
+    return replace(
+        entered(status, RESTARTING, now, cause.reason, message),
+        retries=retries,
+        version=version,
+        restarts=(),
+    )
+
+
+def _anew(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStatus:
+    """Some pods are made anew, each as often as maxRetry allows it; the others don't notice."""
+    restarts = dict(status.restarts)
+    for name in cause.pods:
+        restarts[name] = restarts.get(name, 0) + 1
+    most = max((restarts[name] for name in cause.pods), default=0)
+    if most >= spec.max_retry and not cause.excused:
+        name = next(name for name in cause.pods if restarts[name] == most)
+        why = f"{cause.message}; {name} was made anew {most - 1} times (spec.maxRetry {spec.max_retry})"
+        return entered(status, FAILED, now, cause.reason, why)
+    return replace(
+        status,
+        restarts=tuple(sorted(restarts.items())),
+        reason=cause.reason,
+        message=cause.message,
+    )
+
+
+def settled(spec: JobSpec, status: JobStatus, counts: Counts, now: float) -> JobStatus:
+    """Where the Job stands by what its pods are; the same object where it stays."""
+    phase = status.phase
+    to, reason, why = phase, status.reason, status.message
+    if phase in EMPTIED:
+        to = phase if counts.alive else EMPTIED[phase]
+    elif phase == RESTARTING:
+        to = _restarted(spec, status, counts)
+    elif phase in ACTIVE and (stuck := _stuck(spec, counts)):
+        to, reason, why = FAILED, "DependencyFailed", stuck
+    elif phase == PENDING:
+        started = counts.running + counts.succeeded + counts.failed
+        if started >= spec.min_available and spec.replicas:
+            to, reason, why = RUNNING, "Started", f"{started} of {spec.replicas} pods have started"
+    elif phase == RUNNING:
+        to, reason, why = _running(spec, counts)
+    if to == phase:
+        return status
+    return entered(status, to, now, reason, why)
+
+
+def _restarted(spec: JobSpec, status: JobStatus, counts: Counts) -> str:
+    if status.retries >= spec.max_retry and not counts.old:
+        return RESTARTING if counts.alive else FAILED
+    return RESTARTING if counts.old else PENDING
+
+
+def _stuck(spec: JobSpec, counts: Counts) -> str:
+    """Why tasks that wait for others will wait for ever; empty: they may come."""
+    ended = counts.succeeded + counts.failed
+    if not counts.held or counts.unended or ended < spec.replicas - counts.held:
+        return ""
+    return (
+        f"{counts.held} pods wait for tasks that have ended without becoming ready (dependsOn): "
+        f"{counts.succeeded} of their pods succeeded, {counts.failed} failed"
+    )
+
+
+def _running(spec: JobSpec, counts: Counts) -> tuple[str, str, str]:
+    """The rules of a Job that runs, in order."""
+    total = spec.replicas
+    succeeded, failed = counts.succeeded, counts.failed
+    said = f"{succeeded} of {total} pods succeeded, {failed} failed"
+    if not total:
+        return RUNNING, "", ""
+    if spec.min_success is not None and succeeded >= spec.min_success:
+        return COMPLETED, "Succeeded", f"{said}; spec.minSuccess is {spec.min_success}"
+    if succeeded + failed >= total and not counts.unended:
+        if spec.min_available >= sum(task.minimum for task in spec.tasks):
+            for task in spec.tasks:
+                if counts.task(task.name).succeeded < task.minimum:
+                    why = f"of task {task.name} {task.minimum} had to succeed"
+                    return FAILED, "TaskFailed", f"{said}; {why}"
+        if spec.min_success is not None:
+            return FAILED, "TooFewSucceeded", f"{said}; spec.minSuccess is {spec.min_success}"
+        if succeeded >= spec.min_available:
+            return COMPLETED, "Succeeded", said
+        return FAILED, "TooFewSucceeded", f"{said}; spec.minAvailable is {spec.min_available}"
+    if counts.pending > total - spec.min_available:
+        return PENDING, "PodsPending", f"{counts.pending} of {total} pods are pending again"
+    return RUNNING, "", ""
+
+
+def entered(status: JobStatus, phase: str, now: float, reason: str, message: str) -> JobStatus:
+    kept = tuple(one for one in status.conditions if one[0] != phase)
+    return replace(
+        status,
+        phase=phase,
+        since=now,
+        reason=reason,
+        message=message,
+        conditions=(*kept, (phase, now)),
+    )

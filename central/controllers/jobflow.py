@@ -1,0 +1,206 @@
+"""JobFlows: Jobs made from JobTemplates one after the other. What was done is in the flow's status, so that Jobs
+may be deleted meanwhile, and a centre that comes back makes none twice."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from central.controllers import jobflow_status, step_probes
+from central.controllers.job.job import Job
+from central.controllers.owner import Makers
+from central.controllers.pending_calls import Key
+from central.model.decisions import Create, Decision, Delete, SetStatus
+from central.model.facts import Answered, FlowSeen, Step, TemplateSeen
+from central.model.jobspec import COMPLETED, Json, controller
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+API = "flow.volcano.sh/v1alpha1"
+OF_TEMPLATE, OF_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"
+_LABEL = 63
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Flows(Makers[FlowSeen]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.templates: dict[Key, TemplateSeen] = {}
+        self._refused: dict[tuple[Key, str], str] = {}  # by the Job's name
+        self._written: dict[tuple[str, Key], Json] = {}  # by kind: until the watch brings it
+
+    def seen(self, fact: FlowSeen) -> None:
+        super().seen(fact)
+        self._written.pop(("JobFlow", (fact.namespace, fact.name)), None)
+
+    def gone(self, key: Key) -> None:
+        super().gone(key)
+        self._written.pop(("JobFlow", key), None)
+        self._refused = {place: why for place, why in self._refused.items() if place[0] != key}
+
+    def template_seen(self, fact: TemplateSeen) -> None:
+        key = (fact.namespace, fact.name)
+        self.templates[key] = fact
+        self._written.pop(("JobTemplate", key), None)
+        self._of_template(key)
+
+    def template_gone(self, key: Key) -> None:
+        self.templates.pop(key, None)
+        self._written.pop(("JobTemplate", key), None)
+        self._of_template(key)
+
+    def _of_template(self, key: Key) -> None:
+        for place, flow in self.by_name.items():
+            if place[0] == key[0] and any(step.name == key[1] for step in flow.steps):
+                self._changed[place] = None
+
+    def answered(self, fact: Answered, now: float) -> bool:
+        found = self._calls.answered(fact, now)
+        if found is None:
+            return False
+        call, key = found
+        if key in self.by_name:
+            self._changed[key] = None
+        if isinstance(call, Create):
+            self._refused.pop((key, call.name), None)
+            if fact.why:
+                self._refused[key, call.name] = f"Job {call.name} is refused: {fact.why}"
+        elif fact.why:
+            self._written.pop((call.kind, (call.namespace, call.name)), None)
+        return True
+
+    def stirred(self, jobs: Iterable[Job]) -> None:
+        """Pods of these Jobs changed: somebody may ask for that."""
+        for job in jobs:
+            if (key := self._by_uid.get(job.seen.owner)) is not None:
+                self._changed[key] = None
+
+    # --- one of them -----------------------------------------------------------------
+
+    def _decide(self, cluster: "Cluster", key: Key, flow: FlowSeen, now: float) -> list[Decision]:
+        jobs = cluster.jobs.owned.get(flow.uid, {})
+        children = {job.spec.name: job for job in jobs.values() if not job.seen.deleting}
+        if flow.phase in jobflow_status.OVER:
+            return self._tidy(key, flow, children, now)
+        decisions: list[Decision] = []
+        waits: dict[str, str] = {}
+        for step in flow.steps if not flow.error else ():
+            if job_name(flow, step.name) not in children and not _is_done(flow, step.name):
+                waits[step.name] = _waits(flow, step, children)
+                if not waits[step.name]:
+                    waits[step.name], made = self._make(key, flow, step, now)
+                    decisions += made
+        status = jobflow_status.of(flow, children, waits)
+        decisions += self._write("JobFlow", flow, status, key, now)
+        for step in flow.steps:
+            decisions += self._report(cluster, (flow.namespace, step.name), key, now)
+        return decisions
+
+    def _make(self, key: Key, flow: FlowSeen, step: Step, now: float) -> tuple[str, list[Decision]]:
+        """Why the Job is not there yet, and what is asked for."""
+        name = job_name(flow, step.name)
+        template = self.templates.get((flow.namespace, step.name))
+        if template is None:
+            return f"there is no JobTemplate {step.name}", []
+        if not self._calls.may(("Job", flow.namespace, name), now):
+            return self._refused.get((key, name), ""), []
+        spec = merged(template.spec, step.patch)
+        spec, why = step_probes.with_probes(spec, step_probes.asked(flow, step))
+        if why:
+            return why, []
+        call = self._calls.asked(_job(flow, step, template, name, spec), key)
+        return self._refused.get((key, name), ""), [call]
+
+    def _tidy(
+        self, key: Key, flow: FlowSeen, children: dict[str, Job], now: float
+    ) -> list[Decision]:
+        if flow.retain or flow.phase != jobflow_status.SUCCEED:
+            return []
+        why = f"JobFlow {flow.name} has succeeded, and its jobRetainPolicy is delete"
+        return [
+            self._calls.asked(Delete("Job", flow.namespace, name, job.spec.uid, why), key)
+            for name, job in children.items()
+            if self._calls.may(("Job", flow.namespace, name), now)
+        ]
+
+    def _report(self, cluster: "Cluster", key: Key, whose: Key, now: float) -> list[Decision]:
+        """The template's status: the Jobs that were made of it."""
+        template = self.templates.get(key)
+        if template is None:
+            return []
+        names = sorted(
+            job.spec.name
+            for flow in self.by_name.values()
+            if flow.namespace == key[0] and any(step.name == key[1] for step in flow.steps)
+            for job in cluster.jobs.owned.get(flow.uid, {}).values()
+            if job.spec.name == job_name(flow, key[1])
+        )
+        status = {"jobDependsOnList": names}
+        if not names and not template.status:
+            return []
+        return self._write("JobTemplate", template, status, whose, now)
+
+    def _write(
+        self, kind: str, seen: FlowSeen | TemplateSeen, status: Json, whose: Key, now: float
+    ) -> list[Decision]:
+        key = (seen.namespace, seen.name)
+        if status in (seen.status, self._written.get((kind, key))):
+            return []
+        if not self._calls.may((kind, *key), now):
+            return []
+        self._written[kind, key] = status
+        return [self._calls.asked(SetStatus(kind, *key, seen.uid, status), whose)]
+
+
+def job_name(flow: FlowSeen, template: str) -> str:
+    return f"{flow.name}-{template}"
+
+
+def _is_done(flow: FlowSeen, template: str) -> bool:
+    """As its status has it: the Job itself may be gone."""
+    return job_name(flow, template) in (flow.status.get("completedJobs") or ())
+
+
+def _waits(flow: FlowSeen, step: Step, children: dict[str, Job]) -> str:
+    for target in step.after:
+        job = children.get(job_name(flow, target))
+        if _is_done(flow, target) or (job is not None and job.status.phase == COMPLETED):
+            continue
+        if job is None or not (step.probes or step.checks):
+            return f"it waits for {target}"
+        if why := step_probes.waits(step, target, job):
+            return why
+    return ""
+
+
+def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str, spec: Json) -> Create:
+    marks = {
+        OF_TEMPLATE: f"{flow.namespace}.{step.name}",
+        OF_FLOW: f"{flow.namespace}.{flow.name}",
+    }
+    fitting = {key: value for key, value in marks.items() if len(value) <= _LABEL}
+    notes = {key: value for key, value in template.annotations.items() if key != _APPLIED}
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": flow.namespace,
+            "labels": {**template.labels, **fitting},
+            "annotations": {**notes, **marks},
+            "ownerReferences": [controller(API, "JobFlow", flow.name, flow.uid)],
+        },
+        "spec": spec,
+    }
+    return Create("Job", flow.namespace, name, body)
+
+
+def merged(whole: Json, patch: Json) -> Json:
+    """A JSON merge patch: null takes away, objects are merged, all else is replaced."""
+    result = dict(whole)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            inside = result.get(key)
+            result[key] = merged(inside if isinstance(inside, dict) else {}, value)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,79 @@
+"""Objects that make Jobs, CronJobs and JobFlows alike: which of them are looked at again, and when. What one
+of them wants is the subclass's to say."""
+
+from math import inf
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from central.controllers.pending_calls import Calls, Key
+from central.model.decisions import Decision
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+
+class _Maker(Protocol):
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def deleting(self) -> bool: ...
+
+
+Maker = TypeVar("Maker", bound=_Maker)
+
+
+class Makers(Generic[Maker]):
+    def __init__(self) -> None:
+        self.by_name: dict[Key, Maker] = {}
+        self._by_uid: dict[str, Key] = {}
+        self._calls = Calls()
+        self._changed: dict[Key, None] = {}
+        self._alarms: dict[Key, float] = {}
+
+    def seen(self, fact: Maker) -> None:
+        key = (fact.namespace, fact.name)
+        if (before := self.by_name.get(key)) is not None and before.uid != fact.uid:
+            self.gone(key)
+        self.by_name[key] = fact
+        self._by_uid[fact.uid] = key
+        self._changed[key] = None
+
+    def gone(self, key: Key) -> None:
+        if (maker := self.by_name.pop(key, None)) is not None:
+            self._by_uid.pop(maker.uid, None)
+        self._changed.pop(key, None)
+        self._alarms.pop(key, None)
+
+    def job_changed(self, namespace: str, name: str, owner: str) -> None:
+        """A Job came, changed or went that somebody owns."""
+        self._calls.seen(("Job", namespace, name))
+        if (key := self._by_uid.get(owner)) is not None:
+            self._changed[key] = None
+
+    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
+        if not self._changed and not self._alarms:
+            return []
+        due = [key for key, at in self._alarms.items() if at <= now]
+        decisions: list[Decision] = []
+        for key in dict.fromkeys((*self._changed, *due)):
+            self._alarms.pop(key, None)
+            if (maker := self.by_name.get(key)) is not None and not maker.deleting:
+                decisions += self._decide(cluster, key, maker, now)
+                if rests := self._calls.due(now):  # what was refused is asked again then
+                    self._alarms[key] = min([*rests, self._alarms.get(key, inf)])
+        self._changed.clear()
+        return decisions
+
+    def _decide(self, cluster: "Cluster", key: Key, maker: Maker, now: float) -> list[Decision]:
+        raise NotImplementedError
+
+    def due(self) -> list[float]:
+        return list(self._alarms.values())
+
+    def check(self) -> None:
+        who = type(self).__name__
+        assert self._alarms.keys() <= self.by_name.keys(), f"{who}: an alarm rings for nobody"
+        assert not self._changed, f"{who}: one was not looked at"

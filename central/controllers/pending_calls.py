@@ -1,0 +1,76 @@
+"""What was asked of the API and is not answered yet, and what was refused and rests. One call at a time
+for each object: whoever decides waits for the answer."""
+
+from hashlib import blake2b
+
+from central.model.decisions import Create, Delete, Patch, SetStatus
+from central.model.facts import Answered
+from central.model.timestamps import stamp
+
+Call = Create | Delete | SetStatus | Patch
+Place = tuple[str, str, str]  # kind, namespace, name
+Key = tuple[str, str]  # namespace and name
+
+REST_S = 10.0  # after a refusal
+SEEN_S = 5.0  # what was answered is in the watch by then
+
+
+class Calls:
+    def __init__(self) -> None:
+        self.open: dict[Place, tuple[Call, Key]] = {}
+        self.rests: dict[Place, float] = {}
+
+    def may(self, place: Place, now: float) -> bool:
+        return place not in self.open and self.rests.get(place, 0.0) <= now
+
+    def asked(self, call: Call, whose: Key) -> Call:
+        self.open[_place(call)] = (call, whose)
+        return call
+
+    def answered(self, fact: Answered, now: float) -> tuple[Call, Key] | None:
+        """The call that it answers, and for whom it was made; None: somebody else's."""
+        place = (fact.kind, fact.namespace, fact.name)
+        found = self.open.get(place)
+        if found is None or type(found[0]).__name__ != fact.verb:
+            return None
+        del self.open[place]
+        self.rests.pop(place, None)
+        if fact.why:
+            self.rests[place] = now + REST_S
+        elif not isinstance(found[0], SetStatus):
+            self.rests[place] = now + SEEN_S  # not again before the watch has brought it
+        return found
+
+    def seen(self, place: Place) -> None:
+        """The watch has brought what became of it."""
+        if place not in self.open:
+            self.rests.pop(place, None)
+
+    def due(self, now: float) -> list[float]:
+        self.rests = {place: at for place, at in self.rests.items() if at > now}
+        return list(self.rests.values())
+
+
+def event(
+    about: dict[str, str], reason: str, message: str, now: float, *, warning: bool = True
+) -> Create:
+    """about: apiVersion, kind, namespace, name, uid. The same sentence is one Event."""
+    digest = blake2b("\n".join((about["uid"], reason, message)).encode(), digest_size=8).hexdigest()
+    namespace = about["namespace"] or "default"
+    name = f"{about['name'][:200]}.{digest}"
+    body = {
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": {key: value for key, value in about.items() if value},
+        "reason": reason,
+        "message": message[:1000],
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": "lockstep"},
+        "firstTimestamp": stamp(now),
+        "lastTimestamp": stamp(now),
+        "count": 1,
+    }
+    return Create("Event", namespace, name, body)
+
+
+def _place(call: Call) -> Place:
+    return (call.kind, call.namespace, call.name)

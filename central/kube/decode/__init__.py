@@ -1,0 +1,1 @@
+"""Raw Kubernetes JSON -> facts. Pure."""

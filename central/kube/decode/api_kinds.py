@@ -1,0 +1,143 @@
+"""What is watched: how the objects of each kind are read, and the fact that one is gone. In the order in
+which they are best known: whoever depends on others comes last."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from central.kube import resource_paths
+from central.kube.decode import (
+    batch_objects,
+    jobflow_decoder,
+    pdb_decoder,
+    queue_decoder,
+    storage_decoder,
+)
+from central.kube.decode.decoder import Reader
+from central.kube.resource_paths import Place
+from central.model.facts import (
+    BudgetGone,
+    CommandGone,
+    CronGone,
+    Fact,
+    FlowGone,
+    GangGone,
+    HyperNodeGone,
+    JobGone,
+    NamespaceGone,
+    NodeGone,
+    OwnerGone,
+    PodGone,
+    PriorityGone,
+    QueueGone,
+    TemplateGone,
+)
+from central.model.volumes import (
+    AttachLimits,
+    CapacityGone,
+    ClaimGone,
+    DriverGone,
+    StorageClassGone,
+    VolumeGone,
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    place: Place
+    seen: Callable[[Json], Fact]
+    gone: Callable[[Json], Fact]
+    optional: bool = False  # the API server may not serve it: a CRD, a box without its controllers
+    older: "Kind | None" = None  # the same where the API server is too old for this one
+    bare: bool = False  # its metadata is enough
+
+
+def kinds(reader: Reader) -> tuple[Kind, ...]:
+    """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, Jobs, pods."""
+    return (
+        _kind("Namespace", reader.namespace, _by_name(NamespaceGone)),
+        _kind("Node", reader.node, _by_name(NodeGone)),
+        _optional("Queue", queue_decoder.queue, _by_name(QueueGone)),
+        _kind("PriorityClass", queue_decoder.priority, _by_name(PriorityGone)),
+        _optional("PodGroup", reader.gang, _in_namespace(GangGone)),
+        _optional("HyperNode", reader.hypernode, _by_name(HyperNodeGone)),
+        *_storage(),
+        _or_older(
+            "PodDisruptionBudget", pdb_decoder.budget, pdb_decoder.older, _in_namespace(BudgetGone)
+        ),
+        _optional("Job", reader.job, _in_namespace(JobGone)),
+        _optional("Command", batch_objects.command, _in_namespace(CommandGone)),
+        _optional("CronJob", batch_objects.cron, _in_namespace(CronGone)),
+        _optional("JobFlow", jobflow_decoder.flow, _in_namespace(FlowGone)),
+        _optional("JobTemplate", jobflow_decoder.template, _in_namespace(TemplateGone)),
+        *_owners(reader),
+        _kind("Pod", reader.pod, _by_uid(PodGone)),
+    )
+
+
+def by_word(reader: Reader) -> dict[str, Kind]:
+    """Those that the core speaks of, by its word for them."""
+    every = {kind.place: kind for kind in kinds(reader)}
+    return {word: every[place] for word, place in resource_paths.NAMED.items() if place in every}
+
+
+def _storage() -> tuple[Kind, ...]:
+    """What pods' volumes depend on."""
+    capacity = storage_decoder.capacity
+    return (
+        _optional("PersistentVolumeClaim", storage_decoder.claim, _in_namespace(ClaimGone)),
+        _optional("PersistentVolume", storage_decoder.volume, _by_name(VolumeGone)),
+        _optional("StorageClass", storage_decoder.storage_class, _by_name(StorageClassGone)),
+        _optional("CSINode", storage_decoder.attach_limits, _by_name(AttachLimits)),
+        _optional("CSIDriver", storage_decoder.driver, _by_name(DriverGone)),
+        _or_older("CSIStorageCapacity", capacity, capacity, _in_namespace(CapacityGone)),
+    )
+
+
+def _owners(reader: Reader) -> tuple[Kind, ...]:
+    """Who may make gangs of their pods."""
+    return tuple(
+        Kind(
+            resource_paths.OF[group, kind],
+            partial(reader.owner, kind),
+            _by_uid(OwnerGone),
+            optional=True,
+            bare=True,
+        )
+        for group, kind in (("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("batch", "Job"))
+    )
+
+
+def _kind(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
+    return Kind(resource_paths.NAMED[word], seen, gone)
+
+
+def _optional(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
+    return Kind(resource_paths.NAMED[word], seen, gone, optional=True)
+
+
+def _or_older(
+    word: str,
+    seen: Callable[[Json], Fact],
+    older: Callable[[Json], Fact],
+    gone: Callable[[Json], Fact],
+) -> Kind:
+    """One that was in v1beta1 before, and the API server may serve neither."""
+    place = resource_paths.NAMED[word]
+    before = Kind(replace(place, version="v1beta1"), older, gone, optional=True)
+    return Kind(place, seen, gone, older=before)
+
+
+def _by_name(gone: Callable[[str], Fact]) -> Callable[[Json], Fact]:
+    return lambda raw: gone(raw["metadata"]["name"])
+
+
+def _in_namespace(gone: Callable[[str, str], Fact]) -> Callable[[Json], Fact]:
+    return lambda raw: gone(raw["metadata"]["namespace"], raw["metadata"]["name"])
+
+
+def _by_uid(gone: Callable[[str], Fact]) -> Callable[[Json], Fact]:
+    return lambda raw: gone(raw["metadata"]["uid"])

@@ -1,0 +1,92 @@
+"""Raw Kubernetes JSON -> facts: what a centre with these names and levels understands. Pure: no I/O, and
+nothing is raised but Malformed.
+
+An object that this version can't honour is a fact all the same: PodSpec.unsupported and
+GangSeen.error are sentences that begin with the field.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from central.kube.decode import (
+    hypernode_decoder,
+    job_decoder,
+    owner_references,
+    podgroup_decoder,
+    podspec,
+)
+from central.kube.decode.pod_decoder import Pods
+from central.kube.decode.topology_constraints import Closeness
+from central.kube.errors import BROKEN, Malformed, what, who
+from central.model.facts import (
+    GangSeen,
+    HyperNodeSeen,
+    JobSeen,
+    NamespaceSeen,
+    NodeSeen,
+    OwnerSeen,
+    PodSeen,
+    Taint,
+)
+from protos import names
+
+Json = dict[str, Any]
+
+
+class Reader:
+    def __init__(self, scheduler_names: Sequence[str], levels: Sequence[str]) -> None:
+        """levels: the tree's node label keys, widest first."""
+        self._first = next(iter(scheduler_names), names.SCHEDULER)
+        self._closeness = Closeness(levels)
+        self._pods = Pods(scheduler_names, self._closeness)
+
+    def pod(self, raw: Json) -> PodSeen:
+        try:
+            return self._pods.read(raw)
+        except BROKEN as error:
+            raise Malformed(f"pod {who(raw)}: {what(error)}") from error
+
+    def node(self, raw: Json) -> NodeSeen:
+        try:
+            return _node(raw)
+        except BROKEN as error:
+            raise Malformed(f"node {who(raw)}: {what(error)}") from error
+
+    def namespace(self, raw: Json) -> NamespaceSeen:
+        try:
+            meta = raw["metadata"]
+            labels = self._pods.labels(meta.get("labels") or {})
+            queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
+            return NamespaceSeen(meta["name"], labels, queue if isinstance(queue, str) else "")
+        except BROKEN as error:
+            raise Malformed(f"namespace {who(raw)}: {what(error)}") from error
+
+    def gang(self, raw: Json) -> GangSeen:
+        return podgroup_decoder.gang(raw, self._closeness)
+
+    def job(self, raw: Json) -> JobSeen:
+        return job_decoder.job(raw, self._first)
+
+    def owner(self, kind: str, raw: Json) -> OwnerSeen:
+        return owner_references.owner(kind, raw, self._closeness.known)
+
+    def hypernode(self, raw: Json) -> HyperNodeSeen:
+        return hypernode_decoder.hypernode(raw)
+
+
+def _node(raw: Json) -> NodeSeen:
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    return NodeSeen(
+        name=meta["name"],
+        labels=meta.get("labels") or {},
+        allocatable=podspec.amounts(status.get("allocatable"), "status.allocatable"),
+        taints=tuple(
+            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            for taint in spec.get("taints") or ()
+        ),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in status.get("conditions") or ()
+        ),
+    )

@@ -1,0 +1,48 @@
+"""HyperNode objects -> facts."""
+
+from dataclasses import replace
+from typing import Any
+
+from central.kube.errors import BROKEN, Malformed, text, what, who
+from central.model.facts import HyperNodeSeen, Member
+
+Json = dict[str, Any]
+
+
+def hypernode(raw: Json) -> HyperNodeSeen:
+    """Raises Malformed where it has no name; else what is wrong is its error."""
+    try:
+        name = raw["metadata"]["name"]
+    except BROKEN as error:
+        raise Malformed(f"HyperNode {who(raw)}: {what(error)}") from error
+    try:
+        seen = _hypernode(name, raw["spec"])
+    except BROKEN as error:
+        seen = HyperNodeSeen(name, 0, error=what(error))
+    return replace(seen, uid=str(raw["metadata"].get("uid") or ""))
+
+
+def _hypernode(name: str, spec: Json) -> HyperNodeSeen:
+    tier = spec.get("tier")
+    if isinstance(tier, bool) or not isinstance(tier, int) or tier < 0:
+        return HyperNodeSeen(name, 0, error=f"spec.tier: {tier!r} is not a whole number")
+    members = []
+    for place, raw in enumerate(spec.get("members") or ()):
+        field = f"spec.members[{place}]"
+        kind, selector = raw.get("type"), raw.get("selector") or {}
+        if kind not in {"Node", "HyperNode"}:
+            return HyperNodeSeen(
+                name, tier, error=f'{field}.type: "{kind}" is no Node or HyperNode'
+            )
+        exact = text(selector.get("exactMatch") or {}, "name")
+        pattern = text(selector.get("regexMatch") or {}, "pattern")
+        wanted = selector.get("labelMatch") or {}
+        labels = tuple(sorted((wanted.get("matchLabels") or {}).items()))
+        if wanted.get("matchExpressions") or (labels and kind != "Node"):
+            why = f"{field}.selector.labelMatch: only matchLabels, and only of nodes"
+            return HyperNodeSeen(name, tier, error=why)
+        if sum(map(bool, (exact, pattern, labels))) != 1:
+            why = f"{field}.selector: needs one of exactMatch, regexMatch, labelMatch"
+            return HyperNodeSeen(name, tier, error=why)
+        members.append(Member(kind, exact, pattern, labels))
+    return HyperNodeSeen(name, tier, tuple(members))

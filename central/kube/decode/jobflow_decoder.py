@@ -1,0 +1,109 @@
+"""JobFlows and JobTemplates as raw JSON -> facts. Pure; nothing is raised but Malformed."""
+
+from dataclasses import replace
+from typing import Any
+
+from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
+from central.model.facts import Check, FlowSeen, Step, TemplateSeen
+
+Json = dict[str, Any]
+
+_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+
+
+def template(raw: Json) -> TemplateSeen:
+    try:
+        meta = raw["metadata"]
+        return TemplateSeen(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            raw.get("spec") or {},
+            meta.get("labels") or {},
+            meta.get("annotations") or {},
+            raw.get("status") or {},
+        )
+    except BROKEN as error:
+        raise Malformed(f"JobTemplate {who(raw)}: {what(error)}") from error
+
+
+def flow(raw: Json) -> FlowSeen:
+    try:
+        meta, status = raw["metadata"], raw.get("status") or {}
+        seen = FlowSeen(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            phase=text(status.get("state") or {}, "phase"),
+            status=status,
+            deleting="deletionTimestamp" in meta,
+        )
+    except BROKEN as error:
+        raise Malformed(f"JobFlow {who(raw)}: {what(error)}") from error
+    try:
+        spec = raw["spec"]
+        policy = text(spec, "jobRetainPolicy") or "retain"
+        if policy not in ("retain", "delete"):
+            raise Unreadable(f'spec.jobRetainPolicy: "{policy}" is neither retain nor delete')
+        steps = tuple(_step(place, one) for place, one in enumerate(spec.get("flows") or ()))
+        _check_order(steps)
+        return replace(seen, steps=steps, retain=policy == "retain")
+    except BROKEN as error:
+        return replace(seen, error=what(error))
+
+
+def _step(place: int, raw: Json) -> Step:
+    field = f"spec.flows[{place}]"
+    depends = raw.get("dependsOn") or {}
+    probe = depends.get("probe") or {}
+    checks = []
+    for kind in ("httpGetList", "tcpSocketList"):
+        for at, one in enumerate(probe.get(kind) or ()):
+            checks.append(_check(f"{field}.dependsOn.probe.{kind}[{at}]", one, kind))
+    probes = []
+    for one in probe.get("taskStatusList") or ():
+        task, phase = text(one, "taskName"), text(one, "phase")
+        if phase not in _PHASES:
+            raise Unreadable(f'{field}.dependsOn.probe.taskStatusList: "{phase}" is no phase')
+        probes.append((task, phase))
+    name = text(raw, "name")
+    if not name:
+        raise Unreadable(f"{field}.name: it names no JobTemplate")
+    patch = (raw.get("patch") or {}).get("jobSpec") or {}
+    return Step(
+        name, tuple(depends.get("targets") or ()), tuple(probes), tuple(checks), patch=patch
+    )
+
+
+def _check(field: str, raw: Json, kind: str) -> Check:
+    port, task = raw.get("port"), text(raw, "taskName")
+    if type(port) is not int or not 1 <= port <= 65535:
+        raise Unreadable(f"{field}.port: {port!r} is no port (1 to 65535)")
+    if kind == "tcpSocketList":
+        return Check(task, port)
+    path, header = text(raw, "path"), raw.get("httpHeader") or {}
+    if not path.startswith("/"):
+        raise Unreadable(f'{field}.path: "{path}" does not begin with /')
+    name, value = text(header, "name"), text(header, "value")
+    if value and not name:
+        raise Unreadable(f"{field}.httpHeader.name: it is missing")
+    return Check(task, port, path, (name, value) if name else None)
+
+
+def _check_order(steps: tuple[Step, ...]) -> None:
+    """Each name stands once, every step that is waited for exists, and none waits for itself."""
+    names = [step.name for step in steps]
+    for place, step in enumerate(steps):
+        if step.name in names[:place]:
+            raise Unreadable(f"spec.flows[{place}].name: {step.name} stands there twice")
+        for target in step.after:
+            if target not in names:
+                where = f"spec.flows[{place}].dependsOn.targets"
+                raise Unreadable(f"{where}: there is no step {target}")
+    done: set[str] = set()
+    while left := [step for step in steps if step.name not in done]:
+        ready = {step.name for step in left if done.issuperset(step.after)}
+        if not ready:
+            circle = ", ".join(step.name for step in left)
+            raise Unreadable(f"spec.flows: dependsOn goes round in a circle: {circle}")
+        done |= ready

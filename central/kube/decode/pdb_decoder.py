@@ -1,0 +1,43 @@
+"""PodDisruptionBudgets as raw JSON -> facts. Pure; nothing is raised but Malformed."""
+
+from typing import Any
+
+from central.kube.decode.pod_affinity import expressions
+from central.kube.errors import BROKEN, Malformed, what, who
+from central.model.facts import BudgetSeen
+
+Json = dict[str, Any]
+
+
+def budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
+    """empty_is_all: a selector without terms covers every pod of the namespace; in policy/v1beta1
+    it covers none."""
+    try:
+        meta, status = raw["metadata"], raw.get("status") or {}
+        selector = (raw.get("spec") or {}).get("selector")
+        if selector is not None and not (empty_is_all or any(selector.values())):
+            selector = None
+        seen = BudgetSeen(
+            meta["namespace"],
+            meta["name"],
+            None if selector is None else tuple(expressions(selector, "spec.selector")),
+            _allowed(meta, status),
+            tuple(sorted(status.get("disruptedPods") or ())),
+        )
+        hash(seen)
+    except BROKEN as error:
+        raise Malformed(f"PodDisruptionBudget {who(raw)}: {what(error)}") from error
+    return seen
+
+
+def older(raw: Json) -> BudgetSeen:
+    """As policy/v1beta1 means it."""
+    return budget(raw, empty_is_all=False)
+
+
+def _allowed(meta: Json, status: Json) -> int:
+    """None while the controller has not looked at what the budget asks now: nobody is let go then."""
+    looked_at = int(status.get("observedGeneration") or 0)
+    if looked_at < int(meta.get("generation") or 0):
+        return 0
+    return int(status.get("disruptionsAllowed") or 0)

@@ -1,0 +1,211 @@
+"""What a pod's spec asks of the pods beside it -> rules. Pure; raises Unreadable with the field.
+
+Rules speak of namespaces and of the pod's own labels, so equal specs may make unlike rules.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from central.kube.decode import podspec
+from central.kube.errors import Unreadable
+from central.model.pod_rules import (
+    Apart,
+    Expression,
+    Near,
+    Nearer,
+    Peers,
+    Port,
+    Requirement,
+    Rules,
+    Selector,
+    Spread,
+)
+
+Json = dict[str, Any]
+Some = TypeVar("Some")
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_ANY_ADDRESS = ("", "0.0.0.0")
+
+
+def asks(spec: Json, ours: bool) -> list[Json]:
+    """The parts of the spec that make rules, unread; most pods have none. Of pods that others place
+    only what keeps ours away matters: whom they avoid, and their ports."""
+    parts: list[Json] = []
+    if affinity := spec.get("affinity"):
+        for kind in ("podAffinity", "podAntiAffinity") if ours else ("podAntiAffinity",):
+            parts += (affinity.get(kind) or {}).get(REQUIRED) or ()
+        if ours:
+            for kind in ("podAffinity", "podAntiAffinity"):
+                wishes = (affinity.get(kind) or {}).get(PREFERRED) or ()
+                parts += (wish["podAffinityTerm"] for wish in wishes)
+            parts += (affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()
+    if ours:
+        parts += spec.get("topologySpreadConstraints") or ()
+    parts += _containers_with_ports(spec)
+    return parts
+
+
+def _spreads(spec: Json, namespace: str, labels: Json, *, hard: bool) -> tuple[Spread, ...]:
+    return tuple(
+        _spread(part, namespace, labels)
+        for part in spec.get("topologySpreadConstraints") or ()
+        if (part.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule") == hard
+    )
+
+
+def label_keys(parts: Iterable[Json]) -> list[str]:
+    """The pod's own labels that the parts refer to."""
+    return [
+        key
+        for part in parts
+        for field in ("matchLabelKeys", "mismatchLabelKeys")
+        for key in part.get(field) or ()
+    ]
+
+
+def read(spec: Json, ours: bool, namespace: str, labels: Json) -> Rules | None:
+    affinity = spec.get("affinity") or {}
+    near = _terms(affinity, "podAffinity", namespace, labels) if ours else []
+    apart = _terms(affinity, "podAntiAffinity", namespace, labels)
+    rules = Rules(
+        near=Near(Peers(tuple(s for s, _ in near)), _unique(key for _, key in near))
+        if near
+        else None,
+        apart=_unique(Apart(Peers((selector,)), key) for selector, key in apart),
+        spread=_spreads(spec, namespace, labels, hard=True) if ours else (),
+        ports=_unique(_ports(spec)),
+        nodes=_liked_nodes(affinity) if ours else (),
+        nearer=_nearer(affinity, namespace, labels) if ours else (),
+        even=_spreads(spec, namespace, labels, hard=False) if ours else (),
+    )
+    return None if rules == Rules() else rules
+
+
+def _liked_nodes(affinity: Json) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
+    found = []
+    for place, wish in enumerate((affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()):
+        field = f"spec.affinity.nodeAffinity.{PREFERRED}[{place}]"
+        terms = podspec.node_terms({"nodeSelectorTerms": [wish["preference"]]})
+        found += [(_weight(wish, field), term) for term in terms]
+    return tuple(found)
+
+
+def _nearer(affinity: Json, namespace: str, labels: Json) -> tuple[Nearer, ...]:
+    found = []
+    for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
+        for place, wish in enumerate((affinity.get(kind) or {}).get(PREFERRED) or ()):
+            field = f"spec.affinity.{kind}.{PREFERRED}[{place}]"
+            selector, key = _term(wish["podAffinityTerm"], namespace, labels, field)
+            found.append(Nearer(Peers((selector,)), key, sign * _weight(wish, field)))
+    return tuple(found)
+
+
+def _weight(wish: Json, field: str) -> int:
+    weight = wish.get("weight")
+    if type(weight) is not int:
+        raise Unreadable(f"{field}.weight: {weight!r} is not a whole number")
+    return weight
+
+
+def _unique(values: Iterable[Some]) -> tuple[Some, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _terms(affinity: Json, kind: str, namespace: str, labels: Json) -> list[tuple[Selector, str]]:
+    return [
+        _term(term, namespace, labels, f"spec.affinity.{kind}.{REQUIRED}[{place}]")
+        for place, term in enumerate((affinity.get(kind) or {}).get(REQUIRED) or ())
+    ]
+
+
+def _term(term: Json, namespace: str, labels: Json, field: str) -> tuple[Selector, str]:
+    named = tuple(sorted(term.get("namespaces") or ()))
+    chosen = term.get("namespaceSelector")
+    if not named and chosen is None:
+        named = (namespace,)
+    selector = Selector(
+        named,
+        _labels(term, labels, field),
+        None if chosen is None else expressions(chosen, f"{field}.namespaceSelector"),
+    )
+    return selector, _key(term, field)
+
+
+def _spread(part: Json, namespace: str, labels: Json) -> Spread:
+    field = "spec.topologySpreadConstraints"
+    skew, domains = part.get("maxSkew", 1), part.get("minDomains") or 1
+    if type(skew) is not int or type(domains) is not int:
+        raise Unreadable(f"{field}: maxSkew and minDomains must be whole numbers")
+    selector = Selector((namespace,), _labels(part, labels, field))
+    return Spread(
+        Peers((selector,), leaving=False),
+        _key(part, field),
+        skew,
+        domains,
+        affinity=part.get("nodeAffinityPolicy", "Honor") == "Honor",
+        taints=part.get("nodeTaintsPolicy", "Ignore") == "Honor",
+    )
+
+
+def _key(part: Json, field: str) -> str:
+    key = part.get("topologyKey")
+    if type(key) is not str or not key:
+        raise Unreadable(f"{field}.topologyKey: {key!r} is not a label key")
+    return key
+
+
+def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | None:
+    """Without a selector nobody is meant."""
+    if part.get("labelSelector") is None:
+        return None
+    own = [
+        Expression(key, operator, (labels[key],))
+        for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in part.get(keys) or ()
+        if key in labels
+    ]
+    return _unique((*expressions(part["labelSelector"], f"{field}.labelSelector"), *own))
+
+
+def expressions(selector: Json, field: str) -> tuple[Expression, ...]:
+    found = [
+        Expression(key, "In", (value,))
+        for key, value in sorted((selector.get("matchLabels") or {}).items())
+    ]
+    for expression in selector.get("matchExpressions") or ():
+        if expression.get("operator") not in _OPERATORS:
+            raise Unreadable(f'{field}: "{expression.get("operator")}" is not an operator')
+        values = tuple(expression.get("values") or ())
+        found.append(Expression(expression["key"], expression["operator"], values))
+    return tuple(found)
+
+
+def _containers_with_ports(spec: Json) -> list[Json]:
+    """Those whose ports are the node's. Of init containers only sidecars keep theirs."""
+    on_host = spec.get("hostNetwork")
+    sidecars = (
+        container
+        for container in spec.get("initContainers") or ()
+        if container.get("restartPolicy") == "Always"
+    )
+    return [
+        container
+        for container in (*(spec.get("containers") or ()), *sidecars)
+        if (ports := container.get("ports"))
+        and (on_host or any(port.get("hostPort") for port in ports))
+    ]
+
+
+def _ports(spec: Json) -> Iterator[Port]:
+    for container in _containers_with_ports(spec):
+        for port in container["ports"]:
+            number = port.get("hostPort") or (spec.get("hostNetwork") and port["containerPort"])
+            if number:
+                address = port.get("hostIP") or ""
+                yield Port(
+                    port.get("protocol") or "TCP",
+                    int(number),
+                    "" if address in _ANY_ADDRESS else address,
+                )

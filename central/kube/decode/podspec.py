@@ -1,0 +1,178 @@
+"""A pod's spec as JSON -> what placement must know of it. Pure; raises Unreadable with the field.
+
+What this version can't honour is named in PodSpec.unsupported, a sentence: such a pod waits with it
+rather than being placed against its wish.
+"""
+
+from typing import Any
+
+from central.kube.decode.quantities import NotAQuantity, whole
+from central.kube.errors import Unreadable
+from central.model.facts import PodSpec, Toleration
+from central.model.pod_rules import NodeTerms, Requirement, Rules
+from protos import names
+from protos.sharing import WHOLE
+from protos.slicing import is_slice
+
+Json = dict[str, Any]
+_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+
+
+def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
+    """Of pods that others place only what they use matters, and whom they keep away."""
+    requests = _requests(spec)
+    gpus = _device_containers(spec, names.GPU)
+    rdma = _device_containers(spec, names.RDMA)
+    shares = _device_containers(spec, names.GPU_SHARE)
+    if not ours:
+        return PodSpec(
+            requests=requests,
+            gpu_containers=gpus,
+            rdma_containers=rdma,
+            share_containers=shares,
+            rules=rules,
+        )
+    return PodSpec(
+        requests=requests,
+        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        node_terms=_node_terms(spec),
+        tolerations=_tolerations(spec),
+        gpu_containers=gpus,
+        rdma_containers=rdma,
+        on_host=bool(rdma and spec.get("hostNetwork")),
+        share_containers=shares,
+        unsupported=_unsupported(spec) or _unshareable(dict(requests)) or _mixed(spec),
+        rules=rules,
+    )
+
+
+def _is_sidecar(container: Json) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _asks(container: Json, field: str) -> dict[str, int]:
+    """A container's requests; a limit stands in for a missing request, as the API server has it."""
+    resources = container.get("resources") or {}
+    found: dict[str, int] = {}
+    for part in ("limits", "requests"):
+        found |= amounts(resources.get(part), f"{field}.resources.{part}")
+    return found
+
+
+def amounts(quantities: Json | None, field: str) -> dict[str, int]:
+    found = {}
+    for resource, quantity in (quantities or {}).items():
+        try:
+            found[resource] = whole(resource, quantity)
+        except NotAQuantity as error:
+            raise Unreadable(f"{field}.{resource}: {error}") from None
+    return found
+
+
+def _requests(spec: Json) -> tuple[tuple[str, int], ...]:
+    """What the scheduler must set aside: everything that runs together, or the most that any one
+    init container needs beside the sidecars started before it, whichever is more; and overhead."""
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for place, container in enumerate(spec.get("initContainers") or ()):
+        asks = _asks(container, f"spec.initContainers[{place}]")
+        if _is_sidecar(container):
+            _add(sidecars, asks)
+            asks = {}
+        _raise_to(most, {r: sidecars.get(r, 0) + asks.get(r, 0) for r in {*sidecars, *asks}})
+    together = dict(sidecars)
+    for place, container in enumerate(spec.get("containers") or ()):
+        _add(together, _asks(container, f"spec.containers[{place}]"))
+    _raise_to(together, most)
+    _add(together, amounts(spec.get("overhead"), "spec.overhead"))
+    together["pods"] = 1
+    return tuple(sorted((resource, amount) for resource, amount in together.items() if amount))
+
+
+def _add(total: dict[str, int], more: dict[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _raise_to(total: dict[str, int], least: dict[str, int]) -> None:
+    for resource, amount in least.items():
+        if amount > total.get(resource, 0):
+            total[resource] = amount
+
+
+def _device_containers(spec: Json, resource: str) -> tuple[tuple[str, int], ...]:
+    """Those that hold such devices while the pod runs, in the order in which the kubelet serves them:
+    sidecars first. An init container that ends hands its devices on to these."""
+    sidecars = [c for c in spec.get("initContainers") or () if _is_sidecar(c)]
+    found = ((c, _asks(c, "spec").get(resource, 0)) for c in (*sidecars, *spec["containers"]))
+    return tuple((container["name"], count) for container, count in found if count)
+
+
+def _node_terms(spec: Json) -> tuple[tuple[Requirement, ...], ...] | None:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required is None else node_terms(required)
+
+
+def node_terms(selector: Json) -> NodeTerms:
+    terms = (_term(term) for term in selector.get("nodeSelectorTerms") or ())
+    return tuple(term for term in terms if term)  # an empty term matches no node
+
+
+def _term(term: Json) -> tuple[Requirement, ...]:
+    return tuple(
+        _requirement(expression, is_field)
+        for part, is_field in (("matchExpressions", False), ("matchFields", True))
+        for expression in term.get(part) or ()
+    )
+
+
+def _requirement(expression: Json, is_field: bool) -> Requirement:
+    operator = expression.get("operator")
+    if operator not in _OPERATORS:
+        raise Unreadable(f'spec.affinity.nodeAffinity: "{operator}" is not an operator')
+    return Requirement(expression["key"], operator, tuple(expression.get("values") or ()), is_field)
+
+
+def _tolerations(spec: Json) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(t.get("key") or "", operator, t.get("value") or "", t.get("effect") or "")
+        for t in spec.get("tolerations") or ()
+        if (operator := t.get("operator") or "Equal") in {"Equal", "Exists"}
+    )
+
+
+def _unshareable(requests: dict[str, int]) -> str:
+    share = requests.get(names.GPU_SHARE, 0)
+    if share > WHOLE:
+        return (
+            f"{names.GPU_SHARE}: {share} is more than the {WHOLE} hundredths of one GPU; "
+            f"whole GPUs are {names.GPU}"
+        )
+    if share and requests.get(names.GPU, 0):
+        return f"{names.GPU_SHARE} and {names.GPU} in one pod: whole GPUs or a share, not both"
+    return ""
+
+
+def _mixed(spec: Json) -> str:
+    """The kubelet merges what a container is told of its devices, and of two sorts only one is left."""
+    for field in ("initContainers", "containers"):
+        for place, container in enumerate(spec.get(field) or ()):
+            where = f"spec.{field}[{place}]"
+            sorts = [each for each in sorted(_asks(container, where)) if _is_gpu(each)]
+            if len(sorts) > 1:
+                return (
+                    f"{where}.resources: {' and '.join(sorts)}: a container sees GPUs or MIG slices "
+                    "of one profile, not both; use a container for each"
+                )
+    return ""
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource in (names.GPU, names.GPU_SHARE) or is_slice(resource)
+
+
+def _unsupported(spec: Json) -> str:
+    if spec.get("resourceClaims"):
+        return "spec.resourceClaims: dynamic resource allocation is not supported yet"
+    return ""

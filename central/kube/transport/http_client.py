@@ -1,0 +1,263 @@
+"""Requests to the API server: configuration through the kubernetes package, the requests themselves
+on kept connections of our own (the package takes ten times as long per call). Bytes in, bytes out; any number
+of threads.
+
+    client = connect(kubeconfig)                 # Unusable: one sentence, exit 2
+    reply = client.request("POST", path, body)   # Unreachable: later; any status is a reply
+"""
+
+import http.client
+import logging
+import ssl
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import orjson
+
+from central.kube.transport.configuration import Access, Unusable, load
+from central.kube.transport.connection import Answer, Broken, Connection, is_stale
+
+__all__ = ["Client", "Refused", "Reply", "Stream", "Unreachable", "Unusable", "connect"]
+
+log = logging.getLogger(__name__)
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+_IDLE_MOST = 64
+_TOKEN_KEPT_S = 5.0
+_BROKEN = (OSError, Broken, http.client.HTTPException)  # the way, the answer, the proxy
+
+
+# Goes before the usual line, of which servers then take no notice.
+_BARE = b"Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json\r\n"
+_BARE_LIST = _BARE.replace(b"Metadata;", b"MetadataList;")
+
+
+class Unreachable(Exception):
+    """No answer from the API server, now."""
+
+
+class Refused(Exception):
+    """An answer of 400 or above."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    body: bytes
+    retry_after_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.status < 400
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    def refusal(self) -> Refused:
+        """What the server's Status object says, or its first line where it sent none."""
+        try:
+            told = orjson.loads(self.body)
+            reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
+        except (ValueError, AttributeError):
+            reason, message = "", self.body[:200].decode(errors="replace").partition("\n")[0]
+        return Refused(self.status, reason, message or f"status {self.status}")
+
+
+class Client:
+    def __init__(self, access: Access) -> None:
+        self.server = access.server  # its address, for messages
+        self._access = access
+        url = urlsplit(access.server)
+        self._prefix, self._host = url.path.rstrip("/"), url.netloc.rpartition("@")[2]
+        self._idle: deque[Connection] = deque()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts_lock = threading.Lock()
+        self._credentials_lock = threading.Lock()
+        self._credentials: tuple[float, bytes] = (0.0, b"")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = 10.0,
+        *,
+        accept: bytes = b"",
+    ) -> Reply:
+        try:
+            request = self._request(method, path, body, content_type, accept)
+            reply = self._exchange(request, timeout_s)
+        except _BROKEN as error:
+            self._count(method, "unreachable")
+            raise Unreachable(f"{self.server}: {_why(error)}") from error
+
+        self._count(method, f"{reply.status // 100}xx")
+        return reply
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Requests so far by verb and outcome: 2xx, 4xx, 5xx, unreachable."""
+        with self._counts_lock:
+            return dict(self._counts)
+
+    def _count(self, verb: str, outcome: str) -> None:
+        with self._counts_lock:
+            self._counts[verb, outcome] += 1
+
+    def get(self, path: str, timeout_s: float = 60.0, *, bare: bool = False) -> dict[str, Any]:
+        """The parsed object; raises Refused or Unreachable. bare: of each object its metadata only."""
+        reply = self.request("GET", path, timeout_s=timeout_s, accept=_BARE_LIST if bare else b"")
+        if not reply.ok:
+            raise reply.refusal()
+        try:
+            found = reply.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise Unreachable(f"{self.server}: the answer to {path} is not a JSON object")
+        return found
+
+    def stream(self, path: str, timeout_s: float, *, bare: bool = False) -> "Stream":
+        """A streamed answer; raises Refused or Unreachable. timeout_s: the longest silence; bare: of
+        each object its metadata only."""
+        connection = Connection(self._access, timeout_s)
+        try:
+            answer = connection.ask(self._request("GET", path, None, "", _BARE if bare else b""))
+            if answer.status >= 400:
+                raise Reply(answer.status, connection.whole(answer)).refusal()
+        except _BROKEN as error:
+            self._count("WATCH", "unreachable")
+            connection.close()
+            raise Unreachable(f"{self.server}: {_why(error)}") from error
+        except Refused as refused:
+            self._count("WATCH", f"{refused.status // 100}xx")
+            connection.close()
+            raise
+        return Stream(self.server, connection, answer)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _exchange(self, request: bytes, timeout_s: float) -> Reply:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            return self._on(Connection(self._access, timeout_s), request)
+        try:
+            connection.patience(timeout_s)
+            return self._on(connection, request)
+        except (OSError, Broken) as error:
+            if not is_stale(error):
+                raise
+            self.close()  # all that are idle are suspect
+            return self._on(Connection(self._access, timeout_s), request)
+
+    def _on(self, connection: Connection, request: bytes) -> Reply:
+        try:
+            answer = connection.ask(request)
+            content = connection.whole(answer)
+        except BaseException:
+            connection.close()
+            raise
+        if answer.kept and len(self._idle) < _IDLE_MOST:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        later = answer.retry_after if answer.status >= 400 else ""
+        after_s = float(later) if later.isdigit() else 0.0
+        return Reply(answer.status, content, after_s)
+
+    def _request(
+        self, method: str, path: str, body: bytes | None, content_type: str, accept: bytes = b""
+    ) -> bytes:
+        line = f"{method} {self._prefix}{path} HTTP/1.1"
+        if not line.isascii() or not line.isprintable() or line.count(" ") != 2:
+            raise ValueError(f"a path must be quoted: {path!r}")
+        if body is None:
+            return b"%b\r\n%b%b\r\n" % (line.encode(), accept, self._headers())
+        return b"%b\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+            line.encode(),
+            self._headers(),
+            content_type.encode(),
+            len(body),
+            body,
+        )
+
+    def _headers(self) -> bytes:
+        """Those of every request. Raises OSError where there are no credentials now."""
+        expires, headers = self._credentials
+        if time.monotonic() < expires:
+            return headers
+        with self._credentials_lock:
+            lines = [f"Host: {self._host}", "Accept: application/json", "User-Agent: lockstep"]
+            if authorization := self._access.authorization():
+                if not authorization.isprintable():
+                    raise OSError("no credentials: the token is not one line of text")
+                lines.append(f"Authorization: {authorization}")
+            headers = "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+            self._credentials = (time.monotonic() + _TOKEN_KEPT_S, headers)
+        return headers
+
+
+class Stream:
+    """The lines of an answer that does not end. close() may come from another thread."""
+
+    def __init__(self, server: str, connection: Connection, answer: Answer) -> None:
+        self._server = server
+        self._connection = connection
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._connection.lines(self._answer)
+        except (*_BROKEN, ValueError) as error:
+            raise Unreachable(f"{self._server}: {_why(error)}") from error
+
+    def chunks(self) -> Iterator[bytes]:
+        """The same as it comes: of a log, whose empty lines and last words count too."""
+        try:
+            yield from self._connection.chunks(self._answer)
+        except (*_BROKEN, ValueError) as error:
+            raise Unreachable(f"{self._server}: {_why(error)}") from error
+
+    def close(self) -> None:
+        try:
+            self._connection.cut()
+        except OSError:
+            log.debug("the connection had ended already")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+
+def connect(kubeconfig: str | None) -> Client:
+    """From the file; without one from the pod's ServiceAccount, else from KUBECONFIG or
+    ~/.kube/config. Raises Unusable; asks nothing of the server yet."""
+    return Client(load(kubeconfig))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or type(error).__name__
+    return str(error) or type(error).__name__

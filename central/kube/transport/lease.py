@@ -1,0 +1,115 @@
+"""One of several centres decides: whoever holds the Lease. Nobody's clock is compared with another's: a
+holder counts as gone when its Lease has not changed for as long as it says, by our own clock.
+
+    lease = Lease(client, namespace, "pod-a_1f3c", 15)
+    lease.take()     # now and then: takes or renews it; whether it is ours
+    lease.held       # whether we may still act: it ends before others may take the Lease
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from central.kube.transport.http_client import Client, Reply
+
+NAME = "lockstep-central"
+HELD = 2 / 3  # of the time after which others may have it; the rest is for calls on the wire
+ASK_S = 4.0  # the most that one call may take
+
+Json = dict[str, Any]
+
+
+class Lease:
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        holder: str,
+        lease_s: int,
+        *,
+        pod: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """lease_s: without a renewal for so long, others may have it. pod: who was in our pod before
+        us, under names that begin with it, is gone: it runs one at a time."""
+        self.other = ""  # who held it when last asked, if it was not us
+        self._client, self._holder = client, holder
+        self._lease_s, self._clock = lease_s, clock
+        self._before_us = f"{pod}_" if pod else ""  # until we have it
+        self._meta = {"name": NAME, "namespace": namespace}
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
+        self._until = float("-inf")
+        self._seen: tuple[object, ...] = ()  # what the other has written, and since when it stands
+        self._seen_at = 0.0
+
+    @property
+    def held(self) -> bool:
+        return self._clock() < self._until
+
+    def take(self) -> bool:
+        """Raises Unreachable, Refused."""
+        asked_at = self._clock()
+        found = self._ask("GET", f"{self._path}/{NAME}")
+        if found.status == 404:
+            written = self._ask("POST", self._path, self._object(self._meta, {}))
+        else:
+            raw = found.json()
+            spec = raw.get("spec") or {}
+            holder = str(spec.get("holderIdentity") or "")
+            if holder != self._holder and not self._is_over(holder, spec):
+                self.other, self._until = holder, float("-inf")
+                return False
+            body = self._object(raw["metadata"], spec)
+            written = self._ask("PUT", f"{self._path}/{NAME}", body)
+        if written.status == 409:  # somebody was quicker: it is asked again
+            return False
+        self._before_us = ""
+        self.other, self._until = "", asked_at + HELD * self._lease_s
+        return True
+
+    def release(self) -> None:
+        """Others need not wait. Raises Unreachable, Refused."""
+        if not self.held:
+            return
+        self._until = float("-inf")
+        raw = self._ask("GET", f"{self._path}/{NAME}").json()
+        if (raw.get("spec") or {}).get("holderIdentity") == self._holder:
+            raw["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+            self._ask("PUT", f"{self._path}/{NAME}", raw)
+
+    def _is_over(self, holder: str, spec: Mapping[str, Any]) -> bool:
+        if not holder or (self._before_us and holder.startswith(self._before_us)):
+            return True
+        written = (holder, spec.get("renewTime"), spec.get("leaseTransitions"))
+        if written != self._seen:
+            self._seen, self._seen_at = written, self._clock()
+        lasts_s = float(spec.get("leaseDurationSeconds") or self._lease_s)
+        return self._clock() - self._seen_at > lasts_s
+
+    def _object(self, meta: Json, before: Mapping[str, Any]) -> Json:
+        now = _now()
+        ours = before.get("holderIdentity") == self._holder
+        spec = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": self._lease_s,
+            "acquireTime": before.get("acquireTime", now) if ours else now,
+            "renewTime": now,
+            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (not ours),
+        }
+        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        return {**kind, "metadata": meta, "spec": spec}
+
+    def _ask(self, method: str, path: str, body: Json | None = None) -> Reply:
+        content = orjson.dumps(body) if body is not None else None
+        reply = self._client.request(method, path, content, timeout_s=ASK_S)
+        if reply.ok or reply.status == 409 or (method == "GET" and reply.status == 404):
+            return reply
+        raise reply.refusal()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

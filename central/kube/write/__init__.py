@@ -1,0 +1,1 @@
+"""Decisions -> API calls, and their outcomes -> facts."""

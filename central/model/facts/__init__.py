@@ -1,0 +1,153 @@
+"""Everything that can happen: what the outside world tells the cluster. Facts may come twice, late
+or in any order; applying one again changes nothing.
+
+Amounts of resources are whole numbers by name: cpu in thousandths of a processor, memory and
+storage in bytes, everything else in pieces.
+"""
+
+from central.model.facts.amounts import Amounts, Resources
+from central.model.facts.gang_facts import GangGone, GangSeen, Pairs, Roles, SubGroups
+from central.model.facts.job_facts import (
+    Check,
+    CommandGone,
+    CommandSeen,
+    CronGone,
+    CronSeen,
+    FlowGone,
+    FlowSeen,
+    JobGone,
+    JobSeen,
+    Step,
+    TemplateGone,
+    TemplateSeen,
+)
+from central.model.facts.node_facts import (
+    HyperNodeGone,
+    HyperNodeSeen,
+    Member,
+    MemoryExceeded,
+    NodeGone,
+    NodeReported,
+    NodeSeen,
+    NodeSilent,
+    RdmaUsed,
+)
+from central.model.facts.outcomes import Answered, BindDone, BindFailed, EvictDone
+from central.model.facts.pod_facts import (
+    OwnerGone,
+    OwnerSeen,
+    PodGone,
+    PodSeen,
+    PodSpec,
+    Taint,
+    Toleration,
+)
+from central.model.facts.policy_facts import (
+    BudgetGone,
+    BudgetSeen,
+    NamespaceGone,
+    NamespaceSeen,
+    PriorityGone,
+    PrioritySeen,
+    QueueGone,
+    QueueSeen,
+)
+from central.model.volumes import StorageFact
+
+__all__ = [
+    "Amounts",
+    "Answered",
+    "BatchFact",
+    "BindDone",
+    "BindFailed",
+    "BudgetGone",
+    "BudgetSeen",
+    "Check",
+    "CommandGone",
+    "CommandSeen",
+    "CronGone",
+    "CronSeen",
+    "EvictDone",
+    "Fact",
+    "FlowGone",
+    "FlowSeen",
+    "GangGone",
+    "GangSeen",
+    "HyperNodeGone",
+    "HyperNodeSeen",
+    "JobGone",
+    "JobSeen",
+    "Member",
+    "MemoryExceeded",
+    "NamespaceGone",
+    "NamespaceSeen",
+    "NodeGone",
+    "NodeReported",
+    "NodeSeen",
+    "NodeSilent",
+    "OwnerGone",
+    "OwnerSeen",
+    "Pairs",
+    "PodGone",
+    "PodSeen",
+    "PodSpec",
+    "PriorityGone",
+    "PrioritySeen",
+    "QueueGone",
+    "QueueSeen",
+    "RdmaUsed",
+    "Resources",
+    "Roles",
+    "Rule",
+    "Step",
+    "SubGroups",
+    "Taint",
+    "TemplateGone",
+    "TemplateSeen",
+    "Toleration",
+]
+
+# What is around Jobs.
+BatchFact = (
+    CommandSeen
+    | CommandGone
+    | CronSeen
+    | CronGone
+    | FlowSeen
+    | FlowGone
+    | TemplateSeen
+    | TemplateGone
+)
+
+# Whose turn it is, and what it may use.
+Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
+
+Fact = (
+    NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodGone
+    | OwnerSeen
+    | OwnerGone
+    | GangSeen
+    | GangGone
+    | HyperNodeSeen
+    | HyperNodeGone
+    | NamespaceSeen
+    | NamespaceGone
+    | StorageFact
+    | BudgetSeen
+    | BudgetGone
+    | NodeReported
+    | MemoryExceeded
+    | RdmaUsed
+    | NodeSilent
+    | BindDone
+    | BindFailed
+    | EvictDone
+    | BatchFact
+    | JobSeen
+    | JobGone
+    | Answered
+    | Rule
+)

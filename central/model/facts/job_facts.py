@@ -1,0 +1,140 @@
+"""Jobs, and what is around them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from central.model.cron_schedule import Plan
+from central.model.jobspec import NO_STATUS, JobSpec, JobStatus, Json
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A Job object of batch.volcano.sh."""
+
+    spec: JobSpec
+    status: JobStatus = NO_STATUS
+    created: float = 0.0
+    deleting: bool = False
+    error: str = ""  # why the object can't be used, naming the field; the Job waits with it
+    owner: str = ""  # uid of its controller: a CronJob, a JobFlow
+
+
+@dataclass(frozen=True, slots=True)
+class JobGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSeen:
+    """Somebody wants something done to a Job or a Queue."""
+
+    namespace: str
+    name: str
+    uid: str
+    action: str
+    kind: str  # Job, Queue; empty: of no matter here
+    target: str  # the name
+    target_uid: str = ""
+    reason: str = ""
+    message: str = ""
+    created: float = 0.0
+    leaving: bool = False  # somebody has deleted it
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CronSeen:
+    """A CronJob object of batch.volcano.sh."""
+
+    namespace: str
+    name: str
+    uid: str
+    plan: Plan | None = None  # None: it can't be read
+    deadline_s: float | None = None  # so late a Job may be made; None: however late
+    policy: str = "Allow"  # Forbid, Replace
+    suspend: bool = False
+    template: Json = field(default_factory=dict)  # the raw jobTemplate
+    keep_done: int = 3
+    keep_failed: int = 1
+    created: float = 0.0
+    last: float | None = None  # of its status
+    success: float | None = None
+    status: Json = field(default_factory=dict)  # as it is in the API
+    error: str = ""  # why the object can't be used, naming the field
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CronGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """That the pods of a task answer."""
+
+    task: str  # empty: of every task
+    port: int
+    path: str = ""  # over HTTP; empty: the port is open
+    header: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        return f"http :{self.port}{self.path}" if self.path else f"tcp :{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Of a JobFlow: a Job of the JobTemplate of that name."""
+
+    name: str
+    after: tuple[str, ...] = ()  # steps that must be done before
+    probes: tuple[tuple[str, str], ...] = ()  # or whose task has reached a phase
+    checks: tuple[Check, ...] = ()  # or answers
+    patch: Json = field(default_factory=dict)  # merged into the template's spec
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSeen:
+    """A JobFlow object."""
+
+    namespace: str
+    name: str
+    uid: str
+    steps: tuple[Step, ...] = ()
+    retain: bool = True  # its Jobs stay when it has succeeded
+    phase: str = ""  # of its status
+    status: Json = field(default_factory=dict)
+    error: str = ""
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlowGone:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateSeen:
+    """A JobTemplate object; its spec is a Job's, raw."""
+
+    namespace: str
+    name: str
+    uid: str
+    spec: Json
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    status: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateGone:
+    namespace: str
+    name: str

@@ -1,0 +1,31 @@
+"""Resources and amounts as people say them."""
+
+from central.model.facts import PodSpec
+from protos.names import GPU, MIG
+from protos.slicing import is_slice
+
+_UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
+
+
+_SAID = {GPU: "GPUs", "hca_handle": "RDMA handles", "hca_object": "RDMA objects"}
+
+
+def resource(name: str) -> str:
+    return f"{name.removeprefix(MIG)} slices" if is_slice(name) else _SAID.get(name, name)
+
+
+def cards(spec: PodSpec) -> str:
+    """Network cards that can keep the pod's limits."""
+    told = [f"{limit} {resource(key)}" for key, limit in spec.rdma_limits if limit > 0]
+    return f"network cards with {' and '.join(told) or 'the default limits'} left"
+
+
+def amount(name: str, value: int) -> str:
+    """Of a resource, whose unit stands in the name: processors, bytes, pieces."""
+    if name == "cpu":
+        return f"{value / 1000:g}"
+    if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):
+        for size, unit in _UNITS:
+            if value >= size:
+                return f"{value / size:.4g}{unit}"
+    return str(value)

@@ -1,0 +1,226 @@
+"""One turn: apply the facts, decide once, assume the decisions. Pure; the live loop, the simulator
+and replay are three callers of it.
+
+    turn = apply facts -> place waiting gangs in order -> heal broken gangs -> Jobs -> tell what changed
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from central.controllers.job import reconcile as jobs
+from central.model.decisions import Bind, Decision
+from central.model.facts import Fact
+from central.scheduler import binding, partial_gangs, placement
+from central.scheduler.placement import Want, placement_attempts
+from central.scheduler.queues import order, quota
+from central.scheduler.reserved_capacity import Holds
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.state import on_owner, readiness
+from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.gangs import Gang, Key, Pod
+from central.scheduler.status import gang_status, gpu_memory, rdma_usage
+
+# What did not fit stays out while only less is free; by whose room is kept.
+Refused = dict[tuple[int, tuple[Want, ...]], str]  # why, by the snapshot's gains and what was asked
+Memo = dict[frozenset[object], Refused]
+
+RETRY_MAX_S = 30.0
+
+
+def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
+    """now: seconds since the epoch (where pods say when they began), of a clock that never goes back."""
+    learn(cluster, facts, now)
+    return decide(cluster, now)
+
+
+def learn(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
+    cluster.now = cluster.queues.now = now
+    for fact in facts:
+        cluster.apply(fact)
+
+
+def decide(cluster: Cluster, now: float) -> list[Decision]:
+    decisions: list[Decision] = []
+    on_owner.release(cluster, now)
+    cluster.settle_tree()
+    for gang in cluster.changed.values():
+        gang.like = 0
+        gang.rank = order.rank(gang)
+        _file(cluster, gang)
+    if cluster.queues.on:
+        cluster.queues.measure(cluster.snapshot, cluster.shut)
+    holds = Holds(cluster, now)
+    decisions += holds.evictions
+    asked = _asked(cluster, now)
+    decisions += _walk(cluster, holds, asked)
+    if holds.dropped:  # what was kept for one is there for all who were refused for it
+        gains = cluster.snapshot.gains
+        again = {key for key, gang in cluster.waiting.items() if 0 <= gang.no_at != gains}
+        holds = Holds(cluster, now)
+        decisions += [*holds.evictions, *_walk(cluster, holds, again)]
+    decisions += gpu_memory.decide(cluster, now)
+    decisions += rdma_usage.decide(cluster, now)
+    for gang in list(cluster.partial.values()):
+        decisions += partial_gangs.heal(gang, now)
+    decisions += cluster.batch.decide(cluster, now)
+    decisions += jobs.decide(cluster, now)
+    cluster.anteroom.decide(cluster, now)
+    if cluster.queues.on:
+        for gang in cluster.changed.values():
+            cluster.statuses.count(gang, gang_status.phase(gang))
+        decisions += cluster.statuses.decide(cluster.queues, now)
+    decisions += cluster.hypernode_statuses.decide(cluster.hypernodes, cluster.tree, now)
+    decisions += gang_status.tell(cluster)
+    return decisions
+
+
+def _walk(cluster: Cluster, holds: Holds, asked: Collection[Key]) -> list[Decision]:
+    """Along the line once."""
+    decisions: list[Decision] = []
+    memo: Memo = {}
+    verdicts: dict[int, Gang] = {}  # who was refused first of its likes, with nothing kept for it
+    line = [cluster.waiting[key] for key in asked]
+    line += [
+        gang for key in cluster.reserved if (gang := cluster.waiting.get(key)) and key not in asked
+    ]
+    for gang in order.queue(cluster, line):
+        if gang.key in asked or holds.stale(gang):
+            same = verdicts.get(gang.like) if gang.key not in cluster.reserved else None
+            if same is not None and same.no_at == cluster.snapshot.gains:
+                _refuse_alike(cluster, gang, same)
+            else:
+                decisions += _serve(cluster, gang, holds, memo)
+                _file(cluster, gang)
+                cluster.changed[gang.key] = gang
+                if not gang.reason and gang.key in cluster.waiting:
+                    cluster.retrying[gang.key] = gang  # the others come with the next turn
+                if gang.reason and gang.like and gang.key not in cluster.reserved:
+                    verdicts[gang.like] = gang
+        holds.passed(gang)
+    holds.close()
+    return decisions
+
+
+def _refuse_alike(cluster: Cluster, gang: Gang, same: Gang) -> None:
+    """Since another was refused, room was only taken: who comes later and wants the same, on the
+    same terms, need not be looked at."""
+    gang.no_at = same.no_at
+    if gang.reason != same.reason:
+        gang.reason = same.reason
+        cluster.changed[gang.key] = gang
+
+
+def due(cluster: Cluster, now: float) -> float | None:
+    """When to look again though nothing happens: the live loop ticks, virtual time jumps there."""
+    times = [
+        gang.broken_since + partial_gangs.UNDO_AFTER_S
+        for gang in cluster.partial.values()
+        if gang.broken_since is not None
+    ]
+    times += [gang.retry_at for gang in cluster.retrying.values() if gang.retry_at > now]
+    times += cluster.claims_due
+    times += cluster.statuses.due(now) if cluster.queues.on else ()
+    if (at := jobs.due(cluster)) is not None:
+        times.append(at)
+    times += cluster.owners.held.values()
+    times += cluster.hypernode_statuses.due(now)
+    times += cluster.anteroom.due(cluster)
+    times += cluster.batch.due(now)
+    return min(times, default=None)
+
+
+def _file(cluster: Cluster, gang: Gang) -> None:
+    """Files the gang under what it needs next: a place, a cure, or nothing."""
+    tally = gang.tally
+    if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
+        gang.started = True
+    cluster.snapshot.gains += cluster.queues.file(gang)
+    if cluster.pledges.by_gang or (gang.object is not None and gang.object.min_resources):
+        cluster.snapshot.gains += cluster.pledges.file(gang)
+    if tally.placed:
+        cluster.lowest = min(cluster.lowest, gang.priority)
+    half = len(tally.placed) > 0 and not gang.started and gang.missing() > 0
+    partial = half and any(pod.alive for pod in tally.placed)
+    if not partial:
+        gang.broken_since = None
+    cluster.file(gang, waiting=tally.wants > 0, partial=partial)
+
+
+def _asked(cluster: Cluster, now: float) -> dict[Key, None]:
+    """Those to be looked at in this turn. While nothing is gained that is who changed, and whose
+    retry is due."""
+    waiting, snapshot = cluster.waiting, cluster.snapshot
+    pool: Iterable[Key] = waiting
+    if cluster.asked_at == snapshot.gains:
+        pool = [key for key in (*cluster.changed, *cluster.retrying) if key in waiting]
+    cluster.asked_at = snapshot.gains
+    return {key: None for key in pool if _is_asked(cluster, waiting[key], now)}
+
+
+def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
+    """A gang that did not fit is not asked again until something was gained or it changed."""
+    if gang.bind_failures != gang.failures_seen:
+        gang.failures_seen = gang.bind_failures
+        gang.retry_at = now + min(RETRY_MAX_S, 2.0 ** min(gang.bind_failures - 1, 6))
+        cluster.retrying[gang.key] = gang
+    if now < gang.retry_at:
+        return False
+    cluster.retrying.pop(gang.key, None)
+    return gang.key in cluster.changed or gang.no_at != cluster.snapshot.gains
+
+
+def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decision]:
+    missing = gang.missing()
+    gang.reason = readiness.lacks(gang, missing)
+    if gang.reason:
+        if gang.key in cluster.reserved:
+            holds.drop(gang.key)
+        return []
+    attempts, wants = placement_attempts.attempts(cluster, gang, missing)
+    refusals = [
+        quota.refusal(cluster, gang, want.groups)
+        or cluster.pledges.refusal(cluster, gang, want.groups)
+        for want in wants
+    ]
+    if refusals[-1]:  # of the least that would do
+        gang.like = placement_attempts.like(cluster, gang, wants)
+        gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains
+        if gang.key in cluster.reserved:
+            holds.drop(gang.key)
+        return []
+    first = len(wants) - 1 if refusals[0] else 0
+    for state in holds.ways(gang):
+        refused = memo.setdefault(state, {})
+        binds = _place(cluster, gang, attempts[first:], wants[first:], refused)
+        if binds:
+            holds.took(gang)
+            return list(binds)
+    gang.like = placement_attempts.like(cluster, gang, wants)
+    evictions = holds.refused(gang, wants[-1]) if missing > 0 else []
+    holds.note(gang)
+    return list(evictions)
+
+
+def _place(
+    cluster: Cluster,
+    gang: Gang,
+    attempts: Sequence[list[Pod]],
+    wants: tuple[Want, ...],
+    refused: Refused,
+) -> list[Bind]:
+    """Binds the first attempt that fits."""
+    asked = (cluster.snapshot.gains, wants)
+    if refused and asked in refused:
+        gang.reason, gang.no_at = refused[asked], cluster.snapshot.gains
+        return []
+    draft = Draft(cluster.snapshot)
+    for attempt, want in zip(attempts, wants, strict=True):
+        try:
+            placement.fit(draft, want)
+        except DoesNotFit as no:
+            gang.reason = no.why
+            continue
+        gang.reason, gang.no_at = "", -1
+        return binding.binds(cluster, gang, attempt, draft.keep())
+    gang.no_at = cluster.snapshot.gains
+    refused[asked] = gang.reason
+    return []

@@ -1,0 +1,55 @@
+"""Which nodes may take pods of one constraint at all: the predicates' answers, kept by node and asked
+again only of nodes that changed. Shared by all kinds of pods that differ in their requests alone."""
+
+import numpy as np
+import numpy.typing as npt
+
+from central.model.facts import NodeSeen, PodSpec
+from central.scheduler.filters import node_filters
+from central.scheduler.inventory.domains import Ints
+
+Bools = npt.NDArray[np.bool_]
+Constraint = tuple[object, ...]
+
+
+def constraint(spec: PodSpec) -> Constraint:
+    """What of a pod the predicates look at."""
+    return (
+        spec.node_selector,
+        spec.node_terms,
+        spec.tolerations,
+        spec.rdma_limits,
+        bool(spec.rdma_containers) and not spec.on_host,
+        spec.memory_level,
+        spec.gpu_models,
+        spec.gpu_memory,
+    )
+
+
+class Judgement:
+    def __init__(self, spec: PodSpec) -> None:
+        self._spec = spec
+        self._judged: Ints = np.zeros(0, dtype=np.int64)  # the node's version when it was judged
+        self.fit: Bools = np.zeros(0, dtype=np.bool_)
+
+    def refresh(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
+        """version: grows with every change of what the API server says of a node."""
+        if len(self._judged) != len(nodes):
+            more = len(nodes) - len(self._judged)
+            self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
+            self.fit = np.append(self.fit, np.zeros(more, dtype=np.bool_))
+        for row in rows[self._judged[rows] != version[rows]].tolist():
+            self._judge(row, nodes[row], version.item(row))
+
+    def fits(self, row: int, nodes: list[NodeSeen | None], version: Ints) -> bool:
+        """Of one row, which a refresh has seen before."""
+        if self._judged.item(row) != version.item(row):
+            self._judge(row, nodes[row], version.item(row))
+        return self.fit.item(row)
+
+    def _judge(self, row: int, node: NodeSeen | None, version: int) -> None:
+        self.fit[row] = node is not None and not node_filters.refusal(self._spec, node)
+        self._judged[row] = version
+
+    def forget(self) -> None:
+        self._judged[:] = -1

@@ -1,0 +1,256 @@
+"""Where one kind of pod may go as to the pods that are there: Kubernetes' inter-pod affinity and
+anti-affinity, topology spread and host ports, for all nodes at once."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from central.model import wording
+from central.model.facts import PodSpec
+from central.model.pod_rules import Spread
+from central.model.volumes import Volumes, Wanted
+from central.scheduler.filters import node_filters
+from central.scheduler.inventory.domains import Ints
+
+if TYPE_CHECKING:
+    from central.scheduler.snapshot.snapshot import Snapshot
+
+Bools = npt.NDArray[np.bool_]
+MANY = np.int64(2**40)
+PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT = range(1, 11)
+WORDS = {
+    PORTS: "host port taken",
+    IN_USE: "its claim is for one pod and in use",
+    FULL: "volume limit",
+    ELSEWHERE: "its volumes are elsewhere",
+    NO_LABEL: "topology spread: no such node label",
+    SPREAD: "topology spread",
+    NEAR: "pod affinity",
+    APART: "pod anti-affinity",
+    AVOIDED: "anti-affinity of pods there",
+}
+
+
+def has_company(spec: PodSpec) -> bool:
+    """Whether where such a pod may go depends on more than room and the nodes themselves."""
+    return spec.rules is not None or bool(spec.matched) or spec.volumes is not None
+
+
+class Company:
+    def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
+        self._snapshot = snapshot
+        self._spec = spec
+        self._stamp: tuple[int, ...] = ()
+        self._limit: Ints = np.zeros(0, dtype=np.int64)
+        self._why: Ints = np.zeros(0, dtype=np.int64)
+        self._judged: Ints = np.zeros(0, dtype=np.int64)
+        self._affine: Bools = np.zeros(0, dtype=np.bool_)
+        self._tolerated: Bools = np.zeros(0, dtype=np.bool_)
+        self._reached: Bools = np.zeros(0, dtype=np.bool_)
+        self._made: dict[Wanted, Ints] = {}  # where a volume like that can be made
+        if spec.volumes is not None:
+            wants = [w for w, _ in (*spec.volumes.wants, *((w, 1) for _, w in spec.volumes.shared))]
+            self._made = {w: self._judged.copy() for w in wants if w.made is not None}
+
+    def forget(self) -> None:
+        self._stamp = ()
+        self._judged[:] = -1
+
+    def limit(self) -> Ints:
+        """By row, how many more such pods their company allows there: none, one, or as many as fit.
+        One after another: what one pod changes for the next is not looked ahead. The same array
+        until something has changed."""
+        stamp = self._snapshot.neighbours.stamp(self._spec)
+        if self._stamp != stamp:
+            self._stamp = stamp
+            self._limit = np.full(len(self._snapshot.names), MANY, dtype=np.int64)
+            self._why = np.zeros(len(self._limit), dtype=np.int64)
+            self._ports()
+            self._volumes()
+            self._spread()
+            self._near()
+            self._apart()
+        return self._limit
+
+    def reason(self, row: int) -> str:
+        """Why the node is out of the question; empty: it is not."""
+        self.limit()
+        why = int(self._why[row])
+        if why == NONE_LEFT and self._spec.volumes is not None:
+            return f"no free volumes ({asked(self._spec.volumes)})"
+        if why == ELSEWHERE and len(there := np.flatnonzero(self._reached)) == 1:
+            return f"its volumes are on node {self._snapshot.names[int(there[0])]}"
+        return WORDS.get(why, "")
+
+    def stocked(self) -> Ints | None:
+        """By row, for how many more such pods there are volumes; None: they need none."""
+        volumes = self._spec.volumes
+        if volumes is None or not (volumes.wants or volumes.shared):
+            return None
+        self._judge()
+        return self._snapshot.neighbours.stock.room(volumes, self._made)
+
+    def crowding(self) -> Ints:
+        """By row, how many peers are in its domains already, by the spread rules that count such
+        pods themselves: the next goes where it is lowest."""
+        neighbours = self._snapshot.neighbours
+        crowd = np.zeros(len(self._snapshot.names), dtype=np.int64)
+        for spread in self._spec.rules.spread if self._spec.rules else ():
+            if neighbours.matched_by(spread.peers, self._spec):
+                counts, _ = self._counted(spread)
+                of = neighbours.places(spread.key).of
+                crowd += np.where(of >= 0, counts[of] if len(counts) else 0, 0)
+        return crowd
+
+    # --- the filters, in Kubernetes' order ----------------------------------------
+
+    def _refuse(self, rows: Bools, why: int) -> None:
+        fresh = rows & (self._limit > 0)
+        self._limit[fresh] = 0
+        self._why[fresh] = why
+
+    def _one(self, rows: Bools) -> None:
+        self._limit[rows] = np.minimum(self._limit[rows], 1)
+
+    def _ports(self) -> None:
+        ports = self._spec.rules.ports if self._spec.rules else ()
+        for port in ports:
+            self._refuse(self._snapshot.neighbours.taken(port) > 0, PORTS)
+        if ports:
+            self._one(np.full(len(self._limit), True))
+
+    def _volumes(self) -> None:
+        volumes, neighbours = self._spec.volumes, self._snapshot.neighbours
+        if volumes is None:
+            return
+        everywhere = np.full(len(self._limit), True)
+        for claim in volumes.exclusive:
+            self._refuse(everywhere & neighbours.using(claim).any(), IN_USE)
+            self._one(everywhere)
+        each = dict(volumes.attach)
+        for driver in {**each, **dict(volumes.common)}:
+            room = neighbours.attach_room(driver)
+            for other, claim in volumes.common:
+                if other == driver:
+                    room -= 1 - neighbours.attached_for(claim)
+            if driver in each:
+                room //= each[driver]
+            else:
+                room = np.where(room >= 0, MANY, 0)
+            self._refuse(room <= 0, FULL)
+            np.minimum(self._limit, np.maximum(room, 0), out=self._limit)
+        if volumes.places:
+            self._judge()
+            self._refuse(~self._reached, ELSEWHERE)
+        if (stocked := self.stocked()) is not None:
+            self._refuse(stocked <= 0, NONE_LEFT)
+            np.minimum(self._limit, stocked, out=self._limit)
+
+    def _spread(self) -> None:
+        neighbours = self._snapshot.neighbours
+        for spread in self._spec.rules.spread if self._spec.rules else ():
+            of = neighbours.places(spread.key).of
+            self._refuse(of < 0, NO_LABEL)
+            counts, present = self._counted(spread)
+            fewest = 0
+            if np.count_nonzero(present) >= max(spread.domains, 1):
+                fewest = int(counts[present].min())
+            itself = neighbours.matched_by(spread.peers, self._spec)
+            over = counts + int(itself) - fewest > spread.skew
+            self._refuse((of >= 0) & _of(over, of), SPREAD)
+
+    def _counted(self, spread: Spread) -> tuple[Ints, Bools]:
+        """Per domain: the peers on the nodes that count, and whether it has such a node."""
+        neighbours = self._snapshot.neighbours
+        counts = neighbours.matching(spread.peers)
+        rows = np.flatnonzero(self._counting(spread))
+        places = neighbours.places(spread.key)
+        present = places.sums(np.ones(len(counts), dtype=np.int64), rows) > 0
+        return places.sums(counts, rows), present
+
+    def _counting(self, spread: Spread) -> Bools:
+        self._judge()
+        neighbours = self._snapshot.neighbours
+        counting = np.full(len(self._snapshot.names), True)
+        for other in self._spec.rules.spread if self._spec.rules else ():
+            counting &= neighbours.places(other.key).of >= 0
+        if spread.affinity:
+            counting &= self._affine
+        if spread.taints:
+            counting &= self._tolerated
+        return counting
+
+    def _near(self) -> None:
+        near = self._spec.rules.near if self._spec.rules else None
+        if near is None:
+            return
+        neighbours = self._snapshot.neighbours
+        counts = neighbours.matching(near.peers)
+        everywhere = np.full(len(self._limit), True)
+        there, somewhere = everywhere.copy(), False
+        for key in near.keys:
+            places = neighbours.places(key)
+            sums = places.sums(counts)
+            self._refuse(places.of < 0, NEAR)
+            there &= _of(sums > 0, places.of)
+            somewhere = somewhere or bool(sums.any())
+        if somewhere or not neighbours.matched_by(near.peers, self._spec):
+            self._refuse(~there, NEAR)
+
+    def _apart(self) -> None:
+        neighbours, spec = self._snapshot.neighbours, self._spec
+        for apart in spec.rules.apart if spec.rules else ():
+            places = neighbours.places(apart.key)
+            sums = places.sums(neighbours.matching(apart.peers))
+            self._refuse(_of(sums > 0, places.of), APART)
+            if neighbours.matched_by(apart.peers, spec):
+                self._one(places.of >= 0)
+        for number in spec.matched:
+            for key, counts in neighbours.avoiding(number).items():
+                if counts.any():
+                    places = neighbours.places(key)
+                    self._refuse(_of(places.sums(counts) > 0, places.of), AVOIDED)
+
+    def _judge(self) -> None:
+        """Asks about the nodes that changed since they were last asked."""
+        snapshot = self._snapshot
+        more = len(snapshot.names) - len(self._judged)
+        if more:
+            self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
+            self._affine = np.append(self._affine, np.zeros(more, dtype=np.bool_))
+            self._tolerated = np.append(self._tolerated, np.zeros(more, dtype=np.bool_))
+            self._reached = np.append(self._reached, np.zeros(more, dtype=np.bool_))
+            for want, made in self._made.items():
+                self._made[want] = np.append(made, np.zeros(more, dtype=np.int64))
+        for row in np.flatnonzero(self._judged != snapshot.version):
+            node = snapshot.nodes[row]
+            self._affine[row] = node is not None and not node_filters.unsuited(self._spec, node)
+            self._tolerated[row] = node is not None and not node_filters.untolerated(
+                self._spec, node
+            )
+            self._reached[row] = node is not None and node_filters.reaches(self._spec, node)
+            for want, made in self._made.items():
+                made[row] = node is not None and node_filters.inside(want.made or (), node)
+            self._judged[row] = snapshot.version[row]
+
+
+def asked(volumes: Volumes) -> str:
+    """The volumes that the pods' claims want, in words."""
+    wants = Counter(dict(volumes.wants))
+    wants.update(want for _, want in volumes.shared)
+    return " and ".join(
+        f"{count} of class {want.storage_class} with {wording.amount('memory', want.size)}"
+        + (", chosen by labels" if want.selector else "")
+        for want, count in sorted(
+            wants.items(), key=lambda one: (one[0].storage_class, one[0].size)
+        )
+    )
+
+
+def _of(domains: Bools, of: Ints) -> Bools:
+    """What holds of each domain, by row; of a row in none it does not."""
+    if not len(domains):
+        return np.zeros(len(of), dtype=np.bool_)
+    return (of >= 0) & domains[of]

@@ -1,0 +1,270 @@
+"""Who is where, for rules that speak of other pods: counts by node row, kept up to date as pods come
+and go, of pods that match a known rule, of pods that keep apart from others, and of ports taken.
+
+Only pods with rules, and pods that somebody's rule speaks of, are counted: whoever uses no rules
+costs nothing here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from central.model.facts import NodeSeen, PodSpec
+from central.model.pod_rules import Peers, Port
+from central.model.volumes import Volumes
+from central.scheduler.filters.node_filters import SOFT
+from central.scheduler.inventory.domains import Ints
+from central.scheduler.volumes.assignment import Stock
+
+ANY = np.int64(2**40)
+
+
+class Places:
+    """The domains that one node label makes. of[row] is the row's domain, -1 for none."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.of: Ints = np.zeros(0, dtype=np.int64)
+        self.names: list[str] = []
+        self._ids: dict[str, int] = {}
+
+    def grow(self, rows: int) -> None:
+        more = np.full(rows - len(self.of), -1, dtype=np.int64)
+        self.of = np.append(self.of, more)
+
+    def put(self, row: int, labels: Mapping[str, str]) -> None:
+        value = labels.get(self.key)
+        if value is None:
+            self.of[row] = -1
+            return
+        if value not in self._ids:
+            self._ids[value] = len(self.names)
+            self.names.append(value)
+        self.of[row] = self._ids[value]
+
+    def sums(self, counts: Ints, rows: Ints | None = None) -> Ints:
+        """Per domain, of all rows or of these."""
+        of = self.of if rows is None else self.of[rows]
+        here = counts if rows is None else counts[rows]
+        inside = of >= 0
+        return np.bincount(of[inside], here[inside], len(self.names)).astype(np.int64)
+
+    def single(self) -> bool:
+        """No domain has more than one node, as with host names."""
+        of = self.of[self.of >= 0]
+        return len(of) == len(np.unique(of))
+
+
+class Neighbours:
+    def __init__(self) -> None:
+        self.ids: dict[Peers, int] = {}
+        self.discouraged: set[int] = set()  # rows with a PreferNoSchedule taint
+        self.stock = Stock()
+        self.nodes_moved = 0  # grows when what is known of some node changes
+        self._rows = 0
+        self._nodes: list[NodeSeen | None] = []
+        self._next = 0
+        self._places: dict[str, Places] = {}
+        self._matching: dict[int, Ints] = {}  # by id of the peers
+        self._avoiding: dict[int, dict[str, Ints]] = {}  # pods apart from them, by topology key
+        self._ports: dict[Port, Ints] = {}
+        self._claims: dict[str, Ints] = {}  # pods that use claims which are for one pod
+        self._attached: dict[str, Ints] = {}  # volumes by driver
+        self._common: dict[str, Ints] = {}  # pods that use claims which several use
+        self._limits: dict[str, dict[str, int]] = {}  # by node, then by driver
+        self._moved: Counter[int | Port | str] = Counter()  # what has changed how often
+
+    # --- nodes -----------------------------------------------------------------
+
+    def put_node(self, row: int, node: NodeSeen | None, rows: int) -> None:
+        """rows: how many there are by now."""
+        if rows > self._rows:
+            self._grow(rows)
+        self._nodes[row] = node
+        self.stock.put_node(row, node, rows)
+        self.nodes_moved += 1
+        self.discouraged.discard(row)
+        if node is not None and any(taint.effect == SOFT for taint in node.taints):
+            self.discouraged.add(row)
+        for places in self._places.values():
+            places.put(row, node.labels if node else {})
+
+    def _grow(self, rows: int) -> None:
+        more = np.zeros(rows - self._rows, dtype=np.int64)
+        self._nodes += [None] * len(more)
+        self._rows = rows
+        for places in self._places.values():
+            places.grow(rows)
+        for counts in (
+            self._matching,
+            self._ports,
+            self._claims,
+            self._attached,
+            self._common,
+        ):
+            for which in counts:
+                counts[which] = np.append(counts[which], more)  # type: ignore[index]  # its own key
+        for by_key in self._avoiding.values():
+            for key in by_key:
+                by_key[key] = np.append(by_key[key], more)
+
+    def places(self, key: str) -> Places:
+        if key not in self._places:
+            places = self._places[key] = Places(key)
+            places.grow(self._rows)
+            for row, node in enumerate(self._nodes):
+                if node is not None:
+                    places.put(row, node.labels)
+        return self._places[key]
+
+    # --- peers -----------------------------------------------------------------
+
+    def know(self, peers: Peers) -> int:
+        """Starts counting the pods that match; those that are there already must be moved to a
+        kind that says so."""
+        self._next += 1
+        self.ids[peers] = self._next
+        self._matching[self._next] = np.zeros(self._rows, dtype=np.int64)
+        return self._next
+
+    def forget(self, peers: Peers) -> None:
+        number = self.ids.pop(peers)
+        del self._matching[number]
+        self._avoiding.pop(number, None)
+        self._moved.pop(number, None)
+
+    def count(self, row: int | Ints, spec: PodSpec, change: int | Ints) -> None:
+        """So many more pods (or fewer) of the kind are on the node; or on many different nodes."""
+        for number in spec.matched:
+            if number in self._matching:
+                self._matching[number][row] += change
+                self._moved[number] += 1
+        if spec.volumes is not None:
+            self._count_volumes(row, spec.volumes, change)
+        if spec.rules is None:
+            return
+        for apart in spec.rules.apart:
+            known = self.ids.get(apart.peers)
+            if known is not None:
+                by_key = self._avoiding.setdefault(known, {})
+                if apart.key not in by_key:
+                    by_key[apart.key] = np.zeros(self._rows, dtype=np.int64)
+                by_key[apart.key][row] += change
+                self._moved[known] += 1
+        for port in spec.rules.ports:
+            if port not in self._ports:
+                self._ports[port] = np.zeros(self._rows, dtype=np.int64)
+            self._ports[port][row] += change
+            self._moved[_everywhere(port)] += 1
+
+    def _count_volumes(self, row: int | Ints, volumes: Volumes, change: int | Ints) -> None:
+        for claim in volumes.exclusive:
+            self._claims.setdefault(claim, self._none())[row] += change
+            self._moved[claim] += 1
+        for driver, volumes_each in volumes.attach:
+            self._attached.setdefault(driver, self._none())[row] += volumes_each * change
+            self._moved[driver] += 1
+        for driver, claim in volumes.common:  # it is attached once, for all of them
+            users = self._common.setdefault(claim, self._none())
+            before = users[row] > 0
+            users[row] += change
+            attached = self._attached.setdefault(driver, self._none())
+            attached[row] += np.asarray(users[row] > 0, dtype=np.int64) - before
+            self._moved[driver] += 1
+        self.stock.count(row, volumes, change)
+
+    def using(self, claim: str) -> Ints:
+        return self._claims.get(claim, self._none())
+
+    def put_limits(self, node: str, limits: Mapping[str, int]) -> None:
+        """How many volumes the node attaches, by driver."""
+        self._limits[node] = dict(limits)
+        self.nodes_moved += 1
+
+    def attached_for(self, claim: str) -> Ints:
+        """By row, whether the claim's volume is attached for one of the pods that share it."""
+        return np.asarray(self._common.get(claim, self._none()) > 0, dtype=np.int64)
+
+    def attach_room(self, driver: str) -> Ints:
+        """By row, how many more volumes of the driver; where nobody says, any number."""
+        room = np.full(self._rows, ANY, dtype=np.int64)
+        for row, node in enumerate(self._nodes):
+            if node is not None and node.name in self._limits:
+                room[row] = self._limits[node.name].get(driver, ANY)
+        return room - self._attached.get(driver, self._none())
+
+    def matching(self, peers: Peers) -> Ints:
+        number = self.ids.get(peers)
+        return self._none() if number is None else self._matching[number]
+
+    def avoiding(self, number: int) -> Mapping[str, Ints]:
+        return self._avoiding.get(number, {})
+
+    def taken(self, port: Port) -> Ints:
+        """How many pods on each node stand in the port's way."""
+        return sum(
+            (counts for other, counts in self._ports.items() if port.conflicts(other)), self._none()
+        )
+
+    def matched_by(self, peers: Peers, spec: PodSpec) -> bool:
+        return self.ids.get(peers, -1) in spec.matched
+
+    def stamp(self, spec: PodSpec) -> tuple[int, ...]:
+        """Changes whenever the answer to what is beside such a pod may have changed."""
+        moved, ids = self._moved, self.ids
+        parts = [self.nodes_moved, *(moved[number] for number in spec.matched)]
+        if spec.rules is not None:
+            for peers in spec.rules.peers():
+                number = ids.get(peers, -1)
+                parts += (number, moved[number])
+            parts += (moved[_everywhere(port)] for port in spec.rules.ports)
+        if spec.volumes is not None:
+            parts += (moved[claim] for claim in spec.volumes.exclusive)
+            parts += (moved[driver] for driver, _ in spec.volumes.attach)
+            parts += (moved[driver] for driver, _ in spec.volumes.common)
+            parts += self.stock.stamp(spec.volumes)
+        return tuple(parts)
+
+    def _none(self) -> Ints:
+        return np.zeros(self._rows, dtype=np.int64)
+
+    # --- for promises ------------------------------------------------------------
+
+    def tally(self) -> dict[object, Counter[int]]:
+        """Every count that is not zero: by what, then by row."""
+        kept: list[tuple[object, Ints]] = [*self._matching.items(), *self._ports.items()]
+        kept += [*self._claims.items(), *self._attached.items()]
+        for number, by_key in self._avoiding.items():
+            kept += [((number, key), counts) for key, counts in by_key.items()]
+        return {what: nonzero for what, counts in kept if (nonzero := _nonzero(counts))}
+
+    def expected(self, there: Iterable[tuple[int, PodSpec]]) -> dict[object, Counter[int]]:
+        """The same, counted from nothing."""
+        found: dict[object, Counter[int]] = {}
+        attached: set[tuple[int, str]] = set()
+        for row, spec in there:
+            whats: list[object] = [number for number in spec.matched if number in self._matching]
+            if spec.rules is not None:
+                whats += spec.rules.ports
+                whats += [(self.ids[a.peers], a.key) for a in spec.rules.apart]
+            if spec.volumes is not None:
+                whats += spec.volumes.exclusive
+                for driver, count in spec.volumes.attach:
+                    whats += [driver] * count
+                for driver, claim in spec.volumes.common:
+                    if (row, claim) not in attached:
+                        attached.add((row, claim))
+                        whats.append(driver)
+            for what in whats:
+                found.setdefault(what, Counter())[row] += 1
+        return found
+
+
+def _everywhere(port: Port) -> Port:
+    """What stands for all ports that may conflict with it."""
+    return Port(port.protocol, port.number)
+
+
+def _nonzero(counts: Ints) -> Counter[int]:
+    return Counter({int(row): int(counts[row]) for row in np.flatnonzero(counts)})

@@ -1,0 +1,271 @@
+"""What must hold after every turn, recomputed from nothing. Raises AssertionError, naming the
+broken promise."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from central.controllers.job import job_invariants as jobs
+from central.scheduler import volume_invariants as volumes
+from central.scheduler.inventory.nic_limits import CardRoom
+from central.scheduler.queues.min_resources import owed
+from central.scheduler.scoring.preferences import Leaning
+from central.scheduler.status.gang_status import phase
+from protos.names import DOMAINS, GPU
+from protos.sharing import RANKS, WHOLE
+from protos.topology import RdmaLimit, mask_of
+
+NONE = CardRoom({}, RdmaLimit())
+
+if TYPE_CHECKING:
+    from central.scheduler.inventory.cluster_node import Node
+    from central.scheduler.state.cluster import Cluster
+
+
+def check(cluster: "Cluster") -> None:
+    for node in cluster.nodes.values():
+        _room(cluster, node)
+        _gpus(cluster, node)
+    _told(cluster)
+    _ailing(cluster)
+    _filing(cluster)
+    _owners(cluster)
+    cluster.batch.check()
+    _reserved(cluster)
+    _kinds(cluster)
+    volumes.check(cluster)
+    _queues(cluster)
+    _pledged(cluster)
+    _views(cluster)
+    jobs.check(cluster)
+
+
+def _pledged(cluster: "Cluster") -> None:
+    """What is promised to gangs is what they have not taken yet."""
+    kept = {key: sums for key, (_, sums) in cluster.pledges.by_gang.items()}
+    owes = {
+        gang.key: sums
+        for gang in cluster.gangs.values()
+        if gang.key not in cluster.changed and (sums := owed(gang))
+    }
+    for key in cluster.changed:
+        kept.pop(key, None)
+    assert kept == owes, f"promised: {kept}, should be {owes}"
+
+
+def _told(cluster: "Cluster") -> None:
+    """What pods are told of where their node is, is where it is."""
+    snapshot = cluster.snapshot
+    for name, row in snapshot.row.items():
+        node, told = snapshot.nodes[row], dict(snapshot.domains.told(row))
+        labels = snapshot._labels(node) if node is not None else {}
+        levels = [labels[level] for level in snapshot.domains.levels if labels.get(level)]
+        whole = told.pop(DOMAINS, "")
+        assert list(told.values()) == list(levels), f"{name}: told {told}, is in {levels}"
+        assert whole == "/".join(levels), f"{name}: told {whole}, is in {levels}"
+
+
+def _ailing(cluster: "Cluster") -> None:
+    """Nodes with unfit GPUs are known, and no pod is planned onto such a GPU."""
+    ails = {node.name for node in cluster.nodes.values() if node.ails()}
+    assert cluster.ailing == ails, f"ailing: {cluster.ailing}, should be {ails}"
+    for name in ails:
+        node = cluster.nodes[name]
+        for pod in node.pods.values():
+            planned = pod.gpus if not pod.confirmed else 0
+            assert not planned & ~node.healthy(), f"{pod.seen.name} is planned onto an unfit GPU"
+
+
+def _room(cluster: "Cluster", node: "Node") -> None:
+    """What is free is what there is, less what those who are there take."""
+    snapshot = cluster.snapshot
+    row = snapshot.row.get(node.name)
+    assert (row is not None) == (node.seen is not None), f"{node.name}: seen and row disagree"
+    if row is None or node.seen is None:
+        assert all(pod.held is None for pod in node.pods.values()), f"{node.name}: held nowhere"
+        return
+    taken: Counter[str] = Counter()
+    for pod in node.pods.values():
+        assert pod.node == node.name, f"{pod.seen.name} is filed under {node.name}, not {pod.node}"
+        assert (pod.held is not None) == pod.alive, f"{pod.seen.name}: held and alive disagree"
+        if pod.held is not None:
+            assert pod.held == pod.spec, f"{pod.seen.name} holds what it no longer asks for"
+            taken.update(dict(pod.held.requests))
+    has = node.allocatable()
+    for resource, column in snapshot.column.items():
+        expected = has.get(resource, 0) - taken[resource]
+        assert snapshot.free[row, column] == expected, (
+            f"{node.name}: {snapshot.free[row, column]} {resource} free, should be {expected}"
+        )
+
+
+def _gpus(cluster: "Cluster", node: "Node") -> None:
+    """No GPU is planned for or held by two, and free is what is healthy and nobody's."""
+    holders: Counter[int] = Counter()
+    parts = Counter(node.foreign_parts)
+    taken = node.foreign | mask_of(parts)
+    for pod in node.pods.values():
+        assert pod.alive or not pod.gpus, f"{pod.seen.name} has ended and holds GPUs"
+        taken |= pod.gpus
+        if pod.share:
+            assert pod.gpus.bit_count() <= 1, f"{pod.seen.name} has shares of two GPUs"
+            if pod.gpus:
+                parts[pod.gpus.bit_length() - 1] += pod.share
+            sure = pod.confirmed or not pod.gpus & ~node.offered()[RANKS[pod.spec.memory_level]]
+            assert sure, f"{pod.seen.name}: its GPU may not be shared so, or enforces too little"
+            continue
+        assert pod.gpus.bit_count() <= pod.spec.request(GPU) or pod.confirmed, (
+            f"{pod.seen.name} is planned more GPUs than it asks for"
+        )
+        for index in range(pod.gpus.bit_length()):
+            holders[index] += pod.gpus >> index & 1
+    twice = [index for index, count in holders.items() if count > 1]
+    assert not twice, f"{node.name}: GPUs {twice} are held twice"
+    both = [index for index in parts if holders[index] or node.foreign >> index & 1]
+    assert not both, f"{node.name}: GPUs {both} are held as a whole and in shares"
+    full = {index: part for index, part in parts.items() if part > WHOLE}
+    assert not full, f"{node.name}: {full} hundredths of GPUs are given"
+    row = cluster.snapshot.row.get(node.name)
+    _cards(cluster, node)
+    if row is not None and node.report is not None:
+        healthy = node.report.topology.healthy_mask()
+        assert cluster.snapshot.free_mask[row] == healthy & ~taken, f"{node.name}: free GPUs"
+        assert cluster.snapshot.left[row] == node.left(), f"{node.name}: what is left of open GPUs"
+
+
+def _cards(cluster: "Cluster", node: "Node") -> None:
+    """What is left of network cards is what a recount gives, and whoever is there has cards that exist."""
+    row, room = cluster.snapshot.row.get(node.name), node.card_room()
+    if row is None:
+        return
+    kept = cluster.snapshot.cards.get(row)
+    assert kept == room, f"{node.name}: what is left of network cards is not what a recount gives"
+    here = {(pod.seen.namespace, pod.seen.name) for pod in node.pods.values() if pod.held}
+    dead = [key for key in node.dealt if key[:2] not in here]
+    assert not dead, f"{node.name}: network cards are planned for {dead}, who is not there"
+    unknown = {name for names in node.dealt.values() for name in names} - (
+        room or NONE
+    ).cards.keys()
+    assert not unknown, f"{node.name}: {unknown} are planned and not offered"
+
+
+def _filing(cluster: "Cluster") -> None:
+    for uid, pod in cluster.pods.items():
+        assert pod.seen.uid == uid
+        assert cluster.uids[(pod.seen.namespace, pod.seen.name)] == uid
+        assert not pod.node or uid in cluster.nodes[pod.node].pods, f"{pod.seen.name} is lost"
+        gang = cluster.gang_of(pod)
+        assert (gang is not None) == pod.seen.ours, f"{pod.seen.name} has no gang"
+        assert gang is None or uid in gang.members
+    for gang in cluster.gangs.values():
+        assert gang.members or gang.object is not None, f"{gang.name} is empty"
+        for uid in gang.members:
+            assert uid in cluster.pods, f"{gang.name} keeps a pod that is gone"
+    for filed in (cluster.waiting, cluster.partial, cluster.changed):
+        assert all(cluster.gangs.get(key) is gang for key, gang in filed.items())
+
+
+def _owners(cluster: "Cluster") -> None:
+    """Pods are what their controllers make them; nobody is held who has a place."""
+    owners = cluster.owners
+    owners.check()
+    for uid, fact in owners.pods.items():
+        if uid in owners.held:
+            assert uid not in cluster.pods, f"{fact.name} is held and known"
+            assert not fact.node, f"{fact.name} is held though it has a place"
+        else:
+            assert cluster.pods[uid].seen == owners.made(fact), f"{fact.name} is another's"
+
+
+def _reserved(cluster: "Cluster") -> None:
+    """Room that is kept is still there after the turn, and for somebody who waits for it."""
+    snapshot = cluster.snapshot
+    heads: Counter[str] = Counter()
+    for key, kept in cluster.reserved.items():
+        assert cluster.waiting.get(key) is kept.gang, f"room is kept for {key}, who does not wait"
+        heads[kept.queue] += not kept.made
+        free = snapshot.free[kept.rows, : kept.kept.shape[1]]
+        assert (np.maximum(free, 0) >= kept.kept).all(), (
+            f"room of {kept.gang.name} was given to others"
+        )
+        stock = snapshot.neighbours.stock
+        assert stock.on_shelves(kept.shelved) == kept.shelved, (
+            f"volumes kept for {kept.gang.name} were given to others"
+        )
+    assert all(count <= 1 for count in heads.values()), "a queue has two heads"
+
+
+def _kinds(cluster: "Cluster") -> None:
+    """Pods are of the kind that the known rules make them, and counted where they are."""
+    neighbours = cluster.snapshot.neighbours
+    known = set(neighbours.ids.values())
+    used = {
+        peers
+        for pod in cluster.pods.values()
+        if pod.seen.spec.rules is not None
+        for peers in pod.seen.spec.rules.peers()
+    }
+    assert neighbours.ids.keys() == used, "the rules that are known are not those that pods have"
+    for pod in cluster.pods.values():
+        now = cluster.kinds.of(pod.seen)
+        name = pod.seen.name
+        assert known & set(pod.spec.matched) == set(now.matched), f"{name} is of another kind"
+        assert pod.spec.volumes == now.volumes, f"{name} has other volumes by now"
+    rows = cluster.snapshot.row
+    held = [(rows[pod.node], pod.held) for pod in cluster.pods.values() if pod.held is not None]
+    assert neighbours.tally() == neighbours.expected(held), (
+        "neighbours are not what a recount gives"
+    )
+
+
+def _queues(cluster: "Cluster") -> None:
+    """The books of the queues say what a recount of all pods says."""
+    queues = cluster.queues
+    used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
+    phases: dict[str, Counter[str]] = {}
+    for gang in cluster.gangs.values():
+        if gang.key not in cluster.changed:  # else it is filed with the next turn
+            taken: dict[str, int] = {}
+            for pod in gang.members.values():
+                for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
+                    taken[resource] = taken.get(resource, 0) + amount
+            assert (gang.account is not None) == queues.on, f"{gang.name} is not in the books"
+            if gang.account is not None:
+                assert gang.account.used == taken, f"{gang.name} is in the books with other use"
+                assert gang.account.queue == queues.name_of(gang), f"{gang.name}: another queue"
+        if gang.account is not None:
+            queue = queues.by_name[gang.account.queue]
+            assert queue.gangs.get(gang.key) is gang, (
+                f"queue {queue.name} does not know {gang.name}"
+            )
+            for above in queue.path:
+                used[above.name].update(gang.account.used)
+        if queues.on and gang.key not in cluster.changed and gang.account is not None:
+            phases.setdefault(gang.account.queue, Counter())[phase(gang).lower()] += 1
+    for queue in queues.by_name.values():
+        if not cluster.changed and queues.on:
+            counts = cluster.statuses.counts(queue.name)
+            assert counts == phases.get(queue.name, Counter()), f"queue {queue.name}: {counts}"
+        assert queue.used == used[queue.name], f"queue {queue.name}: {queue.used} is not its use"
+        assert all(cluster.gangs.get(key) is gang for key, gang in queue.gangs.items())
+        in_tree = queue.path[-1] is queues.root
+        assert in_tree != bool(queue.error), f"queue {queue.name} is neither in the tree nor out"
+        assert not in_tree or queue is queues.root or queue in queue.path[1].children
+
+
+def _views(cluster: "Cluster") -> None:
+    """What is kept up to date equals what is computed anew."""
+    for view in cluster.snapshot.views():
+        kept_cap = view.refresh().cap.copy()
+        kept_sums = [sums.copy() for sums in view.sums]
+        view.forget()
+        view.refresh()
+        assert (view.cap == kept_cap).all(), "a kind's room is not what a recount gives"
+        for kept, sums in zip(kept_sums, view.sums, strict=True):
+            assert np.array_equal(kept, sums), "a domain's room is not what a recount gives"
+        if view.leaning is not None:
+            fresh = Leaning(cluster.snapshot, view.spec).score()
+            assert (view.leaning.score() == fresh).all(), "a kind would rather be elsewhere"
+    for harm, fresh in cluster.snapshot.mix.kept():
+        assert (harm == fresh).all(), "what a load would do is not what a recount gives"

@@ -1,0 +1,310 @@
+"""A node beside its row in the snapshot: who is there, what its agent reports, and which GPUs each
+pod is planned or known to have."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from central.model.facts import NodeReported, NodeSeen
+from central.scheduler.inventory import gpu_shares, mig, nic_limits, nics, node_report
+from central.scheduler.inventory.gpu_shares import NOTHING, Offered, Parts
+from central.scheduler.inventory.nic_assignment import deal
+from central.scheduler.inventory.nic_limits import CardRoom
+from central.scheduler.inventory.node_report import Name
+from central.scheduler.state.gangs import Pod
+from protos.closest import closest
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, pick
+from protos.topology import Grant, RdmaUse, Shape, indices_of, mask_of
+
+
+class Node:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: NodeSeen | None = None
+        self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
+        self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
+        self.levels: tuple[tuple[str, str], ...] = ()  # that its agent tells
+        self.memory_level = "none"  # see NodeSeen
+        self.kinds: tuple[tuple[str, int], ...] = ()  # NodeSeen.gpus
+        self.report: NodeReported | None = None
+        self.silent = False
+        self.shape: Shape | None = None
+        self.truth: dict[Name, int] = {}  # GPUs by pod, as reported
+        self.pods: dict[str, Pod] = {}  # by uid: those that are there, alive or not
+        self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
+        self.cards: dict[nics.Container, tuple[str, ...]] = {}  # network cards, as reported
+        self.dealt: dict[nics.Container, tuple[str, ...]] = {}  # where limits are summed: planned
+        self.rdma_use: tuple[RdmaUse, ...] = ()  # of these cards, by pods
+        self.limited = False  # pods' limits of these cards are summed
+        self.parts: dict[Name, Parts] = {}  # hundredths of GPUs by pod, as reported
+        self.foreign_parts: Parts = {}
+        self.slices = mig.NONE
+
+    def learn(self, report: NodeReported) -> bool:
+        """Takes the report unless a newer one of the same agent is known."""
+        known = self.report
+        same = known is not None and known.boot == report.boot
+        if same and known is not None and known.generation >= report.generation:
+            return False
+        self.report = report
+        self.shape = report.topology.shape()
+        self.truth = node_report.truth(report)
+        self.parts = node_report.parts(report)
+        self.cards = nics.held(report)
+        self.limited = nic_limits.of(report.topology) is not None
+        self.slices = mig.of(report)
+        self.rdma_most = nics.most(report.topology)
+        self.rdma_total = nics.allocatable(report.topology)
+        self.levels = node_report.levels(report.topology)
+        self.memory_level = gpu_shares.best(report.topology)
+        self.kinds = node_report.kinds(report.topology)
+        return True
+
+    def forget(self) -> None:
+        self.report = self.rdma_most = None
+        self.rdma_total = self.levels = self.kinds = ()
+        self.memory_level = "none"
+        self.shape, self.truth, self.foreign = None, {}, 0
+        self.parts, self.foreign_parts = {}, {}
+        self.cards, self.dealt, self.limited = {}, {}, False
+        self.rdma_use = ()
+        self.slices = mig.NONE
+
+    def speaks_of(self, name: Name) -> bool:
+        """Whether its agent has seen the pod's devices."""
+        if name in self.truth or name in self.parts or name in self.slices.held:
+            return True
+        return self.limited and any(key[:2] == name for key in self.cards)
+
+    def forget_pod(self, name: Name) -> None:
+        self.truth.pop(name, None)
+        self.parts.pop(name, None)
+        for key in [key for key in self.cards if key[:2] == name]:
+            del self.cards[key]
+        self.slices = self.slices.without(name)
+
+    def added(self) -> tuple[object, ...]:
+        """What its agent adds to its row."""
+        has = self.slices.fewer(self.seen.allocatable) if self.seen and self.report else None
+        exclusive = self.report is not None and self.report.topology.rdma_exclusive
+        said = self.rdma_most, self.rdma_total, self.levels, self.memory_level
+        return *said, self.kinds, exclusive, has
+
+    def row(self) -> NodeSeen | None:
+        """What the API server and the agent say of it."""
+        if self.seen is None:
+            return None
+        has = self.allocatable()
+        return replace(
+            self.seen,
+            allocatable=has,
+            rdma_most=self.rdma_most,
+            told=self.levels,
+            memory_level=self.memory_level,
+            gpus=self.kinds,
+            rdma_exclusive=self.report is not None and self.report.topology.rdma_exclusive,
+        )
+
+    def allocatable(self) -> dict[str, int]:
+        """What the API server says, and what the agent adds."""
+        has = dict(self.seen.allocatable) if self.seen else {}
+        return {**(self.slices.fewer(has) if self.report else has), **dict(self.rdma_total)}
+
+    def healthy(self) -> int:
+        return self.report.topology.healthy_mask() if self.report else 0
+
+    def ails(self) -> bool:
+        if self.report is None:
+            return False
+        if any(not gpu.healthy for gpu in self.report.topology.gpus):
+            return True
+        return bool(self.slices.bad) or bool(self.unfit_cards())
+
+    def unfit_cards(self) -> dict[str, str]:
+        """Why, by name: those that are offered, and those that somebody has and are gone."""
+        return nics.unfit(self.report.topology, self.cards) if self.report else {}
+
+    def free(self) -> int:
+        """The GPUs that are healthy and nobody's."""
+        taken = self.foreign | mask_of(self.foreign_parts)
+        for pod in self.pods.values():
+            taken |= pod.gpus
+        return self.healthy() & ~taken
+
+    def offered(self) -> Offered:
+        """The GPUs that may be used in shares."""
+        return gpu_shares.offered(self.report.topology) if self.report else NOTHING
+
+    def left(self) -> Parts:
+        """Of the GPUs that are in use as shares: hundredths still to be had."""
+        used = gpu_shares.used(self.pods.values(), self.foreign_parts)
+        fit = self.healthy() & self.offered()[0]
+        return {gpu: max(0, WHOLE - part) if fit >> gpu & 1 else 0 for gpu, part in used.items()}
+
+    def card_room(self) -> CardRoom | None:
+        """What pods have room for on its network cards; None: their shares alone count."""
+        if not self.limited or self.report is None:
+            return None
+        return nics.room(self.report.topology, self.pods.values(), self.known_cards())
+
+    def known_cards(self) -> dict[nics.Container, tuple[str, ...]]:
+        """Known or planned, of whoever holds room, and of strangers."""
+        return {**self.dealt, **self.cards}
+
+    def deal_cards(self) -> None:
+        """Plans network cards for those who have none, where limits are summed."""
+        if self.limited and self.report is not None:
+            masks = nics.gpus(self.report, self._planned()[1])
+            pods = self.pods.values()
+            self.dealt = deal(self.report.topology, masks, pods, self.cards, self.dealt)
+
+    def settle(self, find: Callable[[Name], Pod | None]) -> None:
+        """Brings plans in line with the truth. Where they are in its way they are made anew."""
+        taken = 0
+        self.foreign = 0
+        for name, mask in sorted(self.truth.items()):
+            pod = find(name)
+            here = pod is not None and pod.node == self.name
+            if here and pod is not None and not pod.alive:
+                continue  # it has ended: the kubelet takes its devices back at the next admission
+            mine = mask & ~taken  # a list that gives a GPU twice is not believed the second time
+            taken |= mine
+            if here and pod is not None and not pod.share:
+                pod.gpus, pod.confirmed = mine, True
+            else:
+                self.foreign |= mine
+        used = self._settle_parts(find, taken)
+        for _, pod in sorted(self.pods.items()):
+            told = self.parts if pod.share else self.truth
+            if (pod.seen.namespace, pod.seen.name) in told or not pod.alive:
+                continue
+            if pod.confirmed and not self._holds(pod, taken, used):
+                pod.gpus, pod.confirmed = 0, False
+            if pod.share:
+                if not pod.confirmed:
+                    self._plan_share(pod, taken, used)
+                if pod.gpus:
+                    used[pod.gpus.bit_length() - 1] += pod.share
+                continue
+            if not pod.confirmed:
+                self._plan(pod, taken | mask_of(used))
+            taken |= pod.gpus
+
+    def _settle_parts(self, find: Callable[[Name], Pod | None], taken: int) -> Counter[int]:
+        """The truth about shares, after that about whole GPUs: hundredths in use by GPU."""
+        used: Counter[int] = Counter()
+        self.foreign_parts = {}
+        for name, parts in sorted(self.parts.items()):
+            pod = find(name)
+            here = pod is not None and pod.node == self.name
+            if here and pod is not None and not pod.alive:
+                continue
+            if here and pod is not None and pod.share:
+                gpu = max(sorted(parts), key=parts.__getitem__)
+                believed = not taken >> gpu & 1 and used[gpu] + pod.share <= WHOLE
+                pod.gpus, pod.confirmed = (1 << gpu, True) if believed else (0, True)
+                used[gpu] += pod.share if believed else 0
+                continue
+            for gpu, told in parts.items():
+                part = min(told, WHOLE - used[gpu])
+                if not taken >> gpu & 1 and part:
+                    self.foreign_parts[gpu] = self.foreign_parts.get(gpu, 0) + part
+                    used[gpu] += part
+        return used
+
+    def _holds(self, pod: Pod, taken: int, used: Counter[int]) -> bool:
+        """Whether what it was known to have can still be its own."""
+        if pod.share:
+            gpu = pod.gpus.bit_length() - 1
+            return not pod.gpus & taken and used[gpu] + pod.share <= WHOLE
+        return not pod.gpus & (taken | mask_of(used))
+
+    def _plan_share(self, pod: Pod, taken: int, used: Counter[int]) -> None:
+        """As for whole GPUs; another GPU only where the planned one has not so much left, or does not
+        enforce caps as surely as it must."""
+        fit = self.healthy() & self.offered()[RANKS[pod.spec.memory_level]] & ~taken
+        left = {gpu: WHOLE - used[gpu] for gpu in indices_of(fit)}
+        wanted = pod.share if pod.seen.ours else 0
+        now = pod.gpus.bit_length() - 1
+        if pod.gpus and left.get(now, 0) >= wanted:
+            return
+        pod.gpus = 0
+        if self.shape is None or not wanted:
+            return
+        others = dict(left)
+        for other in self.pods.values():
+            if other is pod or not other.alive or other.confirmed:
+                continue
+            for gpu in indices_of(other.gpus):
+                others[gpu] = others.get(gpu, 0) - (other.share or WHOLE)
+        for room in (others, left):
+            if (gpu := pick(self.shape, room, wanted)) >= 0:
+                pod.gpus = 1 << gpu
+                return
+
+    def _plan(self, pod: Pod, taken: int) -> None:
+        """A plan holds while its GPUs are healthy and free; else the next best one is made."""
+        wanted = pod.spec.request(GPU) if pod.seen.ours else 0
+        free = self.healthy() & ~taken
+        if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
+            return
+        others = 0
+        for other in self.pods.values():
+            if other is not pod and other.alive:
+                others |= other.gpus
+        pod.gpus = 0
+        if self.shape is not None and wanted:
+            pod.gpus = closest(self.shape, free & ~others, wanted) or closest(
+                self.shape, free, wanted
+            )
+
+    def intents(self) -> tuple[Grant, ...]:
+        """Container by container, what pods should be given whose truth is not known yet."""
+        if self.report is None or self.shape is None:
+            return ()
+        grants, planned = self._planned()
+        asking = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
+        if asking:
+            chosen = self.dealt
+            if not self.limited:
+                masks = nics.gpus(self.report, planned)
+                chosen = nics.near(self.report.topology, masks, asking, self.cards)
+            grants += nics.intents(asking, self.cards, chosen)
+        return tuple(sorted(grants))
+
+    def _planned(self) -> tuple[list[Grant], dict[nics.Container, int]]:
+        """GPUs of containers, as grants and as masks."""
+        grants: list[Grant] = []
+        planned: dict[nics.Container, int] = {}
+        if self.report is None or self.shape is None:
+            return grants, planned
+        uuids = [gpu.uuid for gpu in self.report.topology.gpus]
+        for pod in self.pods.values():
+            name = (pod.seen.namespace, pod.seen.name)
+            told = sum(self.parts.get(name, {}).values())
+            missing = told < sum(part for _, part in pod.spec.share_containers)
+            missing |= bool(pod.spec.memory_cap)  # its agent watches over it as long as it lives
+            if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.confirmed):
+                continue
+            for container, part in pod.spec.share_containers:
+                key = (pod.seen.namespace, pod.seen.name, container)
+                planned[key] = pod.gpus
+                uuid = uuids[pod.gpus.bit_length() - 1]
+                grants.append(Grant(*key, GPU_SHARE, (uuid,), _part(pod, part)))
+            left = pod.gpus
+            for container, count in pod.spec.gpu_containers:
+                share = closest(self.shape, left, count)
+                left &= ~share
+                planned[pod.seen.namespace, pod.seen.name, container] = share
+                ids = tuple(uuids[index] for index in indices_of(share))
+                if ids:
+                    grants.append(Grant(pod.seen.namespace, pod.seen.name, container, GPU, ids))
+        return grants, planned
+
+
+def _part(pod: Pod, part: int) -> tuple[tuple[str, int], ...]:
+    """What a container is to get of its GPU, and what its pod may have of the memory."""
+    least = RANKS[pod.spec.memory_level]
+    wished = {SHARE: part, MEMORY: pod.spec.memory_cap, LEAST: least}
+    return tuple(sorted((key, amount) for key, amount in wished.items() if amount))

@@ -1,0 +1,118 @@
+"""The network tree from HyperNode objects: which nodes each holds, tier by tier. What is wrong with an
+object disables that object and is said of it; the others stand. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from central.model.facts import HyperNodeSeen, Member, NodeSeen
+
+LEVEL = "tier-"  # of the levels' names: tier-2
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """levels: widest first. domains: by node, the HyperNode that holds it at each level."""
+
+    levels: tuple[str, ...] = ()
+    domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)  # by HyperNode: a sentence
+    sizes: Mapping[str, int] = field(default_factory=dict)  # by HyperNode: how many nodes
+
+
+def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) -> Tree:
+    holds = _Holdings(hypernodes, list(nodes))
+    domains: dict[str, dict[str, str]] = {}
+    tiers: set[int] = set()
+    for name, hypernode in sorted(hypernodes.items()):
+        level = level_of(hypernode.tier)
+        for node in sorted(holds.of(name)):
+            mine = domains.setdefault(node, {})
+            if (other := mine.setdefault(level, name)) != name:
+                holds.trouble(
+                    name, f"node {node} is in HyperNode {other} of tier {hypernode.tier} too"
+                )
+            else:
+                tiers.add(hypernode.tier)
+    levels = tuple(level_of(tier) for tier in sorted(tiers, reverse=True))
+    sizes = Counter(name for mine in domains.values() for name in mine.values())
+    return Tree(levels, domains, holds.troubles, sizes)
+
+
+def level_of(tier: int) -> str:
+    return f"{LEVEL}{tier}"
+
+
+def widest_within(levels: Iterable[str], tier: int) -> str:
+    """The name of the widest level of at most this tier; empty where there is none."""
+    tiers = [int(level.removeprefix(LEVEL)) for level in levels if level.startswith(LEVEL)]
+    within = [known for known in tiers if known <= tier]
+    return level_of(max(within)) if within else ""
+
+
+class _Holdings:
+    """Each HyperNode's nodes, found once."""
+
+    def __init__(self, hypernodes: Mapping[str, HyperNodeSeen], nodes: list[NodeSeen]) -> None:
+        self.troubles: dict[str, str] = {}
+        self._all = hypernodes
+        self._nodes = {node.name: node for node in nodes}
+        self._known: dict[str, frozenset[str]] = {}
+        self._path: list[str] = []
+
+    def trouble(self, name: str, why: str) -> None:
+        self.troubles.setdefault(name, why)
+
+    def of(self, name: str) -> frozenset[str]:
+        if name in self._known:
+            return self._known[name]
+        if name in self._path:
+            self.trouble(name, f"it holds itself: {' in '.join([*self._path, name])}")
+            return frozenset()
+        hypernode = self._all[name]
+        if hypernode.error:
+            self.trouble(name, hypernode.error)
+            return frozenset()
+        self._path.append(name)
+        found: set[str] = set()
+        for member in hypernode.members:
+            found |= self._members(hypernode, member)
+        self._path.pop()
+        self._known[name] = frozenset(found)
+        return self._known[name]
+
+    def _members(self, of: HyperNodeSeen, member: Member) -> set[str]:
+        nodes = member.kind == "Node"
+        there: Iterable[str] = self._nodes if nodes else self._all
+        if member.exact:
+            there = [member.exact] if member.exact in there else []
+            if not there and not nodes:
+                self.trouble(of.name, f"member {member.exact} does not exist")
+        try:
+            picks = _picker(member)
+        except re.error as error:
+            self.trouble(of.name, f"regexMatch {member.pattern}: {error}")
+            return set()
+        if nodes:
+            return {name for name in there if picks(name, self._nodes[name].labels)}
+        found: set[str] = set()
+        for name in there:
+            if not picks(name, {}):
+                continue
+            other = self._all[name]
+            if other.tier >= of.tier:
+                self.trouble(of.name, f"member {name} is of tier {other.tier}, not below {of.tier}")
+            else:
+                found |= self.of(name)
+        return found
+
+
+def _picker(member: Member) -> Callable[[str, Mapping[str, str]], bool]:
+    if member.pattern:
+        pattern = re.compile(member.pattern)
+        return lambda name, labels: pattern.fullmatch(name) is not None
+    if member.labels:
+        wanted = member.labels
+        return lambda name, labels: all(labels.get(key) == value for key, value in wanted)
+    return lambda name, labels: name == member.exact

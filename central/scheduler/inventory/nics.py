@@ -1,0 +1,145 @@
+"""Which network cards the pods of a node should get, those closest to their GPUs, and how much of
+them. Pure: the agent's report, the node's pods and their GPUs in; intents out."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from central.model.facts import NodeReported, PodSpec
+from central.scheduler.inventory import nic_limits
+from central.scheduler.inventory.nic_limits import KEYS, PLENTY, CardRoom
+from central.scheduler.state.gangs import Pod
+from protos import slicing
+from protos.names import GPU, RDMA
+from protos.nearest import card_of, nearest
+from protos.topology import Grant, NodeTopology, mask_of
+
+Container = tuple[str, str, str]  # namespace, pod, container
+Cards = Mapping[Container, tuple[str, ...]]  # one for each share
+NOBODYS = PodSpec(())
+
+
+def held(report: NodeReported) -> dict[Container, tuple[str, ...]]:
+    """The truth."""
+    return {
+        (grant.namespace, grant.pod, grant.container): tuple(map(card_of, grant.device_ids))
+        for grant in report.grants
+        if grant.resource == RDMA
+    }
+
+
+def unfit(topology: NodeTopology, held: Cards) -> dict[str, str]:
+    """Why, by name: of those that are offered, and those that somebody has and are gone."""
+    here = {hca.name: hca.why for hca in topology.hcas}
+    offered = (hca.name for hca in topology.hcas if hca.shares)
+    mine = (name for names in held.values() for name in names)
+    found = {name: here.get(name, "it is gone") for name in {*offered, *mine}}
+    return {name: why for name, why in found.items() if why}
+
+
+def gpus(report: NodeReported, planned: Mapping[Container, int]) -> dict[Container, int]:
+    """As masks: the truth goes before plans."""
+    index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
+    index |= {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}
+    found = dict(planned)
+    for grant in report.grants:
+        if grant.resource == GPU or slicing.is_slice(grant.resource):
+            mask = mask_of(index[uuid] for uuid in grant.device_ids if uuid in index)
+            found[grant.namespace, grant.pod, grant.container] = mask
+    return found
+
+
+def missing(pod: Pod, known: Cards) -> int:
+    """Shares of the pod whose cards are not known."""
+    name = (pod.seen.namespace, pod.seen.name)
+    return sum(count for each, count in pod.spec.rdma_containers if (*name, each) not in known)
+
+
+def of_pod(pod: Pod, known: Cards) -> Counter[str]:
+    """The shares of each card that the pod is known to have."""
+    name = (pod.seen.namespace, pod.seen.name)
+    found: Counter[str] = Counter()
+    for each, _ in pod.spec.rdma_containers:
+        found.update(known.get((*name, each), ()))
+    return found
+
+
+def room(topology: NodeTopology, pods: Iterable[Pod], known: Cards) -> CardRoom | None:
+    """What pods have room for there, card by card; None: only shares count. Of strangers the limits
+    are those that the agent gives by default."""
+    made = nic_limits.of(topology)
+    if made is None:
+        return None
+    here = {(pod.seen.namespace, pod.seen.name): pod for pod in pods}
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for key, names in known.items():
+        counts.setdefault(key[:2], Counter()).update(names)
+    for name, cards in counts.items():
+        pod = here.get(name)
+        if pod is None or pod.alive:
+            made.take(made.ask(pod.spec if pod else NOBODYS), cards)
+    for pod in here.values():
+        if pod.held is not None and pod.spec.rdma_containers and (rest := missing(pod, known)):
+            made.asked[made.ask(pod.spec)._replace(shares=rest)] += 1
+    return made
+
+
+def near(
+    topology: NodeTopology, gpus: Mapping[Container, int], pods: Iterable[Pod], known: Cards
+) -> dict[Container, tuple[str, ...]]:
+    """Where only shares count: the cards nearest to the GPUs of whoever has no cards yet. Without GPUs
+    the agent chooses."""
+    left = {hca.name: hca.shares for hca in topology.hcas if not hca.why}
+    for cards in known.values():
+        take(left, cards)
+    found = {}
+    for pod in sorted(pods, key=lambda pod: (pod.seen.namespace, pod.seen.name)):
+        for name, count in pod.spec.rdma_containers if pod.alive else ():
+            key = (pod.seen.namespace, pod.seen.name, name)
+            if key not in known and (mask := gpus.get(key, 0)):
+                found[key] = nearest(topology, mask, left, count)
+                take(left, found[key])
+    return found
+
+
+def take(left: dict[str, int], cards: Iterable[str]) -> None:
+    for card in cards:
+        left[card] = left.get(card, 0) - 1
+
+
+def intents(pods: Iterable[Pod], known: Cards, planned: Cards) -> list[Grant]:
+    """A pod with limits has an intent as long as it lives: its agent may lose them, and so may a card."""
+    grants = []
+    for pod in pods:
+        limits = pod.spec.rdma_limits
+        for name, _ in pod.spec.rdma_containers if pod.alive else ():
+            key = (pod.seen.namespace, pod.seen.name, name)
+            cards = known.get(key, planned.get(key, ()))
+            if limits or (cards and key not in known):
+                grants.append(Grant(*key, RDMA, tuple(sorted(cards)), limits))
+    return grants
+
+
+def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
+    """Of all cards that are offered, what the pods' wishes may be in sum."""
+    if not topology.rdma_settable or topology.rdma_cgroup is None:
+        return ()
+    offered = {hca.name for hca in topology.hcas if hca.shares}
+    limits = [limit for name, limit in topology.rdma_cgroup if name in offered]
+    handles = sum(one.hca_handle if one.hca_handle >= 0 else PLENTY for one in limits)
+    objects = sum(one.hca_object if one.hca_object >= 0 else PLENTY for one in limits)
+    return tuple(zip(KEYS, (handles, objects), strict=True))
+
+
+def most(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
+    """What a pod may have of some card at most (-1: no limit); None: nobody here sets limits."""
+    if not topology.rdma_settable or topology.rdma_cgroup is None:
+        return None
+    offered = {hca.name for hca in topology.hcas if hca.shares}
+    limits = [limit for name, limit in topology.rdma_cgroup if name in offered]
+    handles = [limit.hca_handle for limit in limits]
+    objects = [limit.hca_object for limit in limits]
+    return tuple(zip(KEYS, (_highest(handles), _highest(objects)), strict=True))
+
+
+def _highest(limits: Sequence[int]) -> int:
+    return -1 if -1 in limits or not limits else max(limits)

@@ -1,0 +1,174 @@
+"""Making room for a gang: who lawfully must go, and their going. Whoever a disruption budget counts, or
+whose eviction was refused before, is asked first whether it would be accepted; nobody is evicted until
+all of these may be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from central.model.decisions import Evict
+from central.scheduler.inventory.domains import Ints
+from central.scheduler.placement import Want
+from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.disruption_budgets import Name
+from central.scheduler.preemption.preemption_request import Claim, Plan
+from central.scheduler.queues import quota
+from central.scheduler.reservation import reservation
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.gangs import Gang, Key, Pod
+
+RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
+
+
+def plan(cluster: Cluster, claim: Claim) -> Plan | None:
+    """Inside a queue the more urgent may take; from another queue what is above its share, also
+    when all victims are counted together."""
+    gang = claim.gang
+    if not cluster.queues.on:
+        return preemption_plan.room_for(cluster, claim)
+    queue = reservation.queue_of(gang)
+    elsewhere = quota.may_claim(cluster, gang)
+    if not elsewhere and gang.priority <= cluster.lowest:
+        return None
+    claimed = any(kept.made and kept.queue == queue for kept in cluster.reserved.values())
+    going = [other for other in cluster.gangs.values() if other.yields_to]
+    spared: set[Key] = set()
+    known: dict[tuple[object, ...], bool] = {}  # by queue, and what goes
+
+    def may_take(claimant: Gang, victim: Gang) -> bool:
+        if reservation.queue_of(victim) == queue:
+            return victim.priority < claimant.priority
+        if not elsewhere or claimed or victim.key in spared or victim.account is None:
+            return False  # one claim of a queue after the other: each changes its share
+        key = (victim.account.queue, *victim.account.used.items())
+        if key not in known:
+            known[key] = quota.may_reclaim(cluster, claimant, victim, going)
+        return known[key]
+
+    for _ in range(RECLAIMS_TRIED):
+        found = preemption_plan.room_for(cluster, replace(claim, may_take=may_take))
+        if found is None:
+            return None
+        too_many = _too_many(cluster, gang, found, going)
+        if not too_many:
+            return found
+        spared |= too_many
+    return None
+
+
+def _too_many(cluster: Cluster, gang: Gang, found: Plan, going: list[Gang]) -> set[Key]:
+    """Victims whose queues would fall below their share by what the others lose already."""
+    taken, over = list(going), set()
+    for victim in {id(one): one for pod in found.victims if (one := cluster.gang_of(pod))}.values():
+        if victim in taken:
+            continue
+        elsewhere = reservation.queue_of(victim) != reservation.queue_of(gang)
+        if elsewhere and not quota.may_reclaim(cluster, gang, victim, taken):
+            over.add(victim.key)
+        else:
+            taken.append(victim)
+    return over
+
+
+def spared(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> str:
+    """Which disruption budgets alone stand in the way; empty: it is not they."""
+    budgets = cluster.budgets
+    if not budgets.seen:
+        return ""
+    found = plan(cluster, Claim(gang, want, now, apart, regardless=True))
+    if found is None:
+        return ""
+    budgets.in_the_way = True
+    names = sorted(budgets.spends(found.victims))
+    if not names:
+        return ""
+    return f"those who would give way are kept by {_named(cluster, names)}"
+
+
+def _named(cluster: Cluster, names: Sequence[Name]) -> str:
+    told = [
+        f"{namespace}/{name} (allows {max(cluster.budgets.seen[namespace, name].allowed, 0)} more)"
+        for namespace, name in names[:3]
+    ]
+    more = ", ..." if len(names) > 3 else ""
+    return f"disruption budget{'s' if len(names) > 1 else ''} {', '.join(told)}{more}"
+
+
+def begin(cluster: Cluster, gang: Gang, want: Want, found: Plan, now: float) -> Reservation:
+    """The room is the gang's from now on; those who must go count as leaving."""
+    for pod in found.victims:
+        pod.evicting, pod.agreed = True, False
+        victim = cluster.gang_of(pod)
+        if victim is not None:
+            victim.yields_to = gang.called
+            cluster.changed[victim.key] = victim
+    kept = Reservation(
+        gang,
+        want,
+        found.rows,
+        found.need,
+        found.masks,
+        start=now,
+        after="",
+        place=reservation.words(cluster.snapshot, found.rows),
+        volumes=found.volumes,
+        made=True,
+        firm=True,
+        planned_at=now,
+        since=now,
+        versions=cluster.snapshot.version[found.rows].copy(),
+        victims=found.victims,
+        moves=found.moved,
+    )
+    kept.refresh(cluster, now)
+    return kept
+
+
+def go_on(cluster: Cluster, kept: Reservation) -> list[Evict]:
+    """Asks those who must be asked, then evicts all; nothing while an answer is out."""
+    staying = [
+        pod
+        for pod in kept.victims
+        if pod.evicting and not pod.seen.deleting and pod.seen.uid in cluster.pods
+    ]
+    if not kept.asked:
+        kept.asked = True
+        doubtful = [pod for pod in staying if pod.refusals or cluster.budgets.of(pod)]
+        if doubtful:
+            return [_evict(cluster, pod, kept, trial=True) for pod in doubtful]
+    elif any(not pod.agreed and (pod.refusals or cluster.budgets.of(pod)) for pod in staying):
+        return []
+    kept.victims = ()
+    return [_evict(cluster, pod, kept) for pod in staying]
+
+
+def call_off(cluster: Cluster, kept: Reservation) -> None:
+    """Who was not evicted yet stays."""
+    for pod in kept.victims:
+        pod.evicting = False
+        victim = cluster.gang_of(pod)
+        if victim is not None and pod.seen.uid in victim.members:
+            victim.touch()
+            if not any(one.evicting for one in victim.members.values()):
+                victim.yields_to = ""
+            cluster.changed[victim.key] = victim
+    kept.victims = ()
+
+
+def _evict(cluster: Cluster, pod: Pod, kept: Reservation, *, trial: bool = False) -> Evict:
+    seen = pod.seen
+    why = _why(kept, cluster.gang_of(pod), seen.priority)
+    return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial)
+
+
+def _why(kept: Reservation, victim: Gang | None, priority: int) -> str:
+    claimant = kept.gang
+    name = claimant.called_in_full
+    if kept.moves:
+        return f"is moved: {name} fits then, and so does it, elsewhere"
+    if victim is not None and reservation.queue_of(victim) != reservation.queue_of(claimant):
+        below = f"whose queue {reservation.queue_of(claimant)} is below its share"
+        return f"makes room for {name}, {below}"
+    own = victim.priority if victim is not None else priority
+    return f"makes room for {name}, which is more urgent (priority {claimant.priority} over {own})"

@@ -1,0 +1,97 @@
+"""PodGroups without pods: whoever makes the pods may wait until the group is let in (phase Inqueue). It is
+as soon as its queue takes it and what it needs at least is free, beside what those need who were let in before;
+and it stays let in. A Job's groups are the Job controller's.
+"""
+
+from typing import TYPE_CHECKING
+
+from central.model import wording
+from central.scheduler.queues import min_resources, quota
+from central.scheduler.queues.queue_tree import add
+from central.scheduler.state.gangs import Gang, Key, Sums
+from central.scheduler.status.gang_status import INQUEUE, PENDING
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+AGAIN_S = 1.0  # those who were not let in are looked at this often at most
+AT_ONCE = 200  # and so many of them, the first in line
+
+
+class Anteroom:
+    def __init__(self) -> None:
+        self.inside: dict[Key, Gang] = {}
+        self._refused: dict[Key, Gang] = {}
+        self._seen_at = -1  # the snapshot's gains when they were last looked at
+        self._rests_until = 0.0
+
+    def decide(self, cluster: "Cluster", now: float) -> None:
+        """Gives each its phase and sentence; before the gangs are told of."""
+        fresh = [gang for gang in list(cluster.changed.values()) if self._file(cluster, gang)]
+        if not self._refused:
+            self._seen_at = cluster.snapshot.gains  # who is refused now is so as of now
+        if self._waits(cluster) and now >= self._rests_until:
+            self._seen_at, self._rests_until = cluster.snapshot.gains, now + AGAIN_S
+            fresh = [*fresh, *(gang for gang in self._refused.values() if gang not in fresh)]
+        let_in: Sums = {}
+        for gang in self.inside.values():
+            if gang.word is not None and gang.word[0] == INQUEUE:
+                add(let_in, min_resources.least_of(gang), 1)
+        for gang in sorted(fresh, key=lambda gang: gang.rank)[:AT_ONCE]:
+            self._name(cluster, gang, let_in)
+
+    def due(self, cluster: "Cluster") -> list[float]:
+        return [self._rests_until] if self._waits(cluster) else []
+
+    def forget(self, key: Key) -> None:
+        if self.inside.pop(key, None) is not None:
+            self._seen_at = -1  # what it would have taken is there for others
+        self._refused.pop(key, None)
+
+    def _waits(self, cluster: "Cluster") -> bool:
+        return bool(self._refused) and self._seen_at != cluster.snapshot.gains
+
+    def _file(self, cluster: "Cluster", gang: Gang) -> bool:
+        """Whether it is one to be looked at."""
+        namespace, name, has_object = gang.key
+        jobs = has_object and (namespace, name) in cluster.jobs.by_group
+        began = gang.started or gang.yields_to or gang.members
+        if gang.object is not None and not began and not jobs:
+            self.inside[gang.key] = gang
+            return gang.word is None or gang.word[0] != INQUEUE
+        if gang.key in self.inside:
+            self.forget(gang.key)
+            if not jobs:
+                gang.word = None
+        return False
+
+    def _name(self, cluster: "Cluster", gang: Gang, let_in: Sums) -> None:
+        assert gang.object is not None
+        why = gang.object.error or quota.refusal(cluster, gang, ())
+        why = why or cluster.pledges.refusal(cluster, gang, ()) or _crowded(cluster, gang, let_in)
+        if gang.object.phase == INQUEUE:
+            why = ""  # as it was told before a restart
+        if why:
+            self._refused[gang.key] = gang
+            word = (PENDING, why)
+        else:
+            self._refused.pop(gang.key, None)
+            add(let_in, min_resources.least_of(gang), 1)
+            word = (INQUEUE, "it is let in: its pods may be made")
+        if gang.word != word:
+            gang.word = word
+            cluster.changed[gang.key] = gang
+
+
+def _crowded(cluster: "Cluster", gang: Gang, let_in: Sums) -> str:
+    for resource, amount in sorted(min_resources.least_of(gang).items()):
+        before = let_in.get(resource, 0)
+        free = min_resources.free(cluster, resource)
+        if before and amount > free - before:
+            name = wording.resource(resource)
+            return (
+                f"{wording.amount(resource, amount)} {name} are wanted (spec.minResources) and "
+                f"{wording.amount(resource, free)} are free, of which groups that were let in before "
+                f"will take {wording.amount(resource, min(before, free))}"
+            )
+    return ""

@@ -1,0 +1,98 @@
+"""A gang's members, counted."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from central.scheduler.state.gangs import Pod
+
+ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Made in one pass, and kept until one of them changes."""
+
+    waiting: "list[Pod]" = field(default_factory=list)  # that may be bound, in rank order
+    placed: "list[Pod]" = field(default_factory=list)
+    assumed: int = 0  # of those placed
+    wants: int = 0  # that have no place, those that may not be bound included
+    gated: int = 0
+    blocked: str = ""  # why one of them is not tried again
+    label_min: int = 0
+    priority: int = 0
+    created: float = 0.0
+    required: str = ""
+    preferred: str = ""
+    placement: str = ""
+    tier: int | None = None  # the same by number, the closest that one of them asks for
+    queue: str = ""
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+    @classmethod
+    def of(cls, members: "Iterable[Pod]") -> "Tally":
+        """Hot: a gang that is decided was counted just before."""
+        tally = cls()
+        waiting, placed = tally.waiting, tally.placed
+        first = True
+        for pod in members:
+            seen = pod.seen
+            if first or seen.priority > tally.priority:
+                tally.priority = seen.priority
+            if first or seen.created < tally.created:
+                tally.created = seen.created
+            first = False
+            if seen.gang_min and seen.gang_min > tally.label_min:
+                tally.label_min = seen.gang_min
+            tally.required = max(tally.required, seen.topology_required)
+            tally.preferred = max(tally.preferred, seen.topology_preferred)
+            tally.placement = max(tally.placement, seen.placement)
+            if (tier := seen.required_tier) is not None:
+                tally.tier = tier if tally.tier is None else min(tier, tally.tier)
+            tally.queue = max(tally.queue, seen.queue)
+            phase = seen.phase
+            if seen.deleting:
+                pass
+            elif pod.node:
+                placed.append(pod)
+                tally.assumed += pod.assumed
+            elif pod.blocked or seen.gated or phase != "Pending":
+                tally._unusual(pod)
+            else:
+                waiting.append(pod)
+            if phase != "Pending":
+                tally.running += phase == "Running"
+                tally.succeeded += phase == "Succeeded"
+                tally.failed += phase == "Failed"
+        tally.wants += len(waiting)
+        waiting.sort(key=_rank)
+        return tally
+
+    def _unusual(self, pod: "Pod") -> None:
+        """Without a place, and not simply waiting for one."""
+        if pod.seen.phase in ENDED:
+            return
+        self.gated += pod.seen.gated
+        if pod.blocked:
+            self.wants += 1
+            self.blocked = pod.blocked
+        else:
+            self.waiting.append(pod)
+
+    def seat(self, pods: "Sequence[Pod]") -> None:
+        """These waiting pods have a place now, by our own assumption."""
+        if len(pods) == len(self.waiting):
+            self.waiting = []
+        else:
+            seated = set(map(id, pods))
+            self.waiting = [pod for pod in self.waiting if id(pod) not in seated]
+        self.placed = [*self.placed, *pods]
+        self.assumed += len(pods)
+        self.wants -= len(pods)
+
+
+_rank = attrgetter("seen.order")

@@ -1,0 +1,111 @@
+"""What the API server says of pods, and what became of what was asked for them."""
+
+from typing import TYPE_CHECKING
+
+from central.model.facts import BindFailed, EvictDone, PodSeen, PodSpec
+from central.scheduler.state import on_gang, on_storage, residency
+from central.scheduler.state.gangs import Pod, key_of
+from protos.names import GPU, GPU_SHARE
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+SPARED_S = (
+    60.0  # a pod whose eviction was refused is left alone for so long, then for twice as long
+)
+SPARED_MOST_S = 3600.0
+
+
+def seen(cluster: "Cluster", fact: PodSeen) -> None:
+    name = (fact.namespace, fact.name)
+    other = cluster.uids.get(name)
+    if other is not None and other != fact.uid:
+        gone(cluster, other)  # deleted and made again under its name
+    cluster.uids[name] = fact.uid
+    cluster.movable |= fact.movable
+    pod = cluster.pods.get(fact.uid)
+    stale: PodSpec | None = None
+    if pod is None:
+        pod = cluster.pods[fact.uid] = Pod(fact, fact.spec)
+        cluster.snapshot.mix.came(fact.spec)
+        on_storage.learn(cluster, pod, None)
+        on_gang.join(cluster, pod, first_sight=True)
+    elif pod.seen == fact:
+        return  # its status moved in ways that don't matter here
+    else:
+        rejoin = key_of(fact) != key_of(pod.seen)
+        if rejoin:
+            on_gang.leave(cluster, pod)
+        before, pod.seen = pod.seen, fact
+        stale = before.spec
+        on_storage.learn(cluster, pod, before)
+        if rejoin:
+            on_gang.join(cluster, pod, first_sight=False)
+    if fact.phase == "Running" and pod.since is None:
+        pod.since = cluster.now
+    if fact.node:
+        pod.assumed = False
+        pod.blocked = ""
+    cluster.jobs.pod_seen(fact, cluster.now, gives_way=pod.evicting)
+    # A pod is never unbound: what comes without a node was said before it was bound.
+    moved = bool(pod.node and fact.node and fact.node != pod.node)  # bound elsewhere by another
+    anew = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
+    residency.settle(cluster, pod, fact.node or pod.node, 0 if anew else pod.gpus)
+    if anew and pod.node:
+        pod.confirmed = False
+        residency.settle_gpus(cluster, cluster.nodes[pod.node])
+    if stale is not None and stale != fact.spec:
+        cluster.kinds.unlearn(stale)
+
+
+def _devices(spec: PodSpec) -> tuple[int, int]:
+    """Another number of these is another pod, whatever its uid."""
+    return spec.request(GPU), spec.request(GPU_SHARE)
+
+
+def gone(cluster: "Cluster", uid: str) -> None:
+    cluster.owners.forget(uid)
+    pod = cluster.pods.pop(uid, None)
+    if pod is None:
+        return
+    cluster.jobs.pod_gone(pod.seen, cluster.now, gives_way=pod.evicting)
+    name = (pod.seen.namespace, pod.seen.name)
+    if pod.node:
+        node = residency.node_of(cluster, pod.node)
+        node.forget_pod(name)  # it does not speak for the next of its name
+    residency.settle(cluster, pod, "")
+    cluster.kinds.unlearn(pod.seen.spec)
+    on_storage.unseated(cluster, pod)
+    on_storage.file(cluster, None, pod.seen)
+    on_gang.leave(cluster, pod)
+    if cluster.uids.get(name) == uid:
+        del cluster.uids[name]
+
+
+def bind_failed(cluster: "Cluster", fact: BindFailed) -> None:
+    pod = cluster.pods.get(fact.pod)
+    if pod is None or not pod.assumed or pod.node != fact.node:
+        return  # the pod is gone, or the watch knows better
+    pod.assumed = False
+    pod.blocked = fact.why if fact.final else ""
+    residency.settle(cluster, pod, "")
+    on_storage.unseated(cluster, pod)
+    gang = cluster.gang_of(pod)
+    if gang is not None:
+        gang.bind_failures += 1
+
+
+def evict_done(cluster: "Cluster", fact: EvictDone) -> None:
+    pod = cluster.pods.get(fact.pod)
+    if pod is None:
+        return
+    if not fact.why:
+        pod.agreed = True
+        return
+    if not pod.evicting:
+        return  # said twice
+    pod.evicting = pod.agreed = False
+    pod.spared_until = cluster.now + min(SPARED_S * 2**pod.refusals, SPARED_MOST_S)
+    pod.refusals = min(pod.refusals + 1, 10)
+    cluster.claims_due.add(pod.spared_until)  # refused: asked again later
+    on_gang.touch(cluster, pod)

@@ -1,0 +1,59 @@
+"""Why a gang can't even be tried yet."""
+
+from collections import Counter
+
+from central.scheduler.state.gangs import Gang
+
+
+def lacks(gang: Gang, missing: int) -> str:
+    tally = gang.tally
+    if gang.yields_to:
+        if _is_breaking(gang):
+            return f"is being evicted for {gang.yields_to}"
+        gang.yields_to = ""
+    if gang.object is not None and gang.object.error:
+        return gang.object.error
+    if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
+        return f"spec.priorityClassName: PriorityClass {gang.object.priority_class} does not exist"
+    if gang.key[2] and gang.object is None and not tally.label_min:
+        return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
+    if tally.gated:
+        return f"{tally.gated} of {len(gang.members)} pods are held by scheduling gates"
+    if missing and len(gang.starters()) < missing:
+        if tally.blocked:
+            return tally.blocked
+        if gang.short_tasks():
+            return _short_of_tasks(gang)
+        if len(gang.members) < gang.minimum:
+            return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+        if gang.subgroups:
+            return _short_of_groups(gang)
+        return f"needs {missing} more pods, {len(tally.waiting)} wait"
+    if gang.subgroups and tally.waiting and not gang.division().units():
+        return gang.division().incomplete()
+    return tally.blocked if not tally.waiting else ""
+
+
+def _is_breaking(gang: Gang) -> bool:
+    """Whether so many are being evicted that the others don't make up its minimum."""
+    staying = sum(not pod.evicting for pod in gang.placed())
+    return staying < len(gang.placed()) and staying < gang.minimum
+
+
+def _short_of_tasks(gang: Gang) -> str:
+    """Which role lacks pods; where none does by itself, the gang as a whole."""
+    waiting = Counter(pod.seen.task for pod in gang.waiting())
+    for task, short in sorted(gang.short_tasks().items()):
+        if waiting[task] < short:
+            pods = "pod" if short == 1 else "pods"
+            return f"task {task} needs {short} more {pods} to start, {waiting[task]} wait"
+    return f"needs {gang.missing()} more pods to start, {len(gang.waiting())} wait"
+
+
+def _short_of_groups(gang: Gang) -> str:
+    """Which groups lack pods."""
+    division = gang.division()
+    return division.short(gang.subgroups) or (
+        f"needs {gang.missing()} more pods in whole groups to start; "
+        + (division.incomplete() or f"{len(gang.waiting())} wait")
+    )

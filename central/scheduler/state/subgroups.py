@@ -1,0 +1,159 @@
+"""The groups that a gang's members stand in (spec.subGroupPolicy of its PodGroup): who is in which,
+which of them are whole, and whom to start next. A group starts whole or not at all."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from central.model.facts import SubGroups
+from central.model.pod_rules import Labels
+
+if TYPE_CHECKING:
+    from central.scheduler.state.gangs import Pod
+
+Values = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Group:
+    policy: SubGroups
+    values: Values
+    placed: list["Pod"] = field(default_factory=list)
+    waiting: list["Pod"] = field(default_factory=list)  # in rank order
+
+    @property
+    def name(self) -> str:
+        return "-".join((self.policy.name, *self.values))
+
+    @property
+    def lacks(self) -> int:
+        """How many more pods make it whole."""
+        return max(0, self.policy.size - len(self.placed))
+
+    @property
+    def able(self) -> bool:
+        return self.lacks <= len(self.waiting)
+
+
+Unit = tuple[Group | None, list["Pod"]]  # pods that go together; None: in no group
+
+
+@dataclass(slots=True)
+class Division:
+    groups: list[Group]  # by policy, then by the first rank
+    loose: list["Pod"]  # that wait, in no group
+
+    @classmethod
+    def of(
+        cls, policies: Sequence[SubGroups], waiting: Iterable["Pod"], placed: Iterable["Pod"]
+    ) -> "Division":
+        found: dict[tuple[int, Values], Group] = {}
+        kinds: dict[Labels, Group | None] = {}
+        division = cls([], [])
+
+        def group_of(labels: Labels) -> Group | None:
+            if labels not in kinds:
+                where = _place(policies, dict(labels))
+                kinds[labels] = where and found.setdefault(
+                    where, Group(policies[where[0]], where[1])
+                )
+            return kinds[labels]
+
+        for pod in waiting:
+            group = group_of(pod.seen.labels)
+            (group.waiting if group is not None else division.loose).append(pod)
+        for pod in placed:
+            if (group := group_of(pod.seen.labels)) is not None:
+                group.placed.append(pod)
+        division.groups = [found[where] for where in sorted(found, key=lambda where: where[0])]
+        return division
+
+    def missing(self, policies: Sequence[SubGroups]) -> int:
+        """How many more pods must be placed so that each policy has its least number of groups."""
+        return sum(
+            sum(sorted(lacks)[: policy.least])
+            for policy in policies
+            if (
+                lacks := [g.lacks for g in self.groups if g.policy is policy]
+                + [policy.size] * policy.least
+            )
+        )
+
+    def short(self, policies: Sequence[SubGroups]) -> str:
+        """Which policy can't have its least number of groups from the pods there are."""
+        for policy in policies:
+            mine = [group for group in self.groups if group.policy is policy]
+            able = sum(group.able for group in mine)
+            if able < policy.least:
+                return (
+                    f"subGroupPolicy {policy.name} needs {policy.least} groups of {policy.size} "
+                    f"pods to start, {able} can be made of those that exist"
+                )
+        return ""
+
+    def incomplete(self) -> str:
+        """A group that has not all of its pods yet; empty: there is none."""
+        group = next((group for group in self.groups if not group.able), None)
+        if group is None:
+            return ""
+        there = len(group.placed) + len(group.waiting)
+        return f"group {group.name} has {there} of {group.policy.size} pods"
+
+    def units(self) -> list[Unit]:
+        """Who may start now, in rank order: the rest of a group that it needs to be whole, beyond
+        that one by one; who is in no group, by itself."""
+        units: list[Unit] = [(None, [pod]) for pod in self.loose]
+        for group in self.groups:
+            if group.able:
+                lacks = group.lacks
+                units += [(group, group.waiting[:lacks])] if lacks else []
+                units += [(group, [pod]) for pod in group.waiting[lacks:]]
+        return sorted(units, key=lambda unit: unit[1][0].seen.order)
+
+    def starters(
+        self, policies: Sequence[SubGroups], missing: int, tasks: Mapping[str, int]
+    ) -> list[Unit]:
+        """The first units that make the gang whole: so many pods in all, so many of each role, so
+        many groups of each policy. Empty: there are not enough."""
+        units = self.units()
+        short, chosen = dict(tasks), dict[int, Unit]()
+        needs = {
+            policy.name: policy.least
+            - sum(not group.lacks for group in self.groups if group.policy is policy)
+            for policy in policies
+        }
+
+        def choose(index: int) -> None:
+            unit = chosen[index] = units[index]
+            for task, count in Counter(pod.seen.task for pod in unit[1]).items():
+                short[task] = short.get(task, 0) - count
+
+        for index, (group, _) in enumerate(units):
+            wanted = group is not None and needs[group.policy.name] > 0
+            if group is not None and wanted and _makes_whole(group, units[index]):
+                needs[group.policy.name] -= 1
+                choose(index)
+        for index, (_, pods) in enumerate(units):
+            if index not in chosen and any(short.get(pod.seen.task, 0) > 0 for pod in pods):
+                choose(index)
+        count = sum(len(pods) for _, pods in chosen.values())
+        for index, (_, pods) in enumerate(units):
+            if index not in chosen and count < missing:
+                choose(index)
+                count += len(pods)
+        done = count >= missing and all(n <= 0 for n in (*short.values(), *needs.values()))
+        return [chosen[index] for index in sorted(chosen)] if done else []
+
+
+def _makes_whole(group: Group, unit: Unit) -> bool:
+    return group.lacks > 0 and unit[1][0] is group.waiting[0]
+
+
+def _place(policies: Sequence[SubGroups], labels: Mapping[str, str]) -> tuple[int, Values] | None:
+    """The first policy that speaks of such a pod, and its group by that; None: it is in none."""
+    for index, policy in enumerate(policies):
+        values = tuple(labels.get(key, "") for key in policy.keys)
+        if all(values) and all(expression.matches(labels) for expression in policy.labels):
+            return index, values
+    return None

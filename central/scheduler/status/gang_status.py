@@ -1,0 +1,114 @@
+"""What a gang's state is called, and telling it when it changes."""
+
+from typing import TYPE_CHECKING
+
+from central.model.decisions import Decision, Tell
+from central.scheduler.state.gangs import Gang
+from central.scheduler.status import unhealthy
+from protos.names import ISLAND, NODE
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+PENDING, INQUEUE, RUNNING, COMPLETED = "Pending", "Inqueue", "Running", "Completed"
+
+
+def phase(gang: Gang) -> str:
+    """As the PodGroup API names it: Running once the minimum is placed."""
+    if gang.word is not None:
+        return gang.word[0]
+    succeeded = gang.tally.succeeded
+    if succeeded >= gang.minimum and succeeded == len(gang.members):
+        return COMPLETED
+    return PENDING if gang.missing() else RUNNING
+
+
+def sentence(cluster: "Cluster", gang: Gang) -> str:
+    return _sentence(cluster, gang, phase(gang))
+
+
+def _sentence(cluster: "Cluster", gang: Gang, now: str) -> str:
+    unfit = unhealthy.sentence(cluster, gang)
+    return f"{_state(cluster, gang, now)}; {unfit}" if unfit else _state(cluster, gang, now)
+
+
+def _state(cluster: "Cluster", gang: Gang, now: str) -> str:
+    if gang.word is not None:
+        return gang.word[1]
+    if now == COMPLETED:
+        return f"all {len(gang.members)} pods succeeded"
+    if now == PENDING:
+        placed = len(gang.placed())
+        waits = (
+            gang.reason
+            or _gone(gang)
+            or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
+        )
+        return f"{placed} of {gang.minimum} pods are bound; {waits}" if placed else waits
+    text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(cluster, gang)}"
+    return f"{text}; the others: {gang.reason}" if gang.tally.wants and gang.reason else text
+
+
+def _gone(gang: Gang) -> str:
+    return f"gave way to {gang.yields_to}" if gang.yields_to else ""
+
+
+def closeness(cluster: "Cluster", gang: Gang) -> str:
+    """The closest domain that holds every placed pod, in words."""
+    alive = [pod for pod in gang.placed() if pod.alive]
+    nodes = {pod.node for pod in alive}
+    if not nodes:
+        return "earlier"
+    if len(nodes) == 1:
+        return _on_one_node(cluster, nodes.pop(), [pod.gpus for pod in alive])
+    rows = [cluster.snapshot.row[name] for name in nodes if name in cluster.snapshot.row]
+    domains = cluster.snapshot.domains
+    if len(rows) == len(nodes):
+        of = domains.of[:, rows]
+        for level in reversed(range(len(domains.levels))):
+            inside = of[level, 0]
+            if inside >= 0 and (of[level] == inside).all():
+                kind = domains.levels[level].rpartition("/")[2]
+                return f"on {len(nodes)} nodes of {kind} {domains.names[level][inside]}"
+    return f"on {len(nodes)} nodes"
+
+
+def _on_one_node(cluster: "Cluster", name: str, masks: list[int]) -> str:
+    shape = cluster.nodes[name].shape
+    gpus = 0
+    for mask in masks:
+        gpus |= mask
+    if shape is not None and gpus and any(not gpus & ~island for island in shape.islands):
+        return f"in one {ISLAND} of {NODE} {name}"
+    return f"on {NODE} {name}"
+
+
+def tell(cluster: "Cluster") -> list[Decision]:
+    """One Tell for each gang whose state is not what was last told."""
+    tells: list[Decision] = []
+    for gang in cluster.changed.values():
+        if not gang.members and gang.word is None:
+            continue
+        tells += unhealthy.warn(cluster, gang)
+        tally = gang.tally
+        counts = (tally.running, tally.succeeded, tally.failed)
+        now = phase(gang)
+        reason = _sentence(cluster, gang, now)
+        state = (now, reason, counts)
+        if state == gang.told:
+            continue
+        gang.told = state
+        tells.append(
+            Tell(
+                gang.namespace,
+                gang.name,
+                now,
+                reason,
+                gang.object is not None,
+                tuple(pod.seen.name for pod in tally.waiting),
+                *counts,
+                quiet=gang.quiet,
+            )
+        )
+    cluster.changed.clear()
+    return tells

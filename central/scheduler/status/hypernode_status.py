@@ -1,0 +1,65 @@
+"""What a HyperNode's object says of it: how many nodes it holds in the tree, and what is wrong with it.
+
+Usable    its nodes are a domain of the network; else False with the reason, and those that stand in
+          two HyperNodes of a tier belong to the first by name
+"""
+
+from central.model.decisions import SetStatus
+from central.model.facts import Answered, HyperNodeSeen
+from central.model.timestamps import stamp
+from central.scheduler.inventory.hypernode_tree import Tree
+from central.scheduler.status.status_writes import Status, Writer
+
+KIND = "HyperNode"
+
+
+class HyperNodeStatuses:
+    def __init__(self) -> None:
+        self._writer = Writer(KIND)
+        self._since: dict[str, tuple[str, str]] = {}  # what is wrong, and since when
+        self._changed: dict[str, None] = {}
+
+    def rebuilt(self, hypernodes: dict[str, HyperNodeSeen]) -> None:
+        """Any of them may hold other nodes now."""
+        for name in self._since.keys() - hypernodes.keys():
+            del self._since[name]
+            self._writer.forget(name)
+        self._changed = dict.fromkeys(hypernodes)
+
+    def answered(self, fact: Answered, now: float) -> None:
+        if self._writer.answered(fact, now):
+            self._changed[fact.name] = None
+
+    def decide(
+        self, hypernodes: dict[str, HyperNodeSeen], tree: Tree, now: float
+    ) -> list[SetStatus]:
+        decisions = []
+        for name in list(self._changed):
+            seen = hypernodes.get(name)
+            if seen is not None and not self._writer.ready(name, now):
+                continue
+            del self._changed[name]
+            if seen is None or not seen.uid:
+                continue
+            written = self._writer.write(name, seen.uid, self._status(seen, tree, now), now)
+            decisions += [written] if written is not None else []
+        return decisions
+
+    def due(self, now: float) -> list[float]:
+        times = (self._writer.due(name, now) for name in self._changed)
+        return [time for time in times if time is not None]
+
+    def _status(self, seen: HyperNodeSeen, tree: Tree, now: float) -> Status:
+        why = tree.troubles.get(seen.name, "")
+        before, since = self._since.get(seen.name, ("", ""))
+        if not since or why != before:
+            since = stamp(now)
+        self._since[seen.name] = (why, since)
+        condition = {
+            "type": "Usable",
+            "status": "False" if why else "True",
+            "reason": "Trouble" if why else "InTheTree",
+            "message": why,
+            "lastTransitionTime": since,
+        }
+        return {"nodeCount": tree.sizes.get(seen.name, 0), "conditions": [condition]}

@@ -1,0 +1,114 @@
+"""What a queue's object says of it: its state, how many gangs it has by phase, what these use with all
+below it. Written when it changes, once a second at most, and never twice at once.
+
+    Open      its gangs may start
+    Closing   it is closed, and gangs in it or below it are not done yet
+    Closed    it is closed, and empty but for what has completed
+    Unknown   it can't be used: its gangs wait with the reason
+"""
+
+from collections import Counter
+
+from central.model.decisions import SetStatus
+from central.model.facts import Answered
+from central.scheduler.queues.queue_tree import Queue, Queues
+from central.scheduler.state.gangs import Gang, Key, Sums
+from central.scheduler.status.status_writes import Status, Writer
+
+KIND = "Queue"
+_COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
+
+
+class QueueStatuses:
+    def __init__(self) -> None:
+        self._counted: dict[Key, tuple[str, str]] = {}  # queue and phase, by gang
+        self._counts: dict[str, Counter[str]] = {}
+        self._changed: dict[str, None] = {}  # queues to look at
+        self._writer = Writer(KIND)
+        self._root: Queue | None = None  # of the tree that all was looked at in
+
+    def count(self, gang: Gang, phase: str) -> None:
+        """The gang is filed in its queue, in the phase that it has now."""
+        before = self._counted.get(gang.key)
+        now = (gang.account.queue, phase) if gang.account is not None else None
+        if now == before:
+            if now is not None:
+                self._changed[now[0]] = None  # what it uses may be another amount
+            return
+        self.forget(gang.key)
+        if now is not None:
+            self._counted[gang.key] = now
+            self._counts.setdefault(now[0], Counter())[now[1].lower()] += 1
+            self._changed[now[0]] = None
+
+    def forget(self, key: Key) -> None:
+        if (before := self._counted.pop(key, None)) is not None:
+            queue, phase = before
+            self._counts[queue][phase.lower()] -= 1
+            self._changed[queue] = None
+
+    def answered(self, fact: Answered, now: float) -> None:
+        if self._writer.answered(fact, now):
+            self._changed[fact.name] = None
+
+    def decide(self, queues: Queues, now: float) -> list[SetStatus]:
+        if self._root is not queues.root:
+            self._root = queues.root
+            self._changed = dict.fromkeys(queues.by_name)
+        for name in list(self._changed):  # what they use is used above them, too
+            if (queue := queues.by_name.get(name)) is not None:
+                self._changed.update((above.name, None) for above in queue.path)
+        return [
+            decision
+            for name in sorted(self._changed)
+            if (decision := self._write(queues, name, now)) is not None
+        ]
+
+    def due(self, now: float) -> list[float]:
+        """When those are looked at again that were written too recently."""
+        times = (self._writer.due(name, now) for name in self._changed)
+        return [time for time in times if time is not None]
+
+    def counts(self, queue: str) -> Counter[str]:
+        """Gangs by phase."""
+        return +self._counts.get(queue, Counter())
+
+    def _write(self, queues: Queues, name: str, now: float) -> SetStatus | None:
+        queue = queues.by_name.get(name)
+        if queue is None or not queue.seen.uid:
+            del self._changed[name]
+            self._writer.forget(name)
+            return None
+        if not self._writer.ready(name, now):
+            return None
+        del self._changed[name]
+        return self._writer.write(name, queue.seen.uid, self._status(queue), now)
+
+    def _status(self, queue: Queue) -> Status:
+        counts = self._counts.get(queue.name, Counter())
+        return {
+            "state": self._state(queue),
+            **{phase: counts[phase] for phase in _COUNTS},
+            "allocated": quantities(queue.used),
+        }
+
+    def _state(self, queue: Queue) -> str:
+        if queue.error:
+            return "Unknown"
+        if not queue.seen.closed:
+            return "Open"
+        inside = (self._counts.get(below.name, Counter()) for below in queue)
+        return "Closing" if any(c.total() > c["completed"] for c in inside) else "Closed"
+
+
+def quantities(sums: Sums) -> dict[str, str]:
+    """As the API writes amounts."""
+    return {resource: _quantity(resource, amount) for resource, amount in sorted(sums.items())}
+
+
+def _quantity(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount}m"
+    if resource in ("memory", "ephemeral-storage") and amount and amount % 2**20 == 0:
+        return f"{amount // 2**20}Mi"
+    return str(amount)

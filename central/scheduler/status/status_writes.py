@@ -1,0 +1,54 @@
+"""Writes the status of objects of one kind: what changed, seldom, and never twice at once. What was
+refused is written again after a while, unless the object is gone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from central.model.decisions import SetStatus
+from central.model.facts import Answered
+
+Status = Mapping[str, Any]
+
+APART_S = 1.0
+FAILED_S = 10.0
+_GONE = 404
+
+
+class Writer:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._told: dict[str, tuple[str, Status]] = {}  # uid and status, as last written
+        self._asked: dict[str, tuple[str, Status]] = {}  # not answered yet
+        self._rests: dict[str, float] = {}  # not written again before
+
+    def answered(self, fact: Answered, now: float) -> bool:
+        """Whether it is about one of ours: then it may have moved on meanwhile."""
+        if (fact.kind, fact.verb) != (self._kind, SetStatus.__name__):
+            return False
+        asked = self._asked.pop(fact.name, None)
+        if asked is None:
+            return False
+        if not fact.why or fact.code == _GONE:  # who is gone is not told the same again
+            self._told[fact.name] = asked
+        else:
+            self._rests[fact.name] = now + FAILED_S
+        return True
+
+    def ready(self, name: str, now: float) -> bool:
+        return name not in self._asked and now >= self._rests.get(name, 0.0)
+
+    def due(self, name: str, now: float) -> float | None:
+        """When it is ready; None: with an answer."""
+        return None if name in self._asked else max(now, self._rests.get(name, now))
+
+    def write(self, name: str, uid: str, status: Status, now: float) -> SetStatus | None:
+        """Of one that is ready; None: nothing is new."""
+        if self._told.get(name) == (uid, status):
+            return None
+        self._asked[name] = (uid, status)
+        self._rests[name] = now + APART_S
+        return SetStatus(self._kind, "", name, uid, status)
+
+    def forget(self, name: str) -> None:
+        self._told.pop(name, None)
+        self._rests.pop(name, None)

@@ -1,0 +1,98 @@
+"""Gangs that run on GPUs, or with network cards, which are not fit any more: what their owners are told. Nothing is evicted:
+what an error means for a job that runs, its owner knows best."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from central.model.decisions import Warn
+from central.scheduler.inventory import mig, nics
+from central.scheduler.state.gangs import Gang, Pod
+from protos.topology import Gpu, indices_of
+
+if TYPE_CHECKING:
+    from central.scheduler.state.cluster import Cluster
+
+SHOWN = 3  # of what a gang holds and is not fit, in its sentence
+
+
+class Held(NamedTuple):
+    pod: Pod
+    node: str
+    what: str  # GPU 3, GPU 3's 1g.10gb, network card mlx5_0
+    why: str
+    reason: str  # of the Event
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.pod.seen.uid, self.node, self.what
+
+    @property
+    def words(self) -> str:
+        why = self.why or "not told why"
+        return f"{self.what} of node {self.node}, held by {self.pod.seen.name}, is not fit: {why}"
+
+
+def held(cluster: "Cluster", gang: Gang) -> list[Held]:
+    """What the gang's pods hold, as pod-resources says, and is not fit."""
+    if not cluster.ailing:
+        return []
+    found: list[Held] = []
+    for pod in gang.placed():
+        node = cluster.nodes.get(pod.node)
+        if node is None or node.name not in cluster.ailing or not pod.alive:
+            continue
+        gpus = node.report.topology.gpus if node.report else ()
+        unfit = pod.gpus & ~node.healthy() if pod.confirmed else 0
+        found += [
+            Held(pod, node.name, f"GPU {index}", _why(gpus[index]), "GpuNotFit")
+            for index in indices_of(unfit)
+        ]
+        down = node.unfit_cards() if pod.spec.rdma_containers else {}
+        found += [
+            Held(pod, node.name, f"network card {name}", down[name], "NetworkCardNotFit")
+            for name in sorted(nics.of_pod(pod, node.cards).keys() & down.keys())
+        ]
+        mine = node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
+        bad = node.slices.bad
+        found += [
+            Held(pod, node.name, mig.words(node.report, uuid), bad[uuid], "GpuNotFit")
+            for uuid in mine
+            if uuid in bad
+        ]
+    return found
+
+
+def sentence(cluster: "Cluster", gang: Gang) -> str:
+    """Empty where there is nothing to say."""
+    if not cluster.ailing:
+        return ""
+    found = held(cluster, gang)
+    said = [each.words for each in found[:SHOWN]]
+    if len(found) > SHOWN:
+        said.append(f"and {len(found) - SHOWN} more of its devices")
+    return "; ".join(said)
+
+
+def warn(cluster: "Cluster", gang: Gang) -> list[Warn]:
+    """For each device that became unfit while the gang holds it: said once, until it is fit again."""
+    if not cluster.ailing and not gang.warned:
+        return []
+    found = held(cluster, gang)
+    fresh = [each for each in found if each.name not in gang.warned]
+    gang.warned = frozenset(each.name for each in found)
+    owner = gang.object.uid if gang.object is not None else ""
+    return [
+        Warn(
+            gang.namespace,
+            gang.name if owner else "",
+            owner,
+            each.pod.seen.uid,
+            each.pod.seen.name,
+            each.words,
+            each.reason,
+        )
+        for each in fresh
+    ]
+
+
+def _why(gpu: Gpu) -> str:
+    return gpu.why or ("it is in MIG mode now" if gpu.mig else "")

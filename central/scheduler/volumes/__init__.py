@@ -1,0 +1,1 @@
+"""Volumes of pods: claims, free volumes and where they can be used, provisioners, assignment."""

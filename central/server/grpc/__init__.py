@@ -1,0 +1,1 @@
+"""The gRPC services for agents and for the CLI, and their authentication."""

@@ -1,0 +1,75 @@
+"""The door of the gRPC services: lets in who may come in; the others are told why, and so is the log,
+now and then and never with the token."""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from central.model.identity import NO_TOKEN, Identity, Refusal, Review, bearer
+
+log = logging.getLogger(__name__)
+
+WARN_AGAIN_S = 60.0
+_WARNINGS = 1000
+_REVIEWS = 16  # at once
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Door:
+    """Lets in who may come in; the others are told why, and the log too, now and then."""
+
+    def __init__(self, review: Review) -> None:
+        self._review = review
+        self._reviewers = ThreadPoolExecutor(_REVIEWS, thread_name_prefix="review")
+        self._warned: dict[tuple[str, str, str], float] = {}
+
+    async def admit_agent(self, node: str, context: Context) -> None:
+        answer = await self._who(context)
+        if isinstance(answer, Identity) and (not node or answer.node != node):
+            answer = Refusal(
+                f"it runs on node {answer.node} and speaks for {node!r:.80}", known=True
+            )
+        if isinstance(answer, Refusal):
+            await self._refuse(node, answer, context)
+
+    async def admit_user(self, context: Context) -> None:
+        answer = await self._who(context)
+        if isinstance(answer, Refusal):
+            await self._refuse("", answer, context)
+
+    async def _who(self, context: Context) -> Identity | Refusal:
+        token = bearer(context.invocation_metadata())
+        if not token:
+            return NO_TOKEN
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reviewers, self._review, token)
+
+    async def _refuse(self, node: str, refusal: Refusal, context: Context) -> NoReturn:
+        if refusal.passing:
+            code = grpc.StatusCode.UNAVAILABLE
+        elif refusal.known:
+            code = grpc.StatusCode.PERMISSION_DENIED
+        else:
+            code = grpc.StatusCode.UNAUTHENTICATED
+        if self._may_warn((node[:253], context.peer().rpartition(":")[0], refusal.why)):
+            log.warning("refused %s, node %.80r: %s", context.peer(), node, refusal.why)
+        await context.abort(code, refusal.why)
+
+    def _may_warn(self, about: tuple[str, str, str]) -> bool:
+        """Once a minute about one thing; and of a thousand things a minute, about no more."""
+        now = time.monotonic()
+        if len(self._warned) >= _WARNINGS:
+            self._warned = {k: at for k, at in self._warned.items() if now - at < WARN_AGAIN_S}
+        if (
+            len(self._warned) >= _WARNINGS
+            or now - self._warned.get(about, -WARN_AGAIN_S) < WARN_AGAIN_S
+        ):
+            return False
+        self._warned[about] = now
+        return True

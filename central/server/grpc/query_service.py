@@ -1,0 +1,190 @@
+"""People's questions: the Desk service, answered from the loop's books for any authenticated user."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from central.model.identity import Review
+from central.server.grpc.auth import Context, Door
+from central.server.version import version
+from protos import wire
+from protos.stubs import fleet_pb2 as pb
+from protos.stubs import fleet_pb2_grpc
+from protos.topology import NodeTopology, RdmaUse, indices_of
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSlice:
+    uuid: str
+    profile: str = ""  # empty: it is gone, the pod has it all the same
+    gpu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    namespace: str
+    pod: str
+    gpus: int  # mask
+    confirmed: bool  # pod-resources says so too
+    share: int = 0  # hundredths of the one GPU; 0: whole GPUs
+    slices: tuple[HeldSlice, ...] = ()  # as pod-resources says
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    name: str
+    domains: tuple[str, ...] = ()  # widest first; empty: no such label
+    topology: NodeTopology | None = None  # no agent has reported
+    holders: tuple[Holder, ...] = ()
+    gpus_allocatable: int = 0
+    gpus_used: int = 0
+    trouble: str = ""
+    gpus_shared: int = 0
+    shares_used: int = 0  # hundredths of these
+    slices_used: int = 0
+    cards: tuple[RdmaUse, ...] = ()  # of pods with network cards; -1 where it is not told
+    agent_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    name: str
+    node: str = ""
+    gpus: int = 0  # mask
+    confirmed: bool = False
+    phase: str = ""
+    share: int = 0
+    slices: tuple[HeldSlice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    namespace: str
+    name: str
+    phase: str
+    reason: str
+    pods: tuple[PodView, ...] = ()
+    min_member: int = 0
+    queue: str = ""
+    closest: str = ""
+    cards: tuple[RdmaUse, ...] = ()
+
+
+class Books(Protocol):
+    """The loop's answers; called from a worker thread, may block until the turn ends."""
+
+    @property
+    def levels(self) -> tuple[str, ...]: ...
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Of the network tree."""
+
+    def node_views(self, node: str) -> Sequence[NodeView]:
+        """Of one node (none: unknown), or of all for an empty name."""
+
+    def explain(self, namespace: str, name: str) -> Explanation | None: ...
+
+
+class Desk(fleet_pb2_grpc.DeskServicer):
+    def __init__(self, books: Books, review: Review) -> None:
+        self._books = books
+        self._door = Door(review)
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="desk")
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        fleet_pb2_grpc.add_DeskServicer_to_server(self, server)
+
+    async def Topology(self, request: pb.TopologyQuery, context: Context) -> pb.TopologyReply:
+        await self._door.admit_user(context)
+        views = await self._ask(partial(self._books.node_views, request.node), context)
+        if request.node and not views:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f'no node is called "{request.node:.253}"'
+            )
+        return pb.TopologyReply(
+            nodes=map(_node, views),
+            levels=self._books.levels,
+            troubles=self._books.troubles,
+            version=version(),
+        )
+
+    async def Explain(self, request: pb.ExplainQuery, context: Context) -> pb.ExplainReply:
+        await self._door.admit_user(context)
+        if not request.name:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name: it is empty")
+        namespace = request.namespace or "default"
+        found = await self._ask(partial(self._books.explain, namespace, request.name), context)
+        if found is None:
+            return pb.ExplainReply(found=False, namespace=namespace, name=request.name)
+        return pb.ExplainReply(
+            found=True,
+            namespace=found.namespace,
+            name=found.name,
+            phase=found.phase,
+            reason=found.reason,
+            pods=map(_pod, found.pods),
+            min_member=found.min_member,
+            queue=found.queue,
+            closest=found.closest,
+            cards=wire.to_rdma_use(found.cards),
+        )
+
+    async def _ask(self, question: Callable[[], Answer], context: Context) -> Answer:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._readers, question)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the centre is busy; ask again")
+
+
+def _node(view: NodeView) -> pb.NodeView:
+    message = pb.NodeView(
+        name=view.name,
+        domains=view.domains,
+        holders=[
+            pb.Holder(
+                namespace=holder.namespace,
+                pod=holder.pod,
+                gpus=indices_of(holder.gpus),
+                confirmed=holder.confirmed,
+                share=holder.share,
+                slices=_slices(holder.slices),
+            )
+            for holder in view.holders
+        ],
+        gpus_allocatable=view.gpus_allocatable,
+        gpus_used=view.gpus_used,
+        trouble=view.trouble,
+        gpus_shared=view.gpus_shared,
+        shares_used=view.shares_used,
+        slices_used=view.slices_used,
+        cards=wire.to_rdma_use(view.cards),
+        agent_version=view.agent_version,
+    )
+    if view.topology is not None:
+        message.topology.CopyFrom(wire.to_topology(view.topology))
+    return message
+
+
+def _pod(view: PodView) -> pb.PodView:
+    return pb.PodView(
+        name=view.name,
+        node=view.node,
+        gpus=indices_of(view.gpus),
+        confirmed=view.confirmed,
+        phase=view.phase,
+        share=view.share,
+        slices=_slices(view.slices),
+    )
+
+
+def _slices(held: Iterable[HeldSlice]) -> list[pb.HeldSlice]:
+    return [pb.HeldSlice(uuid=each.uuid, profile=each.profile, gpu=each.gpu) for each in held]

@@ -1,0 +1,207 @@
+"""The cluster in the words of the desk: what a node looks like, and why a gang waits. Asked of the
+loop, so every answer is of one moment between two turns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from central.model import wording
+from central.model.facts import PodSpec
+from central.scheduler.filters import node_filters
+from central.scheduler.inventory import gpu_shares, mig, nics
+from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.queues import quota
+from central.scheduler.queues.queue_tree import DEFAULT
+from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.status import gang_status
+from central.server.grpc.query_service import Explanation, HeldSlice, Holder, NodeView, PodView
+from protos.names import GPU
+from protos.topology import RdmaLimit, RdmaUse, mask_of
+
+Answer = TypeVar("Answer")
+
+
+class Asked(Protocol):
+    def ask(self, question: Callable[[Cluster], Answer]) -> Answer: ...
+
+
+class ClusterBooks:
+    """central.desk.Books over a loop."""
+
+    def __init__(self, loop: Asked) -> None:
+        self._loop = loop
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Of labels, or of HyperNodes where there are any."""
+        return self._loop.ask(lambda cluster: cluster.snapshot.domains.levels)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        def ask(cluster: Cluster) -> tuple[str, ...]:
+            troubles = sorted(cluster.tree.troubles.items())
+            return tuple(f"HyperNode {name}: {why}" for name, why in troubles)
+
+        return self._loop.ask(ask)
+
+    def node_views(self, node: str) -> Sequence[NodeView]:
+        return self._loop.ask(lambda cluster: node_views(cluster, node))
+
+    def explain(self, namespace: str, name: str) -> Explanation | None:
+        return self._loop.ask(lambda cluster: explain(cluster, namespace, name))
+
+
+def node_views(cluster: Cluster, name: str = "") -> list[NodeView]:
+    """Of one node (none: unknown), or of all by name."""
+    names = [name] if name else sorted(cluster.snapshot.row)
+    return [_node_view(cluster, cluster.nodes[n]) for n in names if n in cluster.snapshot.row]
+
+
+def _node_view(cluster: Cluster, node: Node) -> NodeView:
+    snapshot = cluster.snapshot
+    row = snapshot.row[node.name]
+    holders = [
+        Holder(
+            pod.seen.namespace,
+            pod.seen.name,
+            pod.gpus,
+            pod.confirmed or bool(held),
+            pod.share,
+            held,
+        )
+        for pod in node.pods.values()
+        if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
+    ]
+    allocatable = int(snapshot.allocatable[row, 0])
+    parts = gpu_shares.used(node.pods.values(), node.foreign_parts)
+    return NodeView(
+        node.name,
+        snapshot.domains.path(row),
+        node.report.topology if node.report else None,
+        tuple(sorted(holders, key=lambda holder: (holder.gpus or 2**64, holder.pod))),
+        allocatable,
+        allocatable - int(snapshot.free[row, 0]),
+        _trouble(node, allocatable),
+        len(parts),
+        sum(parts.values()),
+        sum(map(len, node.slices.held.values())),
+        agent_version=node.report.version if node.report else "",
+        cards=tuple(use for pod in node.pods.values() for use in _cards(cluster, pod)),
+    )
+
+
+def _cards(cluster: Cluster, pod: Pod) -> list[RdmaUse]:
+    """What a pod has of each of its network cards; without limits its agent does not tell."""
+    node, seen = cluster.nodes.get(pod.node), pod.seen
+    if node is None or not pod.alive or not pod.spec.rdma_containers:
+        return []
+    told = {
+        use.card: use
+        for use in node.rdma_use
+        if (use.namespace, use.pod) == (seen.namespace, seen.name)
+    }
+    nothing = RdmaLimit()
+    return [
+        told.get(card, RdmaUse(seen.namespace, seen.name, card, nothing, nothing))
+        for card in sorted(nics.of_pod(pod, node.known_cards()))
+    ]
+
+
+def _slices(node: Node, pod: Pod) -> tuple[HeldSlice, ...]:
+    here = mig.known(node.report)
+    return tuple(
+        HeldSlice(uuid, here[uuid][1].profile, here[uuid][0].index)
+        if uuid in here
+        else HeldSlice(uuid)
+        for uuid in node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
+    )
+
+
+def _pod_view(cluster: Cluster, pod: Pod) -> PodView:
+    node = cluster.nodes.get(pod.node)
+    held = _slices(node, pod) if node is not None and pod.alive else ()
+    confirmed = pod.confirmed or bool(held)
+    seen = pod.seen
+    return PodView(seen.name, pod.node, pod.gpus, confirmed, seen.phase, pod.share, held)
+
+
+def _trouble(node: Node, allocatable: int) -> str:
+    troubles = []
+    refusal = node_filters.refusal(PodSpec(()), node.seen) if node.seen else ""
+    if refusal:
+        troubles.append(refusal)
+    if node.silent:
+        troubles.append("its agent is silent")
+    elif node.report is None:
+        troubles.append("no agent has reported")
+    else:
+        healthy = node.report.topology.healthy_mask().bit_count()
+        # GPUs in use as shares leave the kubelet's count, and come back, some seconds late.
+        shared = (node.healthy() & mask_of(node.left())).bit_count()
+        if allocatable in (healthy, healthy - shared):
+            return "; ".join(troubles)
+        troubles.append(f"{healthy} healthy GPUs, but the kubelet offers {allocatable}")
+    return "; ".join(troubles)
+
+
+def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
+    """By the name of a PodGroup, of a gang by label, of a single pod, of any member, of the Job (or what
+    else made the PodGroup), or of the controller that makes a gang of its pods (deployment/web, or web)."""
+    uid = cluster.uids.get((namespace, name), "")
+    pod = cluster.pods.get(uid)
+    gang = cluster.gangs.get((namespace, name, True)) or (cluster.gang_of(pod) if pod else None)
+    if gang is None and pod is None:
+        gang = _of_controller(cluster, namespace, name)
+        if gang is not None and gang.owner:
+            return replace(_explanation(cluster, gang), name=gang.owner.rpartition("/")[2])
+    if gang is not None:
+        return _explanation(cluster, gang)
+    if pod is None:
+        return None
+    return Explanation(
+        namespace,
+        name,
+        pod.seen.phase,
+        "another scheduler's pod" + (f", on node {pod.node}" if pod.node else ", not yet bound"),
+        (_pod_view(cluster, pod),),
+        cards=tuple(_cards(cluster, pod)),
+    )
+
+
+def _of_controller(cluster: Cluster, namespace: str, name: str) -> Gang | None:
+    """With its kind before its name, or without."""
+    tail = f"/{name.lower()}"
+    for gang in cluster.gangs.values():
+        called = gang.owner or gang.name
+        if gang.namespace == namespace and f"/{called}".endswith(tail):
+            return gang
+    return None
+
+
+def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
+    members = sorted(gang.members.values(), key=lambda pod: pod.seen.order)
+    placed = [pod for pod in gang.placed() if pod.alive]
+    return Explanation(
+        gang.namespace,
+        gang.name,
+        gang_status.phase(gang),
+        gang_status.sentence(cluster, gang),
+        tuple(_pod_view(cluster, pod) for pod in members),
+        gang.minimum,
+        _queue(cluster, gang),
+        gang_status.closeness(cluster, gang) if placed else "",
+        tuple(use for pod in members for use in _cards(cluster, pod)),
+    )
+
+
+def _queue(cluster: Cluster, gang: Gang) -> str:
+    """Its name; and for a gang that waits, what its queue has and is due of what is short there."""
+    if gang.account is None:
+        return DEFAULT
+    told = [
+        f"{wording.amount(resource, used)} of {wording.amount(resource, int(due))} "
+        f"{wording.resource(resource)}"
+        for resource, used, due in quota.standing(cluster, gang)
+    ]
+    return gang.account.queue + (f" (has {', '.join(told)} of its fair share)" if told else "")

@@ -1,0 +1,105 @@
+"""The centre's certificate in the cluster: Secret lockstep-central-tls; its CA, for the agents, in
+ConfigMap lockstep-ca. Two that start at once agree on the Secret that was first."""
+
+import base64
+import logging
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from central.kube.transport.http_client import Client, Reply
+from central.server import tls
+from central.server.tls import Credentials, Unreadable
+
+log = logging.getLogger(__name__)
+
+SECRET, CONFIG_MAP = "lockstep-central-tls", "lockstep-ca"
+_FIELDS = {"ca": "ca.crt", "ca_key": "ca.key", "certificate": "tls.crt", "key": "tls.key"}
+_TRIES = 5
+
+
+def from_cluster(client: Client, namespace: str, now: datetime) -> Credentials:
+    """Read, made or renewed. Raises Unreachable, Refused (of the API server) or Unreadable."""
+    for _ in range(_TRIES):
+        credentials = _from_secret(client, namespace, now)
+        if credentials is not None:
+            _publish(client, namespace, credentials.ca)
+            return credentials
+    raise Unreadable(f"Secret {namespace}/{SECRET}: somebody else keeps changing it")
+
+
+def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials | None:
+    """None: another centre wrote it meanwhile; read again."""
+    folder = f"/api/v1/namespaces/{quote(namespace)}/secrets"
+    reply = client.request("GET", f"{folder}/{SECRET}")
+    if reply.status == 404:
+        made = tls.issue(namespace, now)
+        return _kept(client.request("POST", folder, _secret(namespace, made)), made)
+    if not reply.ok:
+        raise reply.refusal()
+    secret = reply.json()
+    try:
+        data = secret.get("data") or {}
+        old = Credentials(**{f: base64.b64decode(data[key]) for f, key in _FIELDS.items()})
+        new = tls.renewed(old, namespace, now)
+    except (KeyError, ValueError, Unreadable) as error:
+        raise Unreadable(
+            f"Secret {namespace}/{SECRET}: {_what(error)}; delete it to start anew"
+        ) from error
+    if new == old:
+        return old
+    log.info("the certificate is renewed")
+    version = secret["metadata"].get("resourceVersion")
+    body = _secret(namespace, new, version)
+    return _kept(client.request("PUT", f"{folder}/{SECRET}", body), new)
+
+
+def _kept(reply: Reply, credentials: Credentials) -> Credentials | None:
+    if reply.status == 409:
+        return None
+    if not reply.ok:
+        raise reply.refusal()
+    return credentials
+
+
+def _secret(namespace: str, credentials: Credentials, version: str | None = None) -> bytes:
+    meta = {"name": SECRET, "namespace": namespace}
+    if version:
+        meta["resourceVersion"] = version
+    data = {key: base64.b64encode(getattr(credentials, f)).decode() for f, key in _FIELDS.items()}
+    return orjson.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": meta,
+            "data": data,
+        }
+    )
+
+
+def _publish(client: Client, namespace: str, ca: bytes) -> None:
+    folder = f"/api/v1/namespaces/{quote(namespace)}/configmaps"
+    wanted: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": CONFIG_MAP, "namespace": namespace},
+        "data": {"ca.crt": ca.decode()},
+    }
+    reply = client.request("GET", f"{folder}/{CONFIG_MAP}")
+    if reply.ok and (reply.json().get("data") or {}) == wanted["data"]:
+        return
+    if reply.status == 404:
+        reply = client.request("POST", folder, orjson.dumps(wanted))
+        if reply.ok:
+            return
+    if reply.ok or reply.status == 409:
+        reply = client.request("PUT", f"{folder}/{CONFIG_MAP}", orjson.dumps(wanted))
+    if not reply.ok:
+        raise reply.refusal()
+
+
+def _what(error: Exception) -> str:
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,230 @@
+"""Kubernetes' own controllers, as placement knows them: batch Jobs, ReplicaSets (a Deployment's, too),
+StatefulSets. How many pods should be there and which comes next; the world makes and takes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from central.simulator.document_object import Object
+from central.simulator.documents import BadInput, Json
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+NO_END = 10**9  # completions of a Job that is over when one of its pods has succeeded
+
+
+@dataclass(slots=True)
+class Controller:
+    kind: str  # Job, ReplicaSet, StatefulSet
+    raw: Json
+    pods: dict[str, str] = field(default_factory=dict)  # of those that should work, name by uid
+    done: set[str] = field(default_factory=set)  # names of those that have succeeded
+    names: set[str] = field(default_factory=set)  # that are not used again
+    upcoming: int = 0  # no number below is free
+    over: bool = False
+
+    @property
+    def place(self) -> tuple[str, str]:
+        meta = self.raw["metadata"]
+        return meta["namespace"], meta["name"]
+
+    @property
+    def uid(self) -> str:
+        return str(self.raw["metadata"]["uid"])
+
+    @property
+    def wanted(self) -> int:
+        """How many should work now."""
+        spec = self.raw["spec"]
+        if self.over or spec.get("suspend") is True:
+            return 0
+        if self.kind != "Job":
+            return int(spec.get("replicas", 1))
+        left = self.completions - len(self.done)
+        if self.completions == NO_END and self.done:
+            return len(self.pods)  # the work is done, and the others see it
+        return min(int(spec.get("parallelism", 1)), left)
+
+    @property
+    def completions(self) -> int:
+        spec = self.raw["spec"]
+        return int(spec.get("completions", NO_END if "parallelism" in spec else 1))
+
+    @property
+    def numbered(self) -> bool:
+        """Each number stands for one pod, however often that is made."""
+        indexed = self.raw["spec"].get("completionMode") == "Indexed"
+        return self.kind == "StatefulSet" or indexed
+
+    @property
+    def one_by_one(self) -> bool:
+        """The next pod is made when those before it run."""
+        parallel = self.raw["spec"].get("podManagementPolicy") == "Parallel"
+        return self.kind == "StatefulSet" and not parallel
+
+    def completed(self) -> bool:
+        """Whether it has just come to its end."""
+        if self.kind != "Job" or self.over or self.pods or not self.done:
+            return False
+        self.over = self.completions == NO_END or len(self.done) >= self.completions
+        return self.over
+
+    def next(self) -> Json:
+        """One more pod."""
+        name = self.raw["metadata"]["name"]
+        while f"{name}-{self.upcoming}" in self.names:
+            self.upcoming += 1
+        return pod_of(self.kind, self.raw, self.upcoming)
+
+    def come(self, uid: str, name: str, phase: str) -> None:
+        if phase == "Failed":
+            return  # another is made for it
+        self.names.add(name)
+        if phase == "Succeeded":
+            self.done.add(name)
+        else:
+            self.pods[uid] = name
+
+    def go(self, uid: str, *, done: bool = False) -> None:
+        name = self.pods.pop(uid, None)
+        if name is not None and done:
+            self.done.add(name)
+        elif name is not None and self.numbered:
+            self.names.discard(name)
+            self.upcoming = 0
+
+    def too_many(self) -> list[str]:
+        """uids of those that should go, the last first."""
+        uids = list(self.pods)
+        if self.numbered:
+            uids.sort(key=lambda uid: (len(self.pods[uid]), self.pods[uid]))
+        return uids[self.wanted :][::-1]
+
+
+class Controllers:
+    """All of them, and who of them may have something to do."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Controller] = {}
+        self._changed: dict[str, None] = {}
+
+    def come(self, raw: Json) -> None:
+        """One; or the same again, changed: who is there stays as it is."""
+        found = self._by_uid.setdefault(raw["metadata"]["uid"], Controller(raw["kind"], raw))
+        found.raw = raw
+        found.over = found.over or _ended(raw)
+        self._changed[found.uid] = None
+
+    def go(self, uid: str) -> list[str]:
+        """uids of its pods, which go with it."""
+        found = self._by_uid.pop(uid, None)
+        return list(found.pods) if found is not None else []
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._by_uid
+
+    def born(self, owner: str, uid: str, name: str, phase: str) -> None:
+        if (found := self._by_uid.get(owner)) is not None:
+            found.come(uid, name, phase)
+            self._changed[owner] = None
+
+    def ended(self, owner: str, uid: str) -> None:
+        if (found := self._by_uid.get(owner)) is not None:
+            found.go(uid, done=True)
+            self._changed[owner] = None
+
+    def lost(self, owner: str, uid: str) -> None:
+        if (found := self._by_uid.get(owner)) is not None:
+            found.go(uid)
+            self._changed[owner] = None
+
+    def runs(self, owner: str) -> None:
+        """One of its pods does."""
+        if (found := self._by_uid.get(owner)) is not None and found.one_by_one:
+            self._changed[owner] = None
+
+    def changed(self) -> Iterator[Controller]:
+        """Those that may have something to do."""
+        while self._changed:
+            uid = next(iter(self._changed))
+            del self._changed[uid]
+            if uid in self._by_uid:
+                yield self._by_uid[uid]
+
+
+class Template(Object):
+    """One of a controller's pods, before any is made: what is wrong with it is the controller's."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Object) -> None:
+        super().__init__(of.place, pod_of(of.kind[1], of.raw, 0))
+        self._of = of
+
+    def wrong(self, what: str) -> BadInput:
+        return self._of.wrong(f"spec.template.{what}")
+
+
+def check(found: Object) -> None:
+    """Raises BadInput. What says nothing of a number is taken away."""
+    spec = found.part("spec")
+    for key in ("replicas", "parallelism", "completions"):
+        number = spec.get(key)
+        if number is None:
+            spec.pop(key, None)
+        elif isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise found.wrong(f"spec.{key}: {number!r} is not a whole number")
+    template = spec.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise found.wrong("spec.template.spec: it is missing")
+    if not isinstance(template.get("metadata") or {}, dict):
+        raise found.wrong("spec.template.metadata: it is not an object")
+
+
+def replica_set(deployment: Json) -> Json:
+    """A Deployment's: it has its name here, and what it says."""
+    meta, spec = deployment["metadata"], deployment["spec"]
+    owner = {"apiVersion": deployment["apiVersion"], "kind": "Deployment", "name": meta["name"]}
+    return {
+        "apiVersion": deployment["apiVersion"],
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta.get("namespace") or "default",
+            "annotations": meta.get("annotations") or {},
+            "ownerReferences": [{**owner, "uid": meta.get("uid", ""), "controller": True}],
+        },
+        "spec": {"replicas": spec.get("replicas"), "template": spec.get("template")},
+    }
+
+
+def _ended(raw: Json) -> bool:
+    """As the status of a dump says."""
+    told = (raw.get("status") or {}).get("conditions") or ()
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
+
+
+def pod_of(kind: str, raw: Json, number: int) -> Json:
+    """As the controller would make it."""
+    meta, template = raw["metadata"], raw["spec"]["template"]
+    told = template.get("metadata") or {}
+    name = f"{meta['name']}-{number}"
+    labels, annotations = dict(told.get("labels") or {}), dict(told.get("annotations") or {})
+    if kind == "StatefulSet":
+        labels |= {"statefulset.kubernetes.io/pod-name": name}
+        labels |= {"apps.kubernetes.io/pod-index": str(number)}
+    elif kind == "Job":
+        labels |= {"job-name": meta["name"], "batch.kubernetes.io/job-name": meta["name"]}
+        if raw["spec"].get("completionMode") == "Indexed":
+            labels[INDEX] = annotations[INDEX] = str(number)
+    owner = {"apiVersion": raw["apiVersion"], "kind": kind, "name": meta["name"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [{**owner, "uid": meta["uid"], "controller": True}],
+        },
+        "spec": dict(template["spec"]),
+    }

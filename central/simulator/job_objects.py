@@ -1,0 +1,150 @@
+"""What the scheduler has made, changed and taken away, as the API server would: Jobs and what they
+own. Objects are kept as they are written, and read as the centre reads them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from central.kube.decode import api_kinds
+from central.kube.decode.decoder import Reader
+from central.kube.errors import Malformed
+from central.model.decisions import Create, Delete, Patch, SetStatus
+from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
+from central.simulator.documents import BadInput, Json
+from central.simulator.outcome import Ended, Story
+from central.simulator.priorities import Priorities
+
+Place = tuple[str, str, str]  # kind, namespace, name
+OWNERS = ("Job", "CronJob", "JobFlow", "JobTemplate", "Command")  # deleted with what they own
+ENDINGS = ("Completed", "Failed", "Terminated", "Aborted", "Succeed")
+STEP_S = 1e-6  # between two objects of one moment
+
+
+class Making:
+    """pod(seen, raw, now): a pod is born. delete(uid, now): one is deleted."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        priorities: Priorities,
+        story: Story,
+        *,
+        pod: Callable[[PodSeen, Json, float], Iterator[Fact]],
+        delete: Callable[[str, float], Iterator[Fact]],
+    ) -> None:
+        self._reader = reader
+        self._kinds = api_kinds.by_word(reader)
+        self._priorities = priorities
+        self._story = story
+        self._pod = pod
+        self._delete = delete
+        self._there: dict[Place, Json] = {}
+        self._created: dict[Place, float] = {}
+        self._births = 0
+
+    def come(self, fact: JobSeen, raw: Json) -> Iterator[Fact]:
+        """A Job; or the same again, changed."""
+        place = ("Job", fact.spec.namespace, fact.spec.name)
+        if known := self._there.get(place):
+            meta = {**raw["metadata"], "uid": known["metadata"]["uid"]}
+            raw = {**raw, "metadata": meta, "status": known.get("status") or {}}
+        self._there[place] = raw
+        self._created.setdefault(place, fact.created)
+        yield from self._told(place, raw)
+
+    def put(self, raw: Json) -> Iterator[Fact]:
+        """A CronJob, a JobFlow, a JobTemplate, a Command; or the same again, changed."""
+        place = (raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"])
+        if known := self._there.get(place):
+            raw = {**raw, "status": known.get("status") or {}}
+        self._there[place] = raw
+        self._created.setdefault(place, 0.0)
+        yield from self._told(place, raw)
+
+    def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
+        """A Job, or what makes Jobs, is deleted, with all that it owns."""
+        for place, raw in self._there.items():
+            if place[0] in OWNERS and self._kinds[place[0]].gone(raw) == gone:
+                yield from self._take(place, now)
+                return
+
+    def obey(self, asked: Create | Delete | SetStatus | Patch, now: float) -> Iterator[Fact]:
+        place = (asked.kind, asked.namespace, asked.name)
+        verb = type(asked).__name__
+        if asked.kind == "Event":
+            return
+        match asked:
+            case Create():
+                yield from self._create(place, asked, now)
+            case Delete():
+                yield Answered(verb, *place)
+                yield from self._take(place, now)
+            case SetStatus() | Patch():
+                raw = self._there.get(place)
+                if raw is None:
+                    yield Answered(verb, *place, why="it is gone", code=404)
+                    return
+                yield Answered(verb, *place, uid=asked.uid)
+                yield from self._change(place, raw, asked, now)
+
+    def _create(self, place: Place, asked: Create, now: float) -> Iterator[Fact]:
+        self._births += 1
+        created = now + self._births * STEP_S
+        meta = {**asked.body["metadata"], "uid": f"{asked.kind}-{self._births}"}
+        raw: dict[str, Any] = {"kind": asked.kind, **asked.body, "metadata": meta}
+        if asked.kind == "Pod":
+            meta["uid"] = f"Pod/{asked.namespace}/{asked.name}#{self._births}"
+            spec = raw["spec"] = dict(raw["spec"])
+            try:
+                self._priorities.apply(spec, BadInput)
+            except BadInput as error:
+                yield Answered("Create", *place, why=str(error), code=403)
+                return
+        self._there[place], self._created[place] = raw, created
+        yield Answered("Create", *place, uid=meta["uid"])
+        if asked.kind == "Pod":
+            seen = replace(self._reader.pod(raw), created=created)
+            yield from self._pod(seen, raw, now)
+        else:
+            yield from self._told(place, raw)
+
+    def _change(
+        self, place: Place, raw: Json, asked: SetStatus | Patch, now: float
+    ) -> Iterator[Fact]:
+        if isinstance(asked, SetStatus):
+            before = ((raw.get("status") or {}).get("state") or {}).get("phase")
+            raw = {**raw, "status": asked.status}
+            phase = (asked.status.get("state") or {}).get("phase")
+            if phase != before and phase in ENDINGS:
+                self._story.ended.append(Ended(now, place[1], place[2], place[0], phase))
+        else:
+            raw = {**raw, "spec": {**raw["spec"], **asked.body["spec"]}}
+        self._there[place] = raw
+        yield from self._told(place, raw)
+
+    def _told(self, place: Place, raw: Json) -> Iterator[Fact]:
+        kind = self._kinds.get(place[0])
+        if kind is None:
+            return  # nobody looks at it
+        try:
+            fact = kind.seen(raw)
+        except Malformed as error:  # the scheduler wrote it itself
+            raise AssertionError(str(error)) from error
+        if isinstance(fact, JobSeen | GangSeen):
+            fact = replace(fact, created=self._created[place])
+        yield fact
+
+    def _take(self, place: Place, now: float) -> Iterator[Fact]:
+        raw = self._there.pop(place, None)
+        if raw is None:
+            return
+        if place[0] == "Pod":
+            yield from self._delete(raw["metadata"]["uid"], now)
+        elif place[0] in ("PodGroup", "PersistentVolumeClaim") or place[0] in OWNERS:
+            yield self._kinds[place[0]].gone(raw)
+        if place[0] in OWNERS:
+            uid = raw["metadata"]["uid"]
+            for owned, body in list(self._there.items()):
+                owners = body["metadata"].get("ownerReferences") or ()
+                if any(owner["uid"] == uid for owner in owners):
+                    yield from self._take(owned, now)

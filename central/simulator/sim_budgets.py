@@ -1,0 +1,119 @@
+"""PodDisruptionBudgets, as the Eviction API keeps them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import ceil
+from typing import Any, Self
+
+from central.model.facts import BudgetGone, BudgetSeen
+from central.simulator.documents import BadInput, Json
+
+Wrong = Callable[[str], BadInput]
+
+
+@dataclass(slots=True)
+class Budget:
+    namespace: str
+    name: str
+    least: int | Fraction | None  # minAvailable: pods, or a share of them
+    most: int | Fraction | None  # maxUnavailable
+    labels: Mapping[str, str]
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
+    pods: set[str] = field(default_factory=set)  # uids of those that should run
+    running: set[str] = field(default_factory=set)
+    there: bool = False  # it has come, and is not gone
+
+    @classmethod
+    def read(cls, namespace: str, name: str, raw: Json, wrong: Wrong) -> Self:
+        spec = raw.get("spec")
+        if not isinstance(spec, dict):
+            raise wrong("spec: it is missing")
+        least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+        if (least is None) == (most is None):
+            raise wrong("spec: it needs one of minAvailable and maxUnavailable")
+        selector = spec.get("selector") or {}
+        try:
+            return cls(
+                namespace,
+                name,
+                _amount(least, "spec.minAvailable", wrong),
+                _amount(most, "spec.maxUnavailable", wrong),
+                dict(selector.get("matchLabels") or {}),
+                tuple(
+                    (each["key"], each["operator"], tuple(each.get("values") or ()))
+                    for each in selector.get("matchExpressions") or ()
+                ),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise wrong(f"spec.selector: it can't be read: {error}") from error
+
+    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return (
+            namespace == self.namespace
+            and all(labels.get(key) == value for key, value in self.labels.items())
+            and all(_holds(labels.get(key), *rule) for key, *rule in self.expressions)
+        )
+
+    def allows(self) -> bool:
+        """Whether one more of the running pods may be taken away."""
+        return not self.there or self.allowed() > 0
+
+    def allowed(self) -> int:
+        """status.disruptionsAllowed"""
+        expected, healthy = len(self.pods), len(self.running)
+        if self.least is not None:
+            return max(0, healthy - _of(self.least, expected))
+        assert self.most is not None
+        return max(0, healthy - (expected - _of(self.most, expected)))
+
+
+class Statuses:
+    """What the disruption controller writes."""
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        self._budgets = {(budget.namespace, budget.name): budget for budget in budgets}
+        self._told: dict[tuple[str, str], BudgetSeen] = {}
+
+    def come(self, fact: BudgetSeen) -> None:
+        name = (fact.namespace, fact.name)
+        self._budgets[name].there = True
+        self._told[name] = fact
+
+    def go(self, fact: BudgetGone) -> None:
+        name = (fact.namespace, fact.name)
+        self._budgets[name].there = False
+        self._told.pop(name, None)
+
+    def changes(self) -> Iterator[BudgetSeen]:
+        for name, told in self._told.items():
+            allowed = self._budgets[name].allowed()
+            if allowed != told.allowed:
+                self._told[name] = fresh = replace(told, allowed=allowed)
+                yield fresh
+
+
+def _holds(value: str | None, operator: Any, values: Any) -> bool:
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None
+
+
+def _amount(told: Any, where: str, wrong: Wrong) -> int | Fraction | None:
+    """A whole number, or a share."""
+    if told is None or (isinstance(told, int) and not isinstance(told, bool) and told >= 0):
+        return told
+    if isinstance(told, str) and told.endswith("%") and told[:-1].isdigit():
+        return Fraction(int(told[:-1]), 100)
+    raise wrong(f"{where}: {told!r} is neither a whole number nor a percentage")
+
+
+def _of(amount: int | Fraction, expected: int) -> int:
+    """Shares are rounded up, as Kubernetes does for both fields."""
+    return amount if isinstance(amount, int) else ceil(amount * expected)

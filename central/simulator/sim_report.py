@@ -1,0 +1,168 @@
+"""A story in numbers, as JSON for programs and as a table for people."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from central.simulator.durations import words
+from central.simulator.outcome import Placed, Story
+
+LONGEST_TABLE = 40
+
+
+def to_json(story: Story) -> dict[str, Any]:
+    return {
+        "placements": [
+            {
+                "namespace": placed.namespace,
+                "pod": placed.pod,
+                "node": placed.node,
+                "gpus": list(placed.gpus),
+                "at_s": _time(placed.at_s),
+            }
+            for placed in story.placed
+        ],
+        "evictions": [
+            {
+                "namespace": evicted.namespace,
+                "pod": evicted.pod,
+                "node": evicted.node,
+                "reason": evicted.reason,
+                "at_s": _time(evicted.at_s),
+            }
+            for evicted in story.evicted
+        ],
+        "waiting": [
+            {"namespace": w.namespace, "name": w.name, "reason": w.reason, "pods": w.pods}
+            for w in story.waiting
+        ],
+        "ended": [
+            {
+                "namespace": ended.namespace,
+                "name": ended.name,
+                "at_s": _time(ended.at_s),
+                "phase": ended.phase,
+                "kind": ended.kind,
+            }
+            for ended in story.ended
+        ],
+        "metrics": metrics(story),
+    }
+
+
+def metrics(story: Story) -> dict[str, Any]:
+    """turn_ms_* and decide_s_total are of this machine's clock, all else of the virtual one."""
+    turns = sorted(story.turn_s)
+    waits = sorted(placed.waited_s for placed in story.placed)
+    return {
+        "makespan_s": _time(story.makespan_s),
+        "gpu_utilization": round(_utilization(story), 6),
+        "gpus": story.gpus,
+        "gpu_hours_used": round(story.gpu_seconds_used / 3600, 6),
+        "gpu_hours_lost": round(story.gpu_seconds_lost / 3600, 6),
+        "pods_placed": len(story.placed),
+        "pods_waiting": sum(waits.pods for waits in story.waiting),
+        "evictions": len(story.evicted),
+        "wait_s_mean": _time(sum(waits) / len(waits)) if waits else 0.0,
+        "wait_s_p50": _time(percentile(waits, 0.5)),
+        "wait_s_p99": _time(percentile(waits, 0.99)),
+        "turns": len(turns),
+        "turn_ms_p50": round(percentile(turns, 0.5) * 1000, 3),
+        "turn_ms_p99": round(percentile(turns, 0.99) * 1000, 3),
+        "decide_s_total": round(story.decide_s, 6),
+        "end_s": _time(story.end_s),
+        "stopped": story.stopped,
+    }
+
+
+def _utilization(story: Story) -> float:
+    """GPU-seconds used of those there were; where no time passed, the GPUs in use at the end."""
+    if story.gpu_seconds_there > 0:
+        return story.gpu_seconds_used / story.gpu_seconds_there
+    used = story.loads[-1].gpus if story.loads else 0
+    return used / story.gpus if story.gpus else 0.0
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def _time(seconds: float) -> float:
+    return round(seconds, 6)
+
+
+@dataclass(slots=True)
+class _Row:
+    pods: int = 0
+    gpus: float = 0.0
+    nodes: dict[str, None] | None = None
+    first_s: float = 0.0
+    waited_s: float = 0.0
+
+
+def table(story: Story, console: Console) -> None:
+    shown = _placements(story.placed)
+    console.print(shown)
+    if len(shown.rows) < len({(p.namespace, p.gang or p.pod) for p in story.placed}):
+        console.print(f"... the first {LONGEST_TABLE} of them; -o json has all", style="dim")
+    for evicted in story.evicted[:LONGEST_TABLE]:
+        console.print(
+            f"at {words(evicted.at_s)}: {evicted.namespace}/{evicted.pod} evicted from "
+            f"{evicted.node}: {evicted.reason}",
+            highlight=False,
+        )
+    for waits in story.waiting[:LONGEST_TABLE]:
+        console.print(
+            f"{waits.namespace}/{waits.name} waits: {waits.reason}", highlight=False, style="yellow"
+        )
+    if len(story.waiting) > LONGEST_TABLE:
+        console.print(f"... {len(story.waiting)} wait in all", style="dim")
+    console.print(_summary(story), highlight=False)
+
+
+def _placements(placed: Sequence[Placed]) -> Table:
+    rows: dict[str, _Row] = {}
+    for each in placed:
+        name = f"{each.namespace}/{each.gang or each.pod}"
+        row = rows.setdefault(name, _Row(nodes={}, first_s=each.at_s))
+        row.pods += 1
+        row.gpus += each.amount
+        row.waited_s = max(row.waited_s, each.waited_s)
+        if row.nodes is not None:
+            row.nodes[each.node] = None
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("PLACED", "PODS", "GPUS", "AT", "WAITED", "NODES"):
+        shown.add_column(column, justify="left" if column in {"PLACED", "NODES"} else "right")
+    for name, row in list(rows.items())[:LONGEST_TABLE]:
+        nodes = list(row.nodes or ())
+        more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
+        shown.add_row(
+            name,
+            str(row.pods),
+            f"{round(row.gpus, 2):.10g}",
+            words(row.first_s),
+            words(row.waited_s),
+            ", ".join(nodes[:4]) + more,
+        )
+    return shown
+
+
+def _summary(story: Story) -> str:
+    numbers = metrics(story)
+    ended = sum(ended.kind == "Pod" for ended in story.ended)
+    rate = numbers["pods_placed"] / story.decide_s if story.decide_s else 0.0
+    busy = f"; {100 * numbers['gpu_utilization']:.1f} % of {story.gpus} GPUs in use on average"
+    lines = [
+        f"{numbers['pods_placed']} pods placed, {ended} ended, {numbers['evictions']} evicted, "
+        f"{numbers['pods_waiting']} wait",
+        f"the last thing happened at {words(story.makespan_s)}{busy if story.gpus else ''}",
+        f"{numbers['turns']} turn{'s' if numbers['turns'] != 1 else ''}, {numbers['turn_ms_p50']:.2f} ms each "
+        f"(99th percentile {numbers['turn_ms_p99']:.2f}); {story.decide_s:.3f} s spent deciding "
+        f"({rate:,.0f} pods/s)",
+    ]
+    if story.stopped:
+        lines.append(f"stopped: {story.stopped}")
+    return "\n".join(lines)

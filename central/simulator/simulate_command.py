@@ -1,0 +1,88 @@
+"""`lockstep simulate`."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from central.kube.decode.quantities import NotAQuantity, seconds
+from central.scheduler.state.cluster import Cluster
+from central.server.journal import Journal
+from central.simulator import documents, figure, scenario, sim_report
+from central.simulator.durations import words
+from central.simulator.simulation import Simulation
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        until_s = None if args.until is None else _span("--until", args.until)
+        read = scenario.read(documents.read(args.paths), args.scheduler_names, args.topology_levels)
+        if read.endless and until_s is None:
+            raise documents.BadInput(f"{read.endless} goes on for ever: say --until when")
+    except documents.BadInput as error:
+        print(f"lockstep: {error}", file=sys.stderr)
+        return 2
+    for warning in read.warnings:
+        print(f"lockstep: warning: {warning}", file=sys.stderr)
+    cluster = Cluster(args.topology_levels, args.patience, args.usage_half_life, args.placement)
+    try:
+        journal = Journal(args.journal, cluster, sys.maxsize) if args.journal else None
+    except OSError as error:
+        print(f"lockstep: --journal {args.journal}: {error.strerror}", file=sys.stderr)
+        return 2
+    simulation = Simulation(read, cluster, seed=args.seed, until_s=until_s, journal=journal)
+    with _progress(len(read.lives)) as progress:
+        story = simulation.run(progress)
+    for name, why in sorted(cluster.tree.troubles.items()):
+        print(f"lockstep: warning: HyperNode {name}: {why}", file=sys.stderr)
+    if journal is not None:
+        journal.close()
+    if args.figure is not None:
+        try:
+            Path(args.figure).write_text(figure.svg(story), encoding="utf-8")
+        except OSError as error:
+            print(f"lockstep: --figure {args.figure}: {error.strerror}", file=sys.stderr)
+            return 2
+    if args.output == "json":
+        print(orjson.dumps(sim_report.to_json(story), option=orjson.OPT_INDENT_2).decode())
+    else:
+        sim_report.table(story, Console(width=None if sys.stdout.isatty() else 120))
+    return 0
+
+
+def _span(flag: str, text: str) -> float:
+    try:
+        return seconds(f"{text}s" if text.isdigit() else text)
+    except NotAQuantity as error:
+        raise documents.BadInput(f"{flag}: {error}") from error
+
+
+@contextmanager
+def _progress(pods: int) -> Iterator[Callable[[Simulation], None]]:
+    """A bar for people who look on; nothing else would see it."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=max(2 * pods, 1))
+
+        def show(simulation: Simulation) -> None:
+            story = simulation.story
+            load = story.loads[-1]
+            text = (
+                f"{words(simulation.now)}: {load.gpus:g} GPUs in use, {load.pods_waiting} pods wait"
+            )
+            bar.update(task, completed=len(story.placed) + len(story.ended), description=text)
+
+        yield show

@@ -1,0 +1,63 @@
+"""Volumes that exist: the volume controller and whoever empties volumes that were given back."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from central.model.decisions import Bind
+from central.model.facts import Fact
+from central.model.volumes import AVAILABLE, ClaimGone, ClaimSeen, VolumeGone, VolumeSeen
+
+Name = tuple[str, str]
+StorageFact = ClaimSeen | ClaimGone | VolumeSeen | VolumeGone
+
+
+class Shelves:
+    def __init__(self) -> None:
+        self._claims: dict[Name, ClaimSeen] = {}
+        self._volumes: dict[str, VolumeSeen] = {}
+
+    def told(self, fact: Fact) -> Iterator[Fact]:
+        """What becomes of what is told: a volume that says nothing else is there to be had, and one
+        whose claim is deleted is there again."""
+        match fact:
+            case ClaimSeen():
+                self._claims[fact.namespace, fact.name] = fact
+            case ClaimGone():
+                self._claims.pop((fact.namespace, fact.name), None)
+                for volume in list(self._volumes.values()):
+                    if volume.claim == (fact.namespace, fact.name):
+                        back = replace(volume, claim=None, claim_uid="", phase=AVAILABLE)
+                        self._volumes[volume.name] = back
+                        yield back
+            case VolumeSeen():
+                if not fact.phase and fact.claim is None:
+                    fact = replace(fact, phase=AVAILABLE)
+                self._volumes[fact.name] = fact
+            case VolumeGone():
+                self._volumes.pop(fact.name, None)
+            case _:
+                pass
+        yield fact
+
+    def come(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
+        for claim in claims:
+            yield from self.told(claim)
+
+    def go(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
+        for claim in claims:
+            yield from self.told(ClaimGone(claim.namespace, claim.name))
+
+    def given(self, bind: Bind) -> Iterator[Fact]:
+        """The pod's claims get the volumes that were chosen for them."""
+        for claim, name in bind.claims:
+            asked, volume = self._claims.get((bind.namespace, claim)), self._volumes.get(name)
+            if asked is None or volume is None:
+                continue  # one is made for it: that is not simulated
+            whose = (bind.namespace, claim)
+            if volume.claim not in (None, whose):
+                raise AssertionError(f"volume {name} is given to {claim} and {volume.claim}")
+            volume = replace(volume, claim=whose, claim_uid=asked.uid, phase="Bound")
+            bound = replace(asked, volume=name, bound=True)
+            self._volumes[name], self._claims[whose] = volume, bound
+            yield volume
+            yield bound

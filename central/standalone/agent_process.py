@@ -1,0 +1,126 @@
+"""A hollow node's agent: the real program in a process of its own, with a real token of its Pod,
+on the node's capture and its hollow kubelet's sockets."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import IO
+
+from central.kube.transport.http_client import Client
+from central.standalone.api_errors import Json
+from protos.names import AGENT_ACCOUNT, AUDIENCE
+
+TOKEN_S = 30 * 86400
+_UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]{36}")
+
+
+def own_capture(source: Path, node: str, target: Path) -> Path:
+    """The capture with UUIDs of GPUs and slices of this node's own: no two machines in the world share one."""
+
+    def renamed(found: re.Match[str]) -> str:
+        return f"{found[1]}-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}.{found.group()}')}"
+
+    target.write_text(_UUID.sub(renamed, source.read_text()))
+    return target
+
+
+def agent_pod(namespace: str, node: str) -> Json:
+    """As the DaemonSet would make it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{AGENT_ACCOUNT}-{node}",
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/name": AGENT_ACCOUNT},
+        },
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": AGENT_ACCOUNT,
+            "containers": [{"name": "agent", "image": "ghcr.io/lockstep/agent:0.1.0"}],
+        },
+    }
+
+
+def token(client: Client, namespace: str, account: str, pod: Json | None = None) -> str:
+    """A token of this ServiceAccount for the centre, bound to the pod where one is given."""
+    spec: Json = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_S}
+    if pod is not None:
+        metadata = pod["metadata"]
+        bound = {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+        }
+        spec["boundObjectRef"] = bound
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    reply = client.request("POST", path, json.dumps({"spec": spec}).encode())
+    if not reply.ok:
+        raise reply.refusal()
+    return str(reply.json()["status"]["token"])
+
+
+class AgentProcess:
+    """Its log is DIRECTORY/agent.log."""
+
+    def __init__(
+        self,
+        node: str,
+        directory: Path,
+        capture: Path,
+        *,
+        server: str = "",
+        ca_file: Path | None = None,
+        token_text: str = "",
+    ) -> None:
+        self.log = directory / "agent.log"
+        self._log_file: IO[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked = False
+        self._command = [sys.executable, "-m", "agent", "run", "--node", node]
+        self._command += ["--kubelet-dir", str(directory), "--capture", str(capture)]
+        if server:
+            token_file = directory / "token"
+            token_file.touch(0o600)
+            token_file.write_text(token_text)
+            self._command += ["--server", server, "--ca-file", str(ca_file)]
+            self._command += ["--token-file", str(token_file)]
+
+    def start(self) -> None:
+        self._asked = False
+        self._log_file = self.log.open("ab")
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log_file,
+            stderr=self._log_file,
+            start_new_session=True,  # a Ctrl-C in the terminal is for us; we end it in order
+        )
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit code, where it runs no more."""
+        return None if self._process is None else self._process.poll()
+
+    def interrupt(self) -> None:
+        """Asks it to end, once: stop() waits for that."""
+        if self._process is not None and self._process.poll() is None and not self._asked:
+            self._asked = True
+            self._process.send_signal(signal.SIGTERM)
+
+    def stop(self, patience_s: float = 3.0) -> None:
+        self.interrupt()
+        if self._process is not None:
+            try:
+                self._process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._log_file is not None:
+            self._log_file.close()
+            self._log_file = None

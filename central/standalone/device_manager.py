@@ -1,0 +1,273 @@
+"""A hollow kubelet's device manager: which devices its plugins have, which container holds which.
+
+In the order of the real one: reusable devices of init containers first, then what the plugin
+prefers, then anything; one Allocate per container and resource; what is held is recorded after it.
+The mutex is never held during a plugin's RPC, as in the real one.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import grpc
+
+from central.standalone.device_state import Books, Held
+from protos.stubs import deviceplugin_pb2 as pb
+from protos.stubs import deviceplugin_pb2_grpc as rpc
+
+CHECKPOINT = "kubelet_internal_checkpoint"
+LOCAL = (("grpc.use_local_subchannel_pool", 1),)  # a new socket behind an old path is dialled anew
+DIAL_S, PRE_START_S = 10.0, 30.0
+
+Counts = dict[str, int]
+
+
+class AdmissionError(Exception):
+    """The container can't have its devices; the message is a sentence."""
+
+
+class Endpoint:
+    """A registered plugin: its channel, its options, its stream of devices."""
+
+    def __init__(self, socket: Path, resource: str) -> None:
+        self.resource = resource
+        self.channel = grpc.insecure_channel(f"unix:{socket}", options=LOCAL)
+        self.stub = rpc.DevicePluginStub(self.channel)
+        try:
+            grpc.channel_ready_future(self.channel).result(timeout=DIAL_S)
+            self.options = self.stub.GetDevicePluginOptions(pb.Empty(), timeout=DIAL_S)
+        except (grpc.RpcError, grpc.FutureTimeoutError) as error:
+            self.channel.close()
+            raise AdmissionError(f"the plugin at {socket} does not answer: {error!r}") from None
+
+    def watch(
+        self,
+        on_devices: Callable[["Endpoint", list[pb.Device]], None],
+        on_end: Callable[["Endpoint"], None],
+    ) -> None:
+        try:
+            for response in self.stub.ListAndWatch(pb.Empty()):
+                on_devices(self, list(response.devices))
+        except (grpc.RpcError, ValueError):  # ValueError: the channel was closed before the call
+            pass
+        finally:
+            on_end(self)
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+class DeviceManager:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        active: Callable[[], set[str]],
+        on_change: Callable[[Counts, Counts], None],
+        seed: int,
+        before_record: Callable[[], None],
+    ) -> None:
+        self.directory = directory
+        self._active = active
+        self._on_change = on_change
+        self._before_record = before_record
+        self._random = random.Random(seed)
+        self._mutex = threading.Lock()
+        self._books = Books()
+        self._endpoints: dict[str, Endpoint] = {}
+        self._reuse: tuple[str, dict[str, set[str]]] = ("", {})  # uid, what its init containers had
+        self.life = 0  # grows when the process dies: what was under way then is not recorded
+
+    # Plugins come and go
+
+    def register(self, request: pb.RegisterRequest) -> None:
+        endpoint = Endpoint(self.directory / request.endpoint, request.resource_name)
+        with self._mutex:
+            old = self._endpoints.get(endpoint.resource)
+            self._endpoints[endpoint.resource] = endpoint
+        if old:
+            old.close()
+        threading.Thread(
+            target=endpoint.watch, args=(self._replace, self._ended), daemon=True
+        ).start()
+
+    def _replace(self, endpoint: Endpoint, devices: list[pb.Device]) -> None:
+        with self._mutex:
+            if self._endpoints.get(endpoint.resource) is not endpoint:
+                return
+            healthy = {device.ID for device in devices if device.health == "Healthy"}
+            self._books.healthy[endpoint.resource] = healthy
+            self._books.unhealthy[endpoint.resource] = {d.ID for d in devices} - healthy
+        self._tell()
+
+    def _ended(self, endpoint: Endpoint) -> None:
+        with self._mutex:
+            if self._endpoints.get(endpoint.resource) is not endpoint:
+                return
+            gone = self._books.healthy.get(endpoint.resource, set())
+            self._books.healthy[endpoint.resource] = set()
+            self._books.unhealthy.setdefault(endpoint.resource, set()).update(gone)
+        self._tell()
+
+    def forget_plugins(self) -> None:
+        """What a restart does: the plugins are unknown, what is held is read from the checkpoint."""
+        with self._mutex:
+            self.life += 1
+            endpoints, self._endpoints = self._endpoints, {}
+            self._books = Books.load(self.directory / CHECKPOINT)
+        for endpoint in endpoints.values():
+            endpoint.close()
+        self._tell()
+
+    def counts(self) -> tuple[Counts, Counts]:
+        """capacity, allocatable"""
+        with self._mutex:
+            allocatable = {name: len(ids) for name, ids in sorted(self._books.healthy.items())}
+            unhealthy = {name: len(ids) for name, ids in self._books.unhealthy.items()}
+        capacity = {name: count + unhealthy.get(name, 0) for name, count in allocatable.items()}
+        return capacity, allocatable
+
+    def _tell(self) -> None:
+        self._on_change(*self.counts())
+
+    # Containers get devices
+
+    def allocate(
+        self, uid: str, container: str, wants: Iterable[tuple[str, int]], *, init: bool
+    ) -> None:
+        if self._reuse[0] != uid:
+            self._reuse = (uid, {})
+        reuse = self._reuse[1]
+        for resource, size in wants:
+            self.prune()
+            ids = self._choose(uid, container, resource, size, reuse.get(resource, set()))
+            if ids:
+                self._allocate(uid, container, resource, ids)
+            held = set(self.held(uid, container).get(resource, ()))
+            reuse[resource] = (
+                reuse.get(resource, set()) | held if init else reuse.get(resource, set()) - held
+            )
+
+    def _choose(
+        self, uid: str, container: str, resource: str, size: int, reusable: set[str]
+    ) -> set[str]:
+        with self._mutex:
+            if resource in self._books.held.get(uid, {}).get(container, {}):
+                return set()  # a restart of the kubelet: the container keeps what it has
+            endpoint = self._endpoints.get(resource)
+            if resource not in self._books.healthy:
+                raise AdmissionError(f"no plugin has registered {resource}")
+            taken = self._books.allocated.setdefault(resource, set())
+            chosen = set(sorted(reusable)[:size])
+            if len(chosen) < size:
+                available = self._books.healthy[resource] - taken
+                if len(available) < size - len(chosen):
+                    raise AdmissionError(
+                        f"{size - len(chosen)} {resource} wanted, {len(available)} available"
+                    )
+                if endpoint is None:
+                    raise AdmissionError(f"the plugin of {resource} is gone")
+                life = self.life
+                self._mutex.release()
+                try:
+                    preferred = _preferred(endpoint, available | chosen, chosen, size)
+                finally:
+                    self._mutex.acquire()
+                self._still(life)
+                for pool in (preferred & available, available):
+                    rest = sorted(pool - chosen)
+                    self._random.shuffle(rest)
+                    chosen.update(rest[: size - len(chosen)])
+            self._books.allocated.setdefault(resource, set()).update(chosen)
+            return chosen
+
+    def _allocate(self, uid: str, container: str, resource: str, ids: set[str]) -> None:
+        with self._mutex:
+            endpoint, life = self._endpoints.get(resource), self.life
+        order = sorted(ids)
+        self._random.shuffle(order)
+        try:
+            if endpoint is None:
+                raise AdmissionError(f"the plugin of {resource} is gone")
+            request = pb.AllocateRequest(
+                container_requests=[pb.ContainerAllocateRequest(devices_ids=order)]
+            )
+            response = endpoint.stub.Allocate(request)
+        except (grpc.RpcError, ValueError) as error:
+            with self._mutex:
+                self._books.reckon()
+            raise AdmissionError(f"Allocate of {resource} failed: {_said(error)}") from None
+        if not response.container_responses:
+            raise AdmissionError(f"Allocate of {resource} was answered with no container")
+        self._before_record()
+        with self._mutex:
+            self._still(life)
+            self._books.held.setdefault(uid, {}).setdefault(container, {})[resource] = Held(
+                tuple(sorted(ids)), response.container_responses[0]
+            )
+            self._books.save(self.directory / CHECKPOINT)
+
+    def _still(self, life: int) -> None:
+        if life != self.life:
+            raise AdmissionError("the kubelet died in the middle")
+
+    def pre_start(self, uid: str, container: str) -> None:
+        for resource, ids in self.held(uid, container).items():
+            with self._mutex:
+                endpoint = self._endpoints.get(resource)
+            if endpoint is None:
+                raise AdmissionError(f"the plugin of {resource} is gone")
+            if not endpoint.options.pre_start_required:
+                continue
+            try:
+                endpoint.stub.PreStartContainer(
+                    pb.PreStartContainerRequest(devices_ids=ids), timeout=PRE_START_S
+                )
+            except (grpc.RpcError, ValueError) as error:
+                raise AdmissionError(f"PreStartContainer failed: {_said(error)}") from None
+
+    def held(self, uid: str, container: str) -> dict[str, tuple[str, ...]]:
+        with self._mutex:
+            resources = self._books.held.get(uid, {}).get(container, {})
+            return {resource: held.ids for resource, held in sorted(resources.items())}
+
+    def responses(self, uid: str, container: str) -> list[pb.ContainerAllocateResponse]:
+        with self._mutex:
+            resources = self._books.held.get(uid, {}).get(container, {})
+            return [held.response for _, held in sorted(resources.items())]
+
+    def prune(self) -> None:
+        """Free what pods hold that are no longer active."""
+        active = self._active()
+        with self._mutex:
+            gone = [uid for uid in self._books.held if uid not in active]
+            for uid in gone:
+                del self._books.held[uid]
+            if gone:
+                self._books.reckon()
+
+
+def _preferred(endpoint: Endpoint, available: set[str], must: set[str], size: int) -> set[str]:
+    if not endpoint.options.get_preferred_allocation_available:
+        return set()
+    request = pb.PreferredAllocationRequest(
+        container_requests=[
+            pb.ContainerPreferredAllocationRequest(
+                available_deviceIDs=sorted(available),
+                must_include_deviceIDs=sorted(must),
+                allocation_size=size,
+            )
+        ]
+    )
+    try:
+        response = endpoint.stub.GetPreferredAllocation(request)
+    except (grpc.RpcError, ValueError) as error:
+        raise AdmissionError(f"GetPreferredAllocation failed: {_said(error)}") from None
+    if not response.container_responses:
+        return set()
+    return set(response.container_responses[0].deviceIDs)
+
+
+def _said(error: Exception) -> str:
+    return str(error.details()) if isinstance(error, grpc.Call) else str(error)

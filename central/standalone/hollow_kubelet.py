@@ -1,0 +1,282 @@
+"""A hollow kubelet: the kubelet's side of the device-plugin and pod-resources protocols over real
+unix sockets in any directory, without containers and without root. Pods are admitted one at a
+time in the real order; what their containers would be given is returned."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+
+from central.standalone.device_manager import CHECKPOINT, AdmissionError, Counts, DeviceManager
+from central.standalone.kubelet_pods import Admission, Container, Granted, Pod
+from protos.stubs import deviceplugin_pb2 as pb
+from protos.stubs import deviceplugin_pb2_grpc as rpc
+from protos.stubs import podresources_pb2 as podresources
+from protos.stubs import podresources_pb2_grpc as podresources_rpc
+
+SOCKET_PATH_BYTES = 107  # of sockaddr_un, without the closing zero
+VERSION = "v1beta1"
+
+__all__ = ["Admission", "Container", "Granted", "HollowKubelet", "Pod"]
+
+
+def _ignore(capacity: Counts, allocatable: Counts) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
+
+
+class HollowKubelet:
+    """on_change(capacity, allocatable) is called from any thread, whenever a plugin's devices
+    change. before_record is called in the moment between a plugin's answer to Allocate and its record."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        on_change: Callable[[Counts, Counts], None] = _ignore,
+        seed: int = 0,
+        before_record: Callable[[], None] = _nothing,
+    ) -> None:
+        self.directory = directory
+        self.plugins = directory / "device-plugins"
+        self.socket = self.plugins / "kubelet.sock"
+        self.resources_socket = directory / "pod-resources" / "kubelet.sock"
+        for path in (self.plugins / "lockstep-gpu.sock", self.resources_socket):
+            length = len(str(path).encode())
+            if length > SOCKET_PATH_BYTES:
+                raise ValueError(
+                    f"{path} has {length} bytes; a unix socket's path may have {SOCKET_PATH_BYTES}: "
+                    "choose a shorter directory"
+                )
+        self._lock = threading.Lock()  # of _pods, _ended and _results
+        self._admission = threading.Lock()  # one pod at a time
+        self._pods: dict[str, Pod] = {}
+        self._ended: set[str] = set()
+        self._results: dict[str, Admission] = {}
+        self._servers: list[grpc.Server] = []
+        self._devices = DeviceManager(
+            self.plugins,
+            active=self._active,
+            on_change=on_change,
+            seed=seed,
+            before_record=before_record,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # The process
+
+    def start(self) -> None:
+        """What a starting kubelet does: empty the directory, read the checkpoint, listen."""
+        for folder in (self.plugins, self.resources_socket.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        for file in self.plugins.iterdir():
+            if file.name != CHECKPOINT and not file.is_dir():
+                file.unlink(missing_ok=True)
+        self._devices.forget_plugins()
+        registration, lister = (
+            grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)]) for _ in range(2)
+        )
+        rpc.add_RegistrationServicer_to_server(_Registration(self._devices), registration)
+        podresources_rpc.add_PodResourcesListerServicer_to_server(_Lister(self), lister)
+        lister.add_insecure_port(f"unix:{self.resources_socket}")
+        lister.start()
+        registration.add_insecure_port(f"unix:{self.socket}")
+        registration.start()
+        self._servers = [registration, lister]
+
+    def stop(self) -> None:
+        """The process is gone; pods and their devices stay."""
+        with self._admission:
+            for server in self._servers:
+                server.stop(grace=None).wait()
+            self._servers = []
+            self._devices.forget_plugins()
+
+    def kill(self) -> None:
+        """In the middle of whatever it does. Pods that were being admitted are not known to be; they
+        may be added again."""
+        for server in self._servers:
+            server.stop(grace=None).wait()
+        self._servers = []
+        self._devices.forget_plugins()
+
+    def restart(self, down_s: float = 0.0) -> None:
+        self.stop()
+        time.sleep(down_s)
+        self.start()
+
+    # Pods
+
+    def add_pod(self, pod: Pod | Mapping[str, Any], *, start: bool = True) -> Admission:
+        """Admit the pod and, outside of the queue of admissions, start its containers."""
+        pod = pod if isinstance(pod, Pod) else Pod.from_object(pod)
+        with self._admission:
+            with self._lock:
+                if pod.uid in self._results:
+                    return self._results[pod.uid]
+                self._pods[pod.uid] = pod  # before it is admitted: pod-resources lists it already
+            life = self._devices.life
+            result = self._admit(pod)
+            if life != self._devices.life:
+                return Admission("KubeletDied", "the kubelet died before the pod was admitted")
+            with self._lock:
+                self._results[pod.uid] = result
+                if not result.ok:
+                    self._ended.add(pod.uid)
+        return self.start_pod(pod.uid) if start and result.ok else result
+
+    def _admit(self, pod: Pod) -> Admission:
+        known, _ = self._devices.counts()
+        containers = [(container, True) for container in pod.init_containers]
+        containers += [(container, False) for container in pod.containers]
+        for container, init in containers:
+            for resource, count in container.wants:
+                if resource not in known:
+                    # A real one admits a pod whose resource its node has never had, without any
+                    # devices; here it would only hide a mistake.
+                    return Admission(
+                        f"OutOf{resource}", f"the node has no {resource}, {count} wanted"
+                    )
+            try:
+                self._devices.allocate(pod.uid, container.name, container.wants, init=init)
+            except AdmissionError as error:
+                return Admission("UnexpectedAdmissionError", str(error))
+        return Admission(containers=tuple(self._granted(pod, c.name) for c, _ in containers))
+
+    def _granted(self, pod: Pod, container: str) -> Granted:
+        envs: dict[str, str] = {}
+        annotations: dict[str, str] = {}
+        nodes: list[tuple[str, str, str]] = []
+        mounts: list[tuple[str, str, bool]] = []
+        cdi: list[str] = []
+        for response in self._devices.responses(pod.uid, container):
+            envs.update(response.envs)
+            annotations.update(response.annotations)
+            nodes += [(d.host_path, d.container_path, d.permissions) for d in response.devices]
+            cdi += [device.name for device in response.cdi_devices]
+            mounts += [(m.host_path, m.container_path, m.read_only) for m in response.mounts]
+        held = self._devices.held(pod.uid, container)
+        return Granted(container, held, envs, tuple(nodes), tuple(mounts), annotations, tuple(cdi))
+
+    def start_pod(self, uid: str) -> Admission:
+        """PreStartContainer for each container. Where it fails the pod keeps its devices and may be
+        started again, as a real kubelet would with backoff."""
+        with self._lock:
+            pod, result = self._pods[uid], self._results[uid]
+        for container in (*pod.init_containers, *pod.containers):
+            try:
+                self._devices.pre_start(uid, container.name)
+            except AdmissionError as error:
+                return Admission("RunContainerError", str(error), result.containers)
+        return result
+
+    def end_pod(self, uid: str) -> None:
+        """The pod has succeeded or failed; its object is still there."""
+        with self._lock:
+            self._ended.add(uid)
+
+    def remove_pod(self, uid: str) -> None:
+        """The pod's object is gone."""
+        with self._lock:
+            self._pods.pop(uid, None)
+            self._results.pop(uid, None)
+            self._ended.discard(uid)
+
+    def _active(self) -> set[str]:
+        with self._lock:
+            return set(self._pods) - self._ended
+
+    # What it says
+
+    @property
+    def capacity(self) -> Counts:
+        return self._devices.counts()[0]
+
+    @property
+    def allocatable(self) -> Counts:
+        return self._devices.counts()[1]
+
+    def held(self) -> dict[tuple[str, str, str], dict[str, tuple[str, ...]]]:
+        """(namespace, pod, container) -> resource -> ids, without asking pod-resources."""
+        with self._lock:
+            pods = [pod for uid, pod in self._pods.items() if uid not in self._ended]
+        rows = {
+            (pod.namespace, pod.name, container.name): self._devices.held(pod.uid, container.name)
+            for pod in pods
+            for container in pod.containers
+        }
+        return {key: held for key, held in rows.items() if held}
+
+    def list_pods(self) -> podresources.ListPodResourcesResponse:
+        """Every pod that is known, ended ones too; frees the devices of those that are not active."""
+        with self._lock:
+            pods = list(self._pods.values())
+        self._devices.prune()
+        return podresources.ListPodResourcesResponse(
+            pod_resources=[
+                podresources.PodResources(
+                    name=pod.name,
+                    namespace=pod.namespace,
+                    containers=[
+                        podresources.ContainerResources(
+                            name=container.name,
+                            devices=[
+                                podresources.ContainerDevices(
+                                    resource_name=resource, device_ids=ids
+                                )
+                                for resource, ids in self._devices.held(
+                                    pod.uid, container.name
+                                ).items()
+                            ],
+                        )
+                        for container in pod.containers
+                    ],
+                )
+                for pod in pods
+            ]
+        )
+
+
+class _Registration(rpc.RegistrationServicer):
+    def __init__(self, devices: DeviceManager) -> None:
+        self.devices = devices
+
+    def Register(self, request: pb.RegisterRequest, context: grpc.ServicerContext) -> pb.Empty:
+        if request.version != VERSION:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"version {request.version} is not {VERSION}"
+            )
+        domain, _, name = request.resource_name.partition("/")
+        if not domain or not name or "/" in request.endpoint:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{request.resource_name} at {request.endpoint}: want domain/name and a file's name",
+            )
+        try:
+            self.devices.register(request)  # dials the plugin before it answers, as newer ones do
+        except AdmissionError as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return pb.Empty()
+
+
+class _Lister(podresources_rpc.PodResourcesListerServicer):
+    def __init__(self, kubelet: HollowKubelet) -> None:
+        self.kubelet = kubelet
+
+    def List(
+        self, request: podresources.ListPodResourcesRequest, context: grpc.ServicerContext
+    ) -> podresources.ListPodResourcesResponse:
+        return self.kubelet.list_pods()

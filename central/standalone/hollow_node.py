@@ -1,0 +1,227 @@
+"""One hollow node: its Node object, its kubelet (hollow, or none at all on a bare node), and a thread
+that does for the pods bound to it what a kubelet does: admit, run, end, delete."""
+
+import functools
+import heapq
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import orjson
+
+from central.kube.transport.http_client import MERGE, Client, Refused, Unreachable
+from central.standalone import pod_status
+from central.standalone.api_errors import Json
+from central.standalone.clock import stamp
+from central.standalone.device_manager import Counts
+from central.standalone.kubelet_pods import Admission
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0  # after a failed start of a container, or an API that does not answer
+
+
+@dataclass(frozen=True, slots=True)
+class HollowNode:
+    """capture: the machine's hardware, for an agent and a hollow kubelet. None: a bare node with
+    this many GPUs in its numbers."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    capture: Path | None = None
+    gpus: int = 8
+    capacity: Mapping[str, str] = field(
+        default_factory=lambda: {"cpu": "96", "memory": "1024Gi", "pods": "110"}
+    )
+
+    def object(self, address: str) -> Json:
+        gpus = self.gpus if self.capture is None else None
+        labels = {"kubernetes.io/hostname": self.name, **self.labels}
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": labels},
+            "status": pod_status.node(address, gpus, dict(self.capacity), stamp(time.time())),
+        }
+
+
+class Kubelet(Protocol):
+    """What a worker needs of one; HollowKubelet is."""
+
+    def add_pod(self, pod: Json, *, start: bool) -> Admission: ...
+    def start_pod(self, uid: str) -> Admission: ...
+    def end_pod(self, uid: str) -> None: ...
+    def remove_pod(self, uid: str) -> None: ...
+
+
+class NoKubelet:
+    """Of bare nodes: every pod runs."""
+
+    def add_pod(self, pod: Json, *, start: bool) -> Admission:
+        return Admission()
+
+    def start_pod(self, uid: str) -> Admission:
+        return Admission()
+
+    def end_pod(self, uid: str) -> None:
+        pass
+
+    def remove_pod(self, uid: str) -> None:
+        pass
+
+
+class Worker:
+    """A thread with a queue of things to do, some of them later. Things are tried again until the
+    API answers."""
+
+    def __init__(self, number: int, client: Client, kubelet: Kubelet) -> None:
+        self._number = number
+        self._client = client
+        self._kubelet = kubelet
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._known: dict[str, str] = {}  # uid -> where it is: started, ended, leaving
+        self._addresses = 0
+        self._thread = threading.Thread(target=self._run, name=f"hollow-{number}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # --- from any thread
+
+    def pod_seen(self, pod: Json) -> None:
+        self._queue.put(functools.partial(self._seen, pod))
+
+    def pod_gone(self, uid: str) -> None:
+        self._queue.put(functools.partial(self._gone, uid))
+
+    def devices(self, node: str, capacity: Counts, allocatable: Counts) -> None:
+        self._queue.put(functools.partial(self._devices, node, dict(capacity), dict(allocatable)))
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except Unreachable as error:
+                log.debug("%s; again", error)
+                self._after(AGAIN_S, job)
+            except Refused as error:
+                log.warning("refused: %s", error)
+
+    def _next(self) -> Callable[[], None] | None:
+        while True:
+            wait_s = self._later[0][0] - time.monotonic() if self._later else None
+            if wait_s is not None and wait_s <= 0:
+                return heapq.heappop(self._later)[2]
+            try:
+                return self._queue.get(timeout=wait_s)
+            except queue.Empty:
+                continue
+
+    def _after(self, wait_s: float, job: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._later, (time.monotonic() + wait_s, self._count, job))
+
+    def _seen(self, pod: Json) -> None:
+        uid, phase = pod["metadata"]["uid"], (pod.get("status") or {}).get("phase")
+        if "deletionTimestamp" in pod["metadata"]:
+            self._leave(pod)
+        elif phase in ("Succeeded", "Failed"):
+            self._end(uid)
+        elif uid not in self._known:
+            self._known[uid] = "started"
+            admission = self._kubelet.add_pod(pod, start=False)
+            if admission.ok:
+                self._begin(pod)
+            else:
+                self._known[uid] = "ended"
+                now = stamp(time.time())
+                self._tell(pod, pod_status.failed(admission.reason, admission.message, now))
+
+    def _begin(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        if self._known.get(uid) != "started":
+            return
+        admission = self._kubelet.start_pod(uid)
+        if not admission.ok:
+            self._tell(pod, pod_status.waiting(pod, admission.reason, admission.message))
+            self._after(AGAIN_S, functools.partial(self._begin, pod))
+            return
+        self._addresses += 1
+        net = f"10.{128 + self._number // 256 % 128}.{self._number % 256}"
+        address = f"{net}.{self._addresses % 253 + 1}"
+        now = stamp(time.time())
+        self._tell(pod, pod_status.running(pod, address, "127.0.0.1", now))
+        try:
+            lasts_s = pod_status.runs_for_s(pod)
+        except ValueError as error:
+            log.warning("pod %s runs for ever: %s", pod["metadata"]["name"], error)
+            lasts_s = None
+        if lasts_s is not None:
+            self._after(lasts_s, functools.partial(self._succeed, pod, now))
+
+    def _succeed(self, pod: Json, began: str) -> None:
+        uid = pod["metadata"]["uid"]
+        if self._known.get(uid) == "started":
+            self._end(uid)
+            pod = {**pod, "status": {**(pod.get("status") or {}), "startTime": began}}
+            self._tell(pod, pod_status.succeeded(pod, stamp(time.time())))
+
+    def _end(self, uid: str) -> None:
+        if self._known.get(uid) == "started":
+            self._known[uid] = "ended"
+            self._kubelet.end_pod(uid)
+
+    def _leave(self, pod: Json) -> None:
+        """Its containers end at once; then the object may go."""
+        uid = pod["metadata"]["uid"]
+        self._end(uid)
+        self._known[uid] = "leaving"
+        body = orjson.dumps({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
+        reply = self._client.request("DELETE", _path(pod), body)
+        if not reply.ok and reply.status not in (404, 409):
+            raise reply.refusal()
+
+    def _gone(self, uid: str) -> None:
+        self._end(uid)
+        if self._known.pop(uid, None) is not None:
+            self._kubelet.remove_pod(uid)
+
+    def _tell(self, pod: Json, status: Json) -> None:
+        patch = orjson.dumps({"metadata": {"uid": pod["metadata"]["uid"]}, "status": status})
+        self._patch(f"{_path(pod)}/status", patch)
+
+    def _devices(self, node: str, capacity: Counts, allocatable: Counts) -> None:
+        status = {
+            "capacity": {name: str(count) for name, count in capacity.items()},
+            "allocatable": {name: str(count) for name, count in allocatable.items()},
+        }
+        self._patch(f"/api/v1/nodes/{node}/status", orjson.dumps({"status": status}))
+
+    def _patch(self, path: str, patch: bytes) -> None:
+        try:
+            reply = self._client.request("PATCH", path, patch, MERGE)
+        except Unreachable as error:
+            log.debug("%s; again", error)
+            self._after(AGAIN_S, functools.partial(self._patch, path, patch))
+            return
+        if not reply.ok and reply.status not in (404, 409):  # it has gone meanwhile
+            raise reply.refusal()
+
+
+def _path(pod: Json) -> str:
+    metadata = pod["metadata"]
+    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"

@@ -1,0 +1,250 @@
+"""The cluster in a box: API, hollow nodes, the centre as a process, real agents; everything in one
+temporary directory and gone at the end. What the demo shows, and what tests of the whole use."""
+
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self, TypeVar
+
+import orjson
+import yaml
+
+from central.kube.resource_paths import NAMED
+from central.kube.transport.http_client import Client, connect
+from central.server.grpc import query_client
+from central.standalone.agent_process import token
+from central.standalone.api_errors import Json
+from central.standalone.apiserver import StandaloneApi
+from central.standalone.hollow_node import HollowNode
+from central.standalone.hollow_nodes import HollowNodes
+from protos.names import NAMESPACE
+from protos.stubs import fleet_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+USER = "lockstep-user"
+CAPTURES = Path(__file__).parent / "captures"
+PATIENCE_S = 30.0
+LONGEST_BASE = 36  # bytes of TMPDIR; node names are up to a dozen
+Found = TypeVar("Found")
+
+
+class Failed(Exception):
+    """A sentence for the user."""
+
+
+class Interrupted(Exception):
+    """Somebody wants it to end."""
+
+
+class Box:
+    """with Box(nodes) as box: box.start_api(); box.start_centre(); box.start_nodes(); ...
+
+    interrupted is asked while it waits, and then ends the waiting: a signal handler that raised
+    by itself could do so between the start of a process and the moment when that is known."""
+
+    def __init__(
+        self,
+        nodes: Sequence[HollowNode],
+        *,
+        port: int = 0,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._nodes = nodes
+        self._interrupted = interrupted
+        self._port = port
+        self._stack = ExitStack()
+        self._centre: subprocess.Popen[bytes] | None = None
+        self.directory = Path()
+        self.api: StandaloneApi
+        self.client: Client
+        self.hollow: HollowNodes
+        self.server = ""
+
+    def __enter__(self) -> Self:
+        try:
+            self.directory = Path(tempfile.mkdtemp(prefix="lockstep-", dir=_short_base()))
+        except OSError as error:
+            raise Failed(f"no temporary directory: {error}; set TMPDIR") from None
+        self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        bypass_proxies()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # --- its parts, in the order in which they start
+
+    def start_api(self) -> None:
+        if not 0 <= self._port < 65536:
+            raise Failed(f"--port {self._port} is not a port (0 to 65535)")
+        try:
+            self.api = self._stack.enter_context(StandaloneApi(port=self._port))
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise Failed(f"port {self._port} can't be used: {why}; choose another --port") from None
+        self.api.write_kubeconfig(self.kubeconfig)
+        self.client = connect(str(self.kubeconfig))
+        self._stack.callback(self.client.close)
+
+    def start_centre(self) -> None:
+        """Starts the process, a second time at the same address; centre_ready() waits for it."""
+        self.server = self.server or f"127.0.0.1:{_free_port()}"
+        command = [sys.executable, "-m", "central", "central", "--kubeconfig", str(self.kubeconfig)]
+        command += ["--tls-dir", str(self.tls), "--listen", self.server]
+        with self.centre_log.open("ab") as output:
+            self._centre = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._stack.callback(self._stop_centre, self._centre)
+
+    def kill_centre(self) -> None:
+        """As a node that loses power would: no word to anybody."""
+        if self._centre is not None:
+            self._centre.kill()
+            self._centre.wait()
+            self._centre = None
+
+    def start_nodes(self) -> None:
+        """Hollow nodes and their kubelets, without agents."""
+        self.hollow = HollowNodes(self.client, self._nodes, self.directory / "nodes")
+        self._stack.callback(self.hollow.stop)
+        try:
+            self.hollow.start()
+        except ValueError as error:  # the directory's name is too long for a socket
+            raise Failed(f"{error} (TMPDIR)") from None
+
+    def centre_ready(self) -> None:
+        """The centre answers users."""
+        self.wait("the centre's certificate", self.ca_file.exists)
+        account = {"metadata": {"name": USER, "namespace": NAMESPACE}}
+        self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        self.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
+        self.token_file.touch(0o600)
+        self.token_file.write_text(token(self.client, NAMESPACE, USER))
+        self.wait("the centre to answer", lambda: self.topology() is not None)
+
+    def start_agents(self) -> None:
+        self.hollow.start_agents(self.server, self.ca_file)
+
+    # --- what it is asked
+
+    def topology(self, node: str = "") -> pb.TopologyReply | None:
+        try:
+            return query_client.topology(self.door, node)
+        except query_client.CannotAsk as error:
+            log.debug("%s", error)
+            return None
+
+    def explain(self, name: str, namespace: str = "default") -> pb.ExplainReply | None:
+        try:
+            return query_client.explain(self.door, namespace, name)
+        except query_client.CannotAsk as error:
+            log.debug("%s", error)
+            return None
+
+    def apply(self, manifest: Path) -> list[Json]:
+        """Creates what the file holds, in its order."""
+        objects = [obj for obj in yaml.safe_load_all(manifest.read_text()) if obj]
+        for obj in objects:
+            self.create(NAMED[obj["kind"]].path("default"), obj)
+        return objects
+
+    def create(self, path: str, obj: Json) -> None:
+        reply = self.client.request("POST", path, orjson.dumps(obj))
+        if not reply.ok and reply.status != 409:
+            raise Failed(str(reply.refusal()))
+
+    def wait(
+        self, what: str, holds: Callable[[], Found | None], patience_s: float = PATIENCE_S
+    ) -> Found:
+        """What holds() answers, as soon as that is true."""
+        deadline = time.monotonic() + patience_s
+        while not (answer := holds()):
+            self.check()
+            if time.monotonic() > deadline:
+                raise Failed(f"waited {patience_s:.0f} s for {what}\n{self.logs()}")
+            time.sleep(0.05)
+        return answer
+
+    def logs(self) -> str:
+        """The last lines of what the centre said."""
+        text = self.centre_log.read_text() if self.centre_log.exists() else ""
+        return "\n".join(f"  centre: {line}" for line in text.splitlines()[-8:])
+
+    def check(self) -> None:
+        """Raises Failed where a process has ended, Interrupted where it shall end."""
+        if self._interrupted():
+            raise Interrupted
+        if self._centre is not None and (code := self._centre.poll()) is not None:
+            raise Failed(f"the centre ended with exit code {code}\n{self.logs()}")
+        agents = self.hollow.agents.values() if hasattr(self, "hollow") else ()
+        for agent in agents:
+            if agent.ended is not None:
+                last = agent.log.read_text().strip().rpartition("\n")[2]
+                raise Failed(f"an agent ended with exit code {agent.ended}: {last}")
+
+    def _stop_centre(self, process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+        try:
+            process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    # --- where things are
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.directory / "kubeconfig"
+
+    @property
+    def tls(self) -> Path:
+        return self.directory / "tls"
+
+    @property
+    def ca_file(self) -> Path:
+        return self.tls / "ca.crt"
+
+    @property
+    def token_file(self) -> Path:
+        return self.directory / "token"
+
+    @property
+    def centre_log(self) -> Path:
+        return self.directory / "centre.log"
+
+    @property
+    def door(self) -> query_client.Door:
+        return query_client.Door(self.server, str(self.ca_file), str(self.token_file))
+
+
+def _short_base() -> str:
+    """The kubelets' sockets live below it, and their paths may have 107 bytes."""
+    chosen = tempfile.gettempdir()
+    return chosen if len(chosen.encode()) <= LONGEST_BASE or not Path("/tmp").is_dir() else "/tmp"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def bypass_proxies() -> None:
+    """A proxy of the environment can't reach the loopback: gRPC would ask it all the same."""
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        listed = [part for part in os.environ.get(name, "").split(",") if part]
+        os.environ[name] = ",".join(dict.fromkeys([*listed, "127.0.0.1", "localhost"]))

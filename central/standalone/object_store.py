@@ -1,0 +1,257 @@
+"""Objects of a Kubernetes API in memory: one counter of versions, a bounded history of events per
+resource for watches, and refusal of stale writes. Objects are never changed in place, and each is
+serialized once. Pure: the caller gives the time and the uids. Not thread-safe: one owner."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from central.standalone import api_errors
+from central.standalone.api_errors import Json
+from central.standalone.served_kinds import Key, Resource
+
+Name = tuple[str, str]  # namespace ("" for cluster-wide kinds), name
+Change = Callable[[Json], Json]
+
+# Metadata that only the server writes.
+FIXED = frozenset(
+    (
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "generation",
+        "name",
+        "namespace",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    obj: Json
+    raw: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    type: str  # ADDED, MODIFIED, DELETED
+    item: Item
+    before: Item | None
+
+
+class Shelf:
+    """The objects of one resource and the events that made them so."""
+
+    def __init__(self, history: int) -> None:
+        self.items: dict[Name, Item] = {}
+        self.events: list[Event] = []
+        self.dropped = 0  # events that the history no longer holds
+        self.oldest = 0  # a watch from before this version has missed something
+        self._history = history
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        if len(self.events) > 2 * self._history:  # in big steps, so that it costs nothing per event
+            keep = self._history
+            self.oldest = self.events[-keep - 1].item.version
+            self.dropped += len(self.events) - keep
+            self.events = self.events[-keep:]
+
+    def forget(self) -> None:
+        """Drops the whole history: every watch must list again."""
+        if self.events:
+            self.oldest = self.events[-1].item.version
+            self.dropped += len(self.events)
+            self.events = []
+
+    def after(self, position: int) -> list[Event] | None:
+        """Events from a position on; None: no longer known."""
+        return self.events[position - self.dropped :] if position >= self.dropped else None
+
+    def position(self, version: int) -> int | None:
+        """Where a watch that has seen this version starts; None: too old."""
+        if version < self.oldest:
+            return None
+        low, high = 0, len(self.events)
+        while low < high:
+            middle = (low + high) // 2
+            if self.events[middle].item.version <= version:
+                low = middle + 1
+            else:
+                high = middle
+        return self.dropped + low
+
+    @property
+    def end(self) -> int:
+        return self.dropped + len(self.events)
+
+
+class Store:
+    def __init__(
+        self,
+        now: Callable[[], str],
+        uid: Callable[[], str],
+        *,
+        history: int = 10_000,
+        noticed: Callable[[Key], None] = lambda key: None,
+    ) -> None:
+        self.version = 1
+        self._now = now
+        self._uid = uid
+        self._history = history
+        self._noticed = noticed  # is told which resource has a new event
+        self._shelves: dict[Key, Shelf] = {}
+
+    def shelf(self, resource: Resource) -> Shelf:
+        if resource.key not in self._shelves:
+            self._shelves[resource.key] = Shelf(self._history)
+        return self._shelves[resource.key]
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Item | None:
+        return self.shelf(resource).items.get((namespace, name))
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Item:
+        item = self.find(resource, namespace, name)
+        if item is None:
+            raise api_errors.not_found(resource.plural, resource.group, name)
+        return item
+
+    def list(self, resource: Resource, namespace: str = "") -> list[Item]:
+        """In the order of namespace and name; all namespaces where none is given."""
+        items = self.shelf(resource).items
+        return [items[at] for at in sorted(items) if not namespace or at[0] == namespace]
+
+    def create(self, resource: Resource, obj: Json, admit: Change) -> Item:
+        metadata = dict(obj["metadata"])
+        if not metadata.get("name"):
+            if not metadata.get("generateName"):
+                cause = [("metadata.name", "Required value: name or generateName is required")]
+                raise api_errors.invalid(resource.kind, resource.group, "", cause)
+            metadata["name"] = self._fresh_name(resource, metadata)
+        at = (metadata.get("namespace", ""), metadata["name"])
+        shelf = self.shelf(resource)
+        if at in shelf.items:
+            raise api_errors.exists(resource.plural, resource.group, metadata["name"])
+        if metadata.get("resourceVersion"):
+            raise api_errors.bad_request(
+                "resourceVersion should not be set on objects to be created"
+            )
+        metadata["uid"] = self._uid()
+        metadata["creationTimestamp"] = self._now()
+        for given in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
+            metadata.pop(given, None)
+        if "spec" in obj and "status" in resource.subresources:
+            metadata["generation"] = 1
+        return self._put(resource, at, admit({**obj, "metadata": metadata}), "ADDED", None)
+
+    def _fresh_name(self, resource: Resource, metadata: Json) -> str:
+        while True:
+            name = metadata["generateName"] + self._uid()[:5]
+            if (metadata.get("namespace", ""), name) not in self.shelf(resource).items:
+                return str(name)
+
+    def update(
+        self, resource: Resource, namespace: str, name: str, change: Change, part: str = ""
+    ) -> Item:
+        """part: "" changes all but the status, where that is a subresource; "status" only it."""
+        old = self.get(resource, namespace, name)
+        new = change(old.obj)
+        metadata = new.get("metadata") or {}
+        self._check_metadata(resource, old, metadata)
+        if part == "status":
+            new = {**old.obj, "status": new.get("status", {})}
+        else:
+            kept = {key: value for key, value in metadata.items() if key not in FIXED}
+            was = {key: value for key, value in old.obj["metadata"].items() if key in FIXED}
+            new = {**new, "metadata": {**kept, **was}}
+            if "status" in resource.subresources:
+                new.pop("status", None)
+                if "status" in old.obj:
+                    new["status"] = old.obj["status"]
+        return self.put(resource, namespace, name, new)
+
+    def put(self, resource: Resource, namespace: str, name: str, new: Json) -> Item:
+        """The new state of an object that is there, without asking what changed."""
+        old = self.get(resource, namespace, name)
+        if new == old.obj:
+            return old
+        if "generation" in new["metadata"] and new.get("spec") != old.obj.get("spec"):
+            metadata = {**new["metadata"], "generation": new["metadata"]["generation"] + 1}
+            new = {**new, "metadata": metadata}
+        at = (namespace, name)
+        if new["metadata"].get("deletionTimestamp") and _may_go(new):
+            return self._take(resource, at, new)
+        return self._put(resource, at, new, "MODIFIED", old)
+
+    def _check_metadata(self, resource: Resource, old: Item, metadata: Json) -> None:
+        name = old.obj["metadata"]["name"]
+        if metadata.get("name", name) != name:
+            why = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            raise api_errors.bad_request(why)
+        if metadata.get("resourceVersion") not in (None, "", "0", str(old.version)):
+            why = "the object has been modified; please apply your changes to the latest version and try again"
+            raise api_errors.conflict(resource.plural, resource.group, name, why)
+        if metadata.get("uid") not in (None, "", old.obj["metadata"]["uid"]):
+            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.obj['metadata']['uid']}"
+            raise api_errors.conflict(resource.plural, resource.group, name, why)
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        grace_s: int = 0,
+        ends_at: str = "",
+        preconditions: Json | None = None,
+    ) -> tuple[Item, bool]:
+        """The object's last state, and whether it is gone. With grace or finalizers it is only
+        marked, and somebody else finishes it."""
+        old = self.get(resource, namespace, name)
+        self._check_metadata(resource, old, preconditions or {})
+        metadata = old.obj["metadata"]
+        marked = "deletionTimestamp" in metadata
+        if grace_s == 0 and not metadata.get("finalizers"):
+            return self._take(resource, (namespace, name), old.obj), True
+        if marked and grace_s >= metadata.get("deletionGracePeriodSeconds", 0):
+            return old, False
+        metadata = {
+            **metadata,
+            "deletionTimestamp": ends_at or self._now(),
+            "deletionGracePeriodSeconds": grace_s,
+        }
+        if "generation" in metadata:
+            metadata["generation"] += 1
+        new = {**old.obj, "metadata": metadata}
+        return self._put(resource, (namespace, name), new, "MODIFIED", old), False
+
+    def _take(self, resource: Resource, at: Name, last: Json) -> Item:
+        before = self.shelf(resource).items.pop(at)
+        item = self._versioned(last)
+        self.shelf(resource).add(Event("DELETED", item, before))
+        self._noticed(resource.key)
+        return item
+
+    def _put(self, resource: Resource, at: Name, obj: Json, kind: str, old: Item | None) -> Item:
+        item = self._versioned(obj)
+        shelf = self.shelf(resource)
+        shelf.items[at] = item
+        shelf.add(Event(kind, item, old))
+        self._noticed(resource.key)
+        return item
+
+    def _versioned(self, obj: Json) -> Item:
+        self.version += 1
+        metadata: dict[str, Any] = {**obj["metadata"], "resourceVersion": str(self.version)}
+        obj = {**obj, "metadata": metadata}
+        return Item(obj, orjson.dumps(obj), self.version)
+
+
+def _may_go(obj: Json) -> bool:
+    metadata = obj["metadata"]
+    return not metadata.get("finalizers") and metadata.get("deletionGracePeriodSeconds", 0) == 0

@@ -1,0 +1,94 @@
+"""What a kubelet says of a pod, as the status of the Pod object. Pure."""
+
+from typing import Any
+
+from central.kube.decode.quantities import seconds
+from central.standalone.api_errors import Json
+from protos.names import RUNS_FOR
+
+
+def runs_for_s(pod: Json) -> float | None:
+    """How long the pod's work takes; None: for ever. ValueError where the annotation is unreadable."""
+    text = (pod["metadata"].get("annotations") or {}).get(RUNS_FOR)
+    return None if text is None else seconds(text)
+
+
+def running(pod: Json, address: str, host: str, now: str) -> Json:
+    return {
+        "phase": "Running",
+        "hostIP": host,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "startTime": now,
+        "conditions": _conditions("True", now),
+        "containerStatuses": _containers(pod, {"running": {"startedAt": now}}, ready=True),
+    }
+
+
+def succeeded(pod: Json, now: str) -> Json:
+    ended = {"exitCode": 0, "reason": "Completed", "startedAt": _began(pod), "finishedAt": now}
+    return {
+        "phase": "Succeeded",
+        "conditions": _conditions("False", now, "PodCompleted"),
+        "containerStatuses": _containers(pod, {"terminated": ended}, ready=False),
+    }
+
+
+def failed(reason: str, message: str, now: str) -> Json:
+    """Not admitted: its containers never were."""
+    return {"phase": "Failed", "reason": reason, "message": message, "startTime": now}
+
+
+def waiting(pod: Json, reason: str, message: str) -> Json:
+    """Admitted, but its containers do not start yet."""
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": _containers(pod, state, ready=False)}
+
+
+def node(address: str, gpus: int | None, capacity: Json, now: str) -> Json:
+    """A hollow node's first status; gpus None: its kubelet's plugins will say."""
+    amounts = dict(capacity) if gpus is None else {**capacity, "nvidia.com/gpu": str(gpus)}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "the hollow kubelet is ready",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+    return {
+        "capacity": amounts,
+        "allocatable": amounts,
+        "conditions": [ready],
+        "addresses": [{"type": "InternalIP", "address": address}],
+        "nodeInfo": {"kubeletVersion": "hollow", "osImage": "none", "operatingSystem": "linux"},
+    }
+
+
+def _began(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("startTime") or "")
+
+
+def _conditions(ready: str, now: str, reason: str = "") -> list[Json]:
+    why = {"reason": reason} if reason else {}
+    return [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
+        {"type": "Initialized", "status": "True", "lastTransitionTime": now},
+        {"type": "ContainersReady", "status": ready, "lastTransitionTime": now, **why},
+        {"type": "Ready", "status": ready, "lastTransitionTime": now, **why},
+    ]
+
+
+def _containers(pod: Json, state: dict[str, Any], *, ready: bool) -> list[Json]:
+    return [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "ready": ready,
+            "started": ready,
+            "restartCount": 0,
+            "state": state,
+        }
+        for container in pod["spec"]["containers"]
+    ]

@@ -1,0 +1,56 @@
+"""The scale of a custom object: a part of it that kubectl scale and autoscalers read and write. Pure,
+but for the store that it changes."""
+
+from typing import Any
+
+import orjson
+
+from central.standalone import admission_defaults
+from central.standalone.api_errors import Json, Refused
+from central.standalone.api_request import Call
+from central.standalone.object_store import Store
+from central.standalone.object_updates import changed
+from central.standalone.served_kinds import Resource
+
+SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def answer(call: Call, store: Store) -> tuple[int, bytes]:
+    resource = call.resource
+    if call.method == "GET":
+        obj = store.get(resource, call.namespace, call.name).obj
+        path = resource.scale["specReplicasPath"]
+        if _at(obj, path) is None:
+            why = f'the spec replicas field "{path}" does not exist'
+            raise Refused(500, "InternalError", f"Internal error occurred: {why}")
+        return 200, orjson.dumps(scale(resource, obj))
+
+    def change(old: Json) -> Json:
+        new = changed(call.method, call.content_type, resource, scale(resource, old), call.json())
+        count = (new.get("spec") or {}).get("replicas", 0)
+        _, field = resource.scale["specReplicasPath"].strip(".").split(".")
+        scaled = {**old, "spec": {**old["spec"], field: count}}
+        return admission_defaults.changed(resource, old, scaled)
+
+    item = store.update(resource, call.namespace, call.name, change)
+    return 200, orjson.dumps(scale(resource, item.obj))
+
+
+def scale(resource: Resource, obj: Json) -> Json:
+    paths = resource.scale
+    status: Json = {"replicas": _at(obj, paths["statusReplicasPath"]) or 0}
+    if selector := _at(obj, paths.get("labelSelectorPath", "")):
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: obj["metadata"][key] for key in SHOWN if key in obj["metadata"]},
+        "spec": {"replicas": _at(obj, paths["specReplicasPath"]) or 0},
+        "status": status,
+    }
+
+
+def _at(obj: Any, path: str) -> Any:
+    for step in filter(None, path.split(".")):
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj if path else None

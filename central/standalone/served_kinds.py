@@ -1,0 +1,183 @@
+"""The kinds that the standalone API serves, as a table, and the registry that definitions
+(CustomResourceDefinition) join: those that are shipped, and those made at run time. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from central.standalone.api_errors import Json, invalid
+
+Key = tuple[str, str]  # group, plural
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One printed column of kubectl get, as a definition's additionalPrinterColumns has it."""
+
+    name: str
+    type: str
+    path: str  # .spec.minMember
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ("status",)
+    columns: tuple[Column, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    scale: Mapping[str, str] = field(default_factory=dict)  # where its numbers are in the object
+    custom: bool = False  # defined by a CustomResourceDefinition
+    fields: tuple[str, ...] = ()  # what field selectors may ask for besides name and namespace
+
+    @property
+    def key(self) -> Key:
+        return (self.group, self.plural)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+_POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_EVENT_FIELDS = (
+    *(
+        f"involvedObject.{name}"
+        for name in (
+            "kind",
+            "namespace",
+            "name",
+            "uid",
+            "apiVersion",
+            "resourceVersion",
+            "fieldPath",
+        )
+    ),
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
+POD_SUBRESOURCES = ("status", "binding", "eviction", "log")
+
+BUILT_IN = (
+    Resource("", "v1", "pods", "Pod", True, ("po",), POD_SUBRESOURCES, fields=_POD_FIELDS),
+    Resource("", "v1", "nodes", "Node", False, ("no",), fields=("spec.unschedulable",)),
+    Resource("", "v1", "namespaces", "Namespace", False, ("ns",), fields=("status.phase",)),
+    Resource("", "v1", "events", "Event", True, ("ev",), (), fields=_EVENT_FIELDS),
+    Resource("", "v1", "configmaps", "ConfigMap", True, ("cm",), ()),
+    Resource("", "v1", "secrets", "Secret", True, (), (), fields=("type",)),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), ("token",)),
+    Resource("", "v1", "services", "Service", True, ("svc",)),
+    Resource("", "v1", "endpoints", "Endpoints", True, ("ep",), ()),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",)),
+    Resource("", "v1", "persistentvolumes", "PersistentVolume", False, ("pv",)),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",), ()),
+    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",), ()),
+    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False, (), ()),
+    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, (), ()),
+    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True, (), ()),
+    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), ()),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease", True, (), ()),
+    Resource("batch", "v1", "jobs", "Job", fields=("status.successful",)),
+    Resource("apps", "v1", "deployments", "Deployment", short=("deploy",)),
+    Resource("apps", "v1", "replicasets", "ReplicaSet", short=("rs",)),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", short=("sts",)),
+    Resource(
+        "apiextensions.k8s.io",
+        "v1",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        False,
+        ("crd", "crds"),
+    ),
+)
+
+
+class Registry:
+    """What is served now: by group, version and plural."""
+
+    def __init__(self, definitions: Iterable[Json] = ()) -> None:
+        self._always = (*BUILT_IN, *map(defined, definitions))
+        self._served = {(r.group, r.version, r.plural): r for r in self._always}
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._served.values())
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._served.get((group, version, plural))
+
+    def by_key(self, key: Key) -> Resource:
+        return next(r for r in self._served.values() if r.key == key)
+
+    def define(self, definition: Json) -> Resource:
+        """Serves a definition's stored version in place of what the name meant before."""
+        resource = defined(definition)
+        self.forget(definition, restore=False)
+        self._served[(resource.group, resource.version, resource.plural)] = resource
+        return resource
+
+    def forget(self, definition: Json, *, restore: bool = True) -> None:
+        spec = definition["spec"]
+        key = (spec["group"], spec["names"]["plural"])
+        self._served = {at: r for at, r in self._served.items() if r.key != key}
+        if restore:
+            self._served |= {
+                (r.group, r.version, r.plural): r for r in self._always if r.key == key
+            }
+
+
+def defined(definition: Json) -> Resource:
+    """The resource that a CustomResourceDefinition describes (its stored version only)."""
+    name = definition.get("metadata", {}).get("name", "")
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    versions = [v for v in spec.get("versions") or [] if v.get("storage") and v.get("served", True)]
+    wrong = [
+        (field, "Required value")
+        for field, value in (
+            ("spec.group", spec.get("group")),
+            ("spec.names.plural", names.get("plural")),
+            ("spec.names.kind", names.get("kind")),
+            ("spec.scope", spec.get("scope")),
+            ("spec.versions", versions),
+        )
+        if not value
+    ]
+    if not wrong and name != f"{names['plural']}.{spec['group']}":
+        wrong = [("metadata.name", "must be spec.names.plural + '.' + spec.group")]
+    if wrong:
+        raise invalid("CustomResourceDefinition", "apiextensions.k8s.io", name, wrong)
+    version = versions[0]
+    columns = tuple(
+        Column(c["name"], c.get("type", "string"), c["jsonPath"], c.get("priority", 0) > 0)
+        for c in version.get("additionalPrinterColumns") or []
+    )
+    return Resource(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        short=tuple(names.get("shortNames") or ()),
+        subresources=tuple(version.get("subresources") or ()),
+        scale=(version.get("subresources") or {}).get("scale") or {},
+        columns=columns,
+        schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+        custom=True,
+    )

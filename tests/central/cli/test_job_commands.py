@@ -1,0 +1,337 @@
+"""`lockstep job`, typed against an API server in memory."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from central.cli.jobs import api as apis
+from central.cli.jobs import describe, follow
+from central.cli.jobs.api import Api, CannotDo
+from central.cli.main import main
+from central.kube.resource_paths import Place
+from central.kube.transport.http_client import Client
+from tests.central.cli.run_cli import (
+    COMMANDS,
+    EVENTS,
+    GROUPS,
+    JOBS,
+    PODS,
+    TEMPLATE,
+    Lockstep,
+    group,
+    member,
+    mpi,
+)
+
+Json = dict[str, Any]
+Put = Callable[[str, Json], Json]
+WHY = "needs 3 pods x 8 GPUs at once in one rack; rack r1 has room for 2 of 3"
+
+
+def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:
+    said = lockstep(
+        *("job", "run", "sweep", "-i", "train:1", "-r", "4", "-m", "2", "-g", "8"),
+        *("-R", "cpu=2,memory=1Gi", "-L", "memory=2Gi", "-e", "SEED=1", "-q", "research"),
+        *("--within", "node", "--plugin", "svc", "--", "train", "--steps", "7"),
+    )
+    assert said == "run job sweep successfully\n"
+    made = client.get(f"{JOBS}/sweep")
+    assert made["metadata"]["annotations"] == {"lockstep.dev/topology-required": "node"}
+    spec = made["spec"]
+    assert (spec["minAvailable"], spec["queue"], spec["plugins"]) == (2, "research", {"svc": []})
+    (task,) = spec["tasks"]
+    assert (task["name"], task["replicas"]) == ("worker", 4)
+    (container,) = task["template"]["spec"]["containers"]
+    assert container == {
+        "name": "main",
+        "image": "train:1",
+        "command": ["train", "--steps", "7"],
+        "env": [{"name": "SEED", "value": "1"}],
+        "resources": {
+            "requests": {"cpu": "2", "memory": "1Gi"},
+            "limits": {"memory": "2Gi", "nvidia.com/gpu": "8"},
+        },
+    }
+
+
+def test_everything_that_a_file_holds(lockstep: Lockstep, client: Client, tmp_path: Path) -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    job = {**mpi(), "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump_all([settings, job]))
+    assert lockstep("job", "run", "-f", str(file)) == (
+        "create configmap settings successfully\nrun job lm-mpi-job successfully\n"
+    )
+    assert client.get(f"{JOBS}/lm-mpi-job")["spec"]["minAvailable"] == 3
+
+
+def test_nothing_of_a_file_is_made_where_one_kind_is_unknown(
+    lockstep: Lockstep, client: Client, tmp_path: Path
+) -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    strange = {"apiVersion": "x.example/v1", "kind": "Strange", "metadata": {"name": "s"}}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump_all([settings, strange]))
+    said = lockstep("job", "run", "-f", str(file), code=2)
+    assert said == "lockstep: the cluster serves no Strange (x.example/v1)\n"
+    assert client.get("/api/v1/namespaces/default/configmaps")["items"] == []
+
+
+def test_the_list_that_the_talks_show(lockstep: Lockstep, put: Put) -> None:
+    put(JOBS, mpi(phase="Completed", succeeded=1, retryCount=2))
+    title, row = lockstep("job", "list").splitlines()
+    assert " ".join(title.split()) == (
+        "Name Creation Phase JobType Replicas Min Pending Running Succeeded Failed RetryCount"
+    )
+    words = row.split()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", " ".join(words[1:3]))
+    assert " ".join([words[0], *words[3:]]) == "lm-mpi-job Completed MPI 3 3 0 0 1 0 2"
+
+
+def test_a_list_fits_eighty_columns(
+    lockstep: Lockstep, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    put(JOBS, mpi("a-job-with-quite-a-long-name", "Terminating"))
+    put(JOBS, mpi("j" * 63, "Running", running=3))
+    for argv in (("job", "list"), ("job", "list", "-A"), ("job", "view", "j" * 63)):
+        said = lockstep(*argv)
+        assert max(map(len, said.splitlines())) <= 80, said
+    assert "j" * 63 in re.sub(r"\s|\S*Completed\S*", "", lockstep("job", "view", "j" * 63))
+
+
+def test_forms_for_programs(lockstep: Lockstep, put: Put) -> None:
+    put(JOBS, mpi())
+    listed = json.loads(lockstep("job", "list", "-o", "json"))
+    assert [item["kind"] for item in listed["items"]] == ["Job"]
+    assert yaml.safe_load(lockstep("job", "view", "lm-mpi-job", "-o", "yaml"))["spec"]
+    assert lockstep("job", "list", "-o", "name") == "job.batch.volcano.sh/lm-mpi-job\n"
+    assert lockstep("job", "list", "-q", "other", code=0) == ""
+
+
+def test_a_view_says_why_and_shows_pods_and_events(lockstep: Lockstep, put: Put) -> None:
+    job = put(JOBS, mpi())
+    put(GROUPS, group(f"lm-mpi-job-{job['metadata']['uid']}", WHY))
+    put(PODS, member("lm-mpi-job", "mpiworker", 10))
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff"}}, "restartCount": 3}
+    put(PODS, member("lm-mpi-job", "mpiworker", 9, containerStatuses=[waiting]))
+    put(PODS, member("lm-mpi-job", "mpimaster", 0))
+    put(PODS, member("another", "mpimaster", 0))
+    told = {"kind": "Job", "name": "lm-mpi-job", "uid": job["metadata"]["uid"]}
+    event = {"reason": "CommandIssued", "message": "AbortJob", "involvedObject": told}
+    put(EVENTS, {"metadata": {"name": "e"}, **event})
+    said = lockstep("job", "view", "lm-mpi-job")
+    assert f"Why:          {WHY}" in said
+    assert "Policies:     PodEvicted -> RestartJob" in said
+    assert "TaskCompleted -> CompleteJob" in said
+    pods = re.findall(r"^(lm-mpi-job-\S+|another-\S+) +(\S+) +(\S+) +(\d+)", said, re.MULTILINE)
+    assert pods == [
+        ("lm-mpi-job-mpimaster-0", "mpimaster", "Pending", "0"),
+        ("lm-mpi-job-mpiworker-9", "mpiworker", "ImagePullBackOff", "3"),
+        ("lm-mpi-job-mpiworker-10", "mpiworker", "Pending", "0"),
+    ]
+    assert "job/lm-mpi-job: CommandIssued: AbortJob" in said
+
+
+def test_a_view_says_what_stands_in_the_way_of_pods_that_are_placed(
+    lockstep: Lockstep, put: Put
+) -> None:
+    put(JOBS, {**mpi(), "status": {"state": {"phase": "Pending", "reason": "Created"}}})
+    for index, reason in enumerate(("ImagePullBackOff", "ContainerCreating", "ImagePullBackOff")):
+        waiting = [{"name": "main", "state": {"waiting": {"reason": reason}}}]
+        made = member("lm-mpi-job", "mpiworker", index, containerStatuses=waiting)
+        made["spec"]["nodeName"] = "n"
+        put(PODS, made)
+    said = lockstep("job", "view", "lm-mpi-job")
+    why = "1 of 3 pods: ContainerCreating, 2 of 3 pods: ImagePullBackOff"
+    assert f"Why:          {why}\n" in said
+
+
+class Blind(Api):
+    """Of a user who may see jobs, and neither pods nor events."""
+
+    def all(self, kind: Place, *, everywhere: bool = False, **query: str) -> list[Json]:
+        if kind in (apis.PODS, apis.EVENTS):
+            raise CannotDo(f"you may not list this {kind.word}")
+        return super().all(kind, everywhere=everywhere, **query)
+
+
+def test_a_view_shows_what_one_may_see(client: Client, put: Put) -> None:
+    put(JOBS, mpi())
+    said = describe.job(Blind(client, "default"), "lm-mpi-job", 80)
+    assert "Phase:        Pending" in said
+    assert "Pods:         not shown: you may not list this pod" in said
+    assert "Events:       not shown: you may not list this event" in said
+
+
+def test_a_list_goes_on(client: Client, put: Put) -> None:
+    put(JOBS, mpi("first"))
+    # Whoever runs the tests in the background ignores Ctrl-C, and so would whatever they start.
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    typed = f"{hears}; import sys; from central.cli.main import main; sys.exit(main())"
+    watch = subprocess.Popen(
+        [sys.executable, "-u", "-c", typed, "job", "list", "-w"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watch.stdout is not None
+    try:
+        assert watch.stdout.readline().startswith("Name ")
+        assert watch.stdout.readline().startswith("first ")
+        put(JOBS, {**mpi("second"), "status": {"state": {"phase": "Running"}}})
+        rows = [watch.stdout.readline().split() for _ in range(2)]
+        assert [row[0] for row in rows] == ["second", "second"]
+        assert [row[3] for row in rows] == ["Pending", "Running"]
+    finally:
+        watch.send_signal(signal.SIGINT)
+        said, wrong = watch.communicate(timeout=10)
+    assert (watch.returncode, said, wrong) == (130, "", "")
+
+
+def test_commands_for_jobs(lockstep: Lockstep, client: Client, put: Put) -> None:
+    job = put(JOBS, mpi(phase="Running"))
+    assert lockstep("job", "suspend", "lm-mpi-job").startswith(
+        "suspend job lm-mpi-job successfully"
+    )
+    assert lockstep("job", "resume", "-N", "lm-mpi-job").startswith("resume job")
+    commands = client.get(COMMANDS)["items"]
+    assert {one["action"] for one in commands} == {"AbortJob", "ResumeJob"}
+    for one in commands:
+        assert (one["target"]["kind"], one["target"]["uid"]) == ("Job", job["metadata"]["uid"])
+    assert lockstep("job", "delete", "lm-mpi-job") == "delete job lm-mpi-job successfully\n"
+    assert client.get(JOBS)["items"] == []
+
+
+def test_a_job_that_is_over_is_neither_suspended_nor_resumed(
+    lockstep: Lockstep, client: Client, put: Put
+) -> None:
+    put(JOBS, mpi(phase="Completed"))
+    for word in ("suspend", "resume"):
+        said = lockstep("job", word, "lm-mpi-job", code=2)
+        assert said == f"lockstep: job lm-mpi-job is Completed: there is nothing to {word}\n"
+    assert client.get(COMMANDS)["items"] == []
+
+
+def test_logs_carry_their_tasks(lockstep: Lockstep, put: Put, capsys: Any) -> None:
+    put(JOBS, mpi(phase="Completed"))
+    ran = {"name": "main", "state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
+    for task, index in (("mpimaster", 0), ("mpiworker", 0)):
+        put(PODS, member("lm-mpi-job", task, index, containerStatuses=[ran]))
+    put(PODS, member("lm-mpi-job", "mpiworker", 1))
+    said = lockstep("job", "logs", "lm-mpi-job")
+    assert [line.split("]")[0] for line in said.splitlines()] == ["[mpimaster-0", "[mpiworker-0"]
+    assert lockstep("job", "logs", "-f", "lm-mpi-job", "-t", "mpimaster").startswith(
+        "[mpimaster-0] "
+    )
+
+
+def test_a_job_is_followed_to_its_end(put: Put, client: Client) -> None:
+    job = put(JOBS, mpi())
+    states = iter([{"phase": "Running"}, {"phase": "Failed", "message": "PodFailed: exit 3"}])
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line.split(maxsplit=1)[1])
+        if state := next(states, None):
+            changed = {**job, "metadata": {"name": "lm-mpi-job"}, "status": {"state": state}}
+            reply = client.request("PUT", f"{JOBS}/lm-mpi-job/status", orjson.dumps(changed))
+            assert reply.ok
+
+    assert follow.job(Api(client, "default"), "lm-mpi-job", say) == 1
+    assert said == ["Pending", "Running", "Failed: PodFailed: exit 3"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["vew", "x"], "did you mean view?"),
+        (
+            ["list", "--wach"],
+            "lockstep job list: unrecognized arguments: --wach; did you mean --watch?",
+        ),
+        (["view"], "lockstep: job view: which job? Name it: lockstep job view NAME"),
+        (["view", "nope"], "lockstep: there is no job default/nope"),
+        (["view", "a", "-N", "b"], "one name only, not a and b"),
+        (["run", "Foo"], '"Foo" is no name: small letters, digits'),
+        (["run", "a", "-R", "cpu=x"], 'cpu: "x" is not a quantity'),
+        (["run", "a", "-R", "cpu"], '"cpu" has not the form NAME=VALUE'),
+        (["run", "a", "-r", "2", "-m", "3"], "--min 3 is more than --replicas 2"),
+        (["run", "-f", "/no/such"], "lockstep: /no/such: No such file or directory"),
+        (["run", "a", "-f", "/no/such"], "either a name or --filename, not both"),
+        (["list", "--context", "nope"], "nope"),
+        (["logs", "nope"], "there is no job default/nope"),
+        (["list", "-k", "/no/such"], "kubeconfig /no/such: no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    argv: list[str], said: str, lockstep: Lockstep
+) -> None:
+    answer = lockstep("job", *argv, code=2)
+    assert said in answer
+    assert len(answer.splitlines()) == 1
+
+
+def test_a_dry_run_asks_no_server(
+    lockstep: Lockstep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    flags = ["-r", "2", "-i", "train:1", "--dry-run"]
+    (made,) = yaml.safe_load_all(lockstep("job", "run", "a", *flags, "--", "true"))
+    assert made["metadata"] == {"name": "a", "namespace": "default"}
+    named = lockstep("job", "run", "a", "-k", "/no/such", *flags, code=2)
+    assert "kubeconfig /no/such: no such file" in named
+
+
+def test_what_a_file_may_hold_wrongly(lockstep: Lockstep, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    for text, said in (
+        ("a: [", "job.yaml, line 1"),
+        ("- a", "document 1: it is no object, but list"),
+        ("kind: Job", "document 1: apiVersion is missing"),
+        ("{apiVersion: v1, kind: Pod}", "document 1: metadata is missing"),
+        ("", "it holds no object"),
+    ):
+        file.write_text(text)
+        assert said in lockstep("job", "run", "-f", str(file), code=2)
+
+
+def test_a_job_that_would_never_start_is_not_made(
+    lockstep: Lockstep, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs.yaml"
+    task = {"name": "w", "replicas": 2, "template": TEMPLATE}
+    both = {**task, "policies": [{"event": "PodFailed", "exitCode": 3, "action": "RestartJob"}]}
+    for spec, said in (
+        ({"tasks": [both]}, "job j: spec.tasks[0].policies[0]"),
+        ({"tasks": [task], "minAvailable": 3}, "job j: spec.minAvailable: 3 is more than the 2"),
+        ({"tasks": [task], "plugins": {"shh": []}}, "job j: spec.plugins.shh"),
+    ):
+        made = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
+        file.write_text(yaml.safe_dump({**made, "spec": spec}))
+        assert said in lockstep("job", "run", "-f", str(file), code=2)
+    assert "spec.plugins.shh" in lockstep("job", "run", "j", "--plugin", "shh", code=2)
+    assert client.get(JOBS)["items"] == []
+
+
+def test_a_file_is_read_before_a_cluster_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    missing = tmp_path / "missing.yaml"
+    assert main(["job", "run", "-f", str(missing)]) == 2
+    assert capsys.readouterr().err == f"lockstep: {missing}: No such file or directory\n"
+
+
+def test_a_job_that_is_there_already(lockstep: Lockstep) -> None:
+    lockstep("job", "run", "a")
+    assert lockstep("job", "run", "a", code=2) == "lockstep: there is a job default/a already\n"

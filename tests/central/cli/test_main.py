@@ -1,0 +1,113 @@
+"""What people type, wrongly too: one sentence on stderr, exit code 2, never a traceback."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from central.cli.main import main, parser
+from tests.flags import silent
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "x",
+    "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "x", "user": {}}],
+    "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    try:
+        code = main(argv)
+    except SystemExit as error:  # argparse
+        code = int(error.code or 0)
+    said = capsys.readouterr()
+    assert code == 2
+    assert not said.out
+    assert "Traceback" not in said.err
+    return said.err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--no-such"], "the following arguments are required: COMMAND"),
+        (["central", "--no-such"], "unrecognized arguments: --no-such"),
+        (["schedule"], "invalid choice: 'schedule'"),
+        (["topology", "-o", "yaml"], "invalid choice: 'yaml'"),
+        (["central", "--workers=0"], "argument --workers: 0 is not a whole number above 0"),
+        (["central", "--silent-after=x"], "--silent-after: x is not a number of seconds"),
+        (["central", "--topology-levels=a,a"], '--topology-levels: "a,a": a name stands twice'),
+        (["central", "--topology-levels=a b"], '"a b" is not a label key, such as lockstep.dev/r'),
+        (["simulate", "--topology-levels=node", "x"], "--topology-levels: node is a level anyway"),
+        (["central", "--scheduler-names=,"], '--scheduler-names: "," holds no name'),
+        (["central", "--listen=9443"], '--listen: "9443" is not HOST:PORT'),
+        (["central", "--metrics-listen=a:70000"], '--metrics-listen: "a:70000" is not HOST:PORT'),
+        (["topology", "--server=centre"], '--server: "centre" is not HOST:PORT'),
+        (["simulate", "--seed=x", "x"], "--seed: x is not a whole number"),
+        (["demo", "--port=70000"], "--port: 70000 is not a port (0 to 65535)"),
+        (["explain", "a/b/c/d"], 'explain: "a/b/c/d" is not NAME, KIND/NAME or'),
+        (["explain"], "the following arguments are required: [NAMESPACE/]NAME"),
+        (["central", "--kubeconfig=/no/such"], "kubeconfig /no/such: no such file"),
+        (["topology", "--ca-file=/no/such"], "lockstep: /no/such: No such file or directory"),
+    ],
+)
+def test_wrong_arguments(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(capsys, *argv)
+
+
+def test_every_flag_says_what_it_is_for() -> None:
+    assert silent(parser()) == set()
+
+
+def test_a_centre_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("ca", "token"):
+        (tmp_path / name).write_text("x")
+    said = refused(
+        capsys,
+        "explain",
+        "job",
+        "--server=127.0.0.1:9",
+        f"--ca-file={tmp_path / 'ca'}",
+        f"--token-file={tmp_path / 'token'}",
+    )
+    assert "no centre answers at 127.0.0.1:9" in said
+
+
+def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = refused(
+            capsys,
+            "central",
+            f"--kubeconfig={tmp_path / 'kubeconfig'}",
+            f"--tls-dir={tmp_path / 'tls'}",
+            f"--listen=127.0.0.1:{port}",
+        )
+    assert f"127.0.0.1:{port}" in said
+
+
+def test_a_certificate_folder_that_is_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+    (tmp_path / "file").write_text("")
+    said = refused(
+        capsys,
+        "central",
+        f"--kubeconfig={tmp_path / 'kubeconfig'}",
+        f"--tls-dir={tmp_path / 'file'}",
+    )
+    assert str(tmp_path / "file") in said
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("lockstep ")

@@ -1,0 +1,100 @@
+"""`lockstep queue` and `lockstep group`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from central.kube.transport.http_client import Client
+from tests.central.cli.run_cli import COMMANDS, GROUPS, PODS, Lockstep, group, member
+
+Json = dict[str, Any]
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: Client) -> None:
+    lockstep("queue", "create", "top")
+    said = lockstep(
+        *("queue", "create", "-n", "ml", "-w", "3", "--parent", "top"),
+        *("--capability", "nvidia.com/gpu=16", "--guarantee", "nvidia.com/gpu=2"),
+    )
+    assert said == "create queue ml successfully\n"
+    spec = client.get(f"{QUEUES}/ml")["spec"]
+    assert (spec["weight"], spec["parent"]) == (3, "top")
+    assert spec["guarantee"] == {"resource": {"nvidia.com/gpu": "2"}}
+    lockstep("queue", "operate", "ml", "-a", "update", "-w", "5")
+    assert client.get(f"{QUEUES}/ml")["spec"]["weight"] == 5
+    lockstep("queue", "operate", "ml", "-a", "close")
+    assert client.get(f"{QUEUES}/ml")["spec"]["state"] == "Closed"
+    lockstep("queue", "operate", "ml", "-a", "open")
+    assert client.get(f"{QUEUES}/ml")["spec"]["state"] == "Open"
+    view = lockstep("queue", "view", "top")
+    assert "Below:        ml" in view
+    assert "update what?" in lockstep("queue", "operate", "ml", "-a", "update", code=2)
+    lockstep("queue", "delete", "ml", "top")
+    assert client.get(QUEUES)["items"] == []
+
+
+def test_the_default_queue_gets_an_object_when_it_is_changed(
+    lockstep: Lockstep, client: Client
+) -> None:
+    lockstep("queue", "operate", "default", "-a", "close")
+    assert client.get(f"{QUEUES}/default")["spec"]["state"] == "Closed"
+    lockstep("queue", "operate", "default", "-a", "update", "-w", "2")
+    assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 2
+    assert "there is no queue other" in lockstep("queue", "operate", "other", "-a", "open", code=2)
+
+
+def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
+    lockstep("queue", "create", "default")
+    put(GROUPS, group("one", "needs more"))
+    put(GROUPS, {**group("two", ""), "status": {"phase": "Running"}})
+    title, row = lockstep("queue", "list").splitlines()
+    assert (
+        " ".join(title.split())
+        == "Name Weight State Parent Inqueue Pending Running Unknown Completed"
+    )
+    assert " ".join(row.split()) == "default 1 Open - 0 1 1 0 0"
+
+
+def test_where_queues_know_no_wish_a_command_is_given(
+    lockstep: Lockstep, client: Client, put: Callable[[str, Json], Json]
+) -> None:
+    """Volcano's own definition has no spec.state."""
+    name, weight = "queues.scheduling.volcano.sh", {"weight": {"type": "integer"}}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": weight}}}
+    version = {"name": "v1beta1", "served": True, "storage": True}
+    spec = {
+        "group": "scheduling.volcano.sh",
+        "scope": "Cluster",
+        "names": {"plural": "queues", "kind": "Queue"},
+        "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+    }
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    client.request("DELETE", f"{definitions}/{name}")
+    put(definitions, {"metadata": {"name": name}, "spec": spec})
+    lockstep("queue", "create", "q")
+    lockstep("queue", "operate", "q", "-a", "close")
+    [command] = client.get(COMMANDS)["items"]
+    assert (command["action"], command["target"]["kind"]) == ("CloseQueue", "Queue")
+
+
+def test_a_queue_that_nobody_made(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
+    put(GROUPS, group("one", "needs more"))
+    [_, row] = lockstep("queue", "list").splitlines()
+    assert " ".join(row.split()) == "default 1 Open - 0 1 0 0 0"
+    view = lockstep("queue", "view", "default")
+    assert "State:        Open, made by nobody" in view
+    assert "Groups:       1 Pending" in view
+
+
+def test_groups(lockstep: Lockstep, put: Callable[[str, Json], Json], client: Client) -> None:
+    put(GROUPS, group("lm-mpi-job", "needs 2 more pods to start"))
+    put(PODS, member("lm-mpi-job", "mpimaster", 0))
+    title, row = lockstep("group", "list", "-o", "wide").splitlines()
+    assert " ".join(title.split()) == "Name Phase Min Running Succeeded Failed Queue Age Why"
+    assert row.endswith("needs 2 more pods to start")
+    view = lockstep("group", "view", "lm-mpi-job")
+    assert "Minimum:      3 pods, 1 exist" in view
+    assert "By task:      mpimaster 1, mpiworker 2" in view
+    assert "lm-mpi-job-mpimaster-0  mpimaster" in view
+    lockstep("group", "delete", "lm-mpi-job")
+    assert client.get(GROUPS)["items"] == []

@@ -1,0 +1,142 @@
+"""Answers as tables and as JSON."""
+
+import json
+
+from central.cli import render
+from protos import wire
+from protos.stubs import fleet_pb2 as pb
+from protos.topology import RdmaLimit, RdmaUse
+from tests.central import factories
+
+
+def topology(*names: str) -> pb.TopologyReply:
+    nodes = [
+        pb.NodeView(
+            name=name,
+            domains=["", "r1"],
+            topology=wire.to_topology(factories.topology(2)),
+            holders=[pb.Holder(namespace="ns", pod="one", gpus=[0], confirmed=True)],
+            gpus_allocatable=2,
+            gpus_used=1,
+        )
+        for name in names
+    ]
+    return pb.TopologyReply(nodes=nodes, levels=["lockstep.dev/block", "lockstep.dev/rack"])
+
+
+def test_many_nodes_are_a_line_each_and_levels_without_labels_are_left_out() -> None:
+    lines = render.topology_table(topology("a", "b")).splitlines()
+    assert lines[0].split() == ["NODE", "RACK", "GPUS", "USED", "MODEL", "TROUBLE"]
+    assert [line.split()[:4] for line in lines[1:]] == [
+        ["a", "r1", "2", "1"],
+        ["b", "r1", "2", "1"],
+    ]
+
+
+def test_one_node_has_its_matrix() -> None:
+    assert "GPU1" in render.topology_table(topology("a"))
+
+
+def test_json_of_one_node_is_an_object_of_all_a_list() -> None:
+    one = render.topology_json(topology("a"), one=True)
+    assert {"node", "gpus", "hcas", "links", "islands", "rdma_cgroup"} <= set(one)
+    assert one["domains"] == {"lockstep.dev/block": "", "lockstep.dev/rack": "r1"}
+    assert one["links"] == [["X", "NV12"], ["NV12", "X"]]
+    assert one["holders"] == [
+        {"namespace": "ns", "pod": "one", "gpus": [0], "confirmed": True, "enforcement": "whole"}
+    ]
+    both = render.topology_json(topology("a", "b"), one=False)
+    assert [node["node"] for node in json.loads(json.dumps(both))] == ["a", "b"]
+
+
+def test_what_pods_have_of_network_cards() -> None:
+    reply = topology("a")
+    told = RdmaUse("ns", "one", "mlx5_0", RdmaLimit(3, 40), RdmaLimit(64, -1), 2)
+    untold = RdmaUse("ns", "two", "mlx5_1", RdmaLimit(), RdmaLimit())
+    reply.nodes[0].cards.extend(wire.to_rdma_use([told, untold]))
+    lines = render.topology_table(reply).splitlines()
+    assert [line.split() for line in lines[3:6]] == [
+        ["POD", "CARD", "HANDLES", "OBJECTS", "REFUSED"],
+        ["ns/one", "mlx5_0", "3", "of", "64", "40", "2"],
+        ["ns/two", "mlx5_1", "-", "-", "-"],
+    ]
+    shown = render.topology_json(reply, one=True)["cards"]
+    assert shown[0]["current"] == {"hca_handle": 3, "hca_object": 40}
+    assert shown[0]["limit"] == {"hca_handle": 64, "hca_object": "max"}
+    assert (shown[0]["failures"], shown[1]["failures"]) == (2, None)
+    assert shown[1]["current"] == shown[1]["limit"] == {"hca_handle": None, "hca_object": None}
+
+
+def test_versions_are_told_where_they_differ() -> None:
+    reply = topology("a", "b", "c")
+    reply.version = "0.2.0"
+    for node, version in zip(reply.nodes, ("0.2.0", "0.1.0", "0.1.0"), strict=True):
+        node.agent_version = version
+    said = "the centre is of version 0.2.0, agents of 0.1.0 on b and 1 more"
+    assert said in render.topology_table(reply)
+    assert render.topology_json(reply, one=False)[1]["agent_version"] == "0.1.0"
+    for node in reply.nodes:
+        node.agent_version = "0.2.0"
+    assert "version" not in render.topology_table(reply)
+
+
+def test_a_node_without_an_agent_has_no_hardware() -> None:
+    reply = pb.TopologyReply(nodes=[pb.NodeView(name="a", trouble="no agent has reported")])
+    assert "no agent has reported" in render.topology_table(reply)
+    assert render.topology_json(reply, one=True)["node"] == "a"
+
+
+def test_an_explanation() -> None:
+    reply = pb.ExplainReply(
+        found=True,
+        namespace="ns",
+        name="job",
+        phase="Pending",
+        reason="needs 2 pods",
+        pods=[
+            pb.PodView(name="job-0", phase="Running", node="a", gpus=[0, 1], confirmed=True),
+            pb.PodView(name="job-1", phase="Pending", node="a", gpus=[2, 3]),
+        ],
+    )
+    lines = render.explanation_table(reply).splitlines()
+    assert lines[:2] == ["ns/job: Pending", "needs 2 pods"]
+    assert lines[4].split() == ["job-0", "Running", "a", "0,1"]
+    assert lines[5].split() == ["job-1", "Pending", "a", "2,3", "(planned)"]
+    assert render.explanation_json(reply)["pods"][1] == {
+        "name": "job-1",
+        "phase": "Pending",
+        "node": "a",
+        "gpus": [2, 3],
+        "confirmed": False,
+    }
+
+
+def test_slices_and_who_has_them() -> None:
+    held = pb.HeldSlice(uuid="MIG-1", profile="1g.5gb", gpu=2)
+    node = pb.NodeView(
+        name="a",
+        topology=wire.to_topology(factories.sliced(factories.topology(2), 2)),
+        holders=[pb.Holder(namespace="ns", pod="one", slices=[held], confirmed=True)],
+        gpus_allocatable=2,
+        slices_used=1,
+    )
+    reply = pb.TopologyReply(nodes=[node, pb.NodeView(name="b")])
+    lines = render.topology_table(reply).splitlines()
+    assert lines[0].split() == ["NODE", "GPUS", "USED", "SLICES", "MODEL", "TROUBLE"]
+    assert [line.split()[3] for line in lines[1:3]] == ["1/2", "-"]
+    one = render.topology_table(pb.TopologyReply(nodes=[node]))
+    assert "  GPU2  1g.5gb  gi 0  ci 0  MIG-0  -\n" in one
+    assert "  GPU2  1g.5gb  gi 1  ci 0  MIG-1  ns/one\n" in one
+    shown = render.topology_json(pb.TopologyReply(nodes=[node]), one=True)
+    assert shown["slices_used"] == 1
+    assert shown["holders"][0]["slices"] == [
+        {"uuid": "MIG-1", "profile": "1g.5gb", "gpu": 2, "enforcement": "mig"}
+    ]
+    assert [part["uuid"] for part in shown["gpus"][2]["slices"]] == ["MIG-0", "MIG-1"]
+    pods = [
+        pb.PodView(name="p", phase="Running", node="a", slices=[held], confirmed=True),
+        pb.PodView(name="q", phase="Running", node="a", slices=[pb.HeldSlice(uuid="MIG-9")]),
+    ]
+    told = render.explanation_table(pb.ExplainReply(found=True, pods=pods)).splitlines()
+    assert told[-2].split() == ["p", "Running", "a", "2", "(1g.5gb)"]
+    assert told[-1].split() == ["q", "Running", "a", "(gone)"]

@@ -1,0 +1,60 @@
+"""What Jobs tell of themselves, and how often, while many of them move at once."""
+
+from collections import Counter
+
+from central.controllers.job import rate_limit
+from central.model.decisions import SetStatus
+from tests.central.controllers.job.job_api import Api, job
+
+
+def written(api: Api, seconds: float) -> list[SetStatus]:
+    decisions = api.step(seconds)
+    return [d for d in decisions if isinstance(d, SetStatus) and d.kind == "Job"]
+
+
+def test_what_one_job_has_to_tell_waits_for_a_second_at_most() -> None:
+    api = Api()
+    api.apply(job({"w": 3}))
+    api.settle()
+    assert api.phase() == "Running"
+    api.end("j-w-0")
+    assert [told.status["succeeded"] for told in written(api, 1.0)] == [1]
+    api.end("j-w-1")
+    assert not written(api, 0.3)
+    assert [told.status["succeeded"] for told in written(api, 0.8)] == [2]
+
+
+def test_counts_of_many_jobs_are_written_at_a_pace_and_their_states_at_once() -> None:
+    many = 200
+    api = Api()
+    for number in range(many):
+        api.apply(job({"w": 2}, name=f"j{number}"))
+    api.settle(100)
+    assert {api.phase(f"j{number}") for number in range(many)} == {"Running"}
+    api.wait(30.0)
+    for number in range(many):
+        api.end(f"j{number}-w-0")
+    times: Counter[str] = Counter()
+    for second in range(int(rate_limit.LATE_S) + 2):
+        found = written(api, 1.0)
+        times.update(told.name for told in found)
+        most = rate_limit.BURST + rate_limit.PER_S * (second + 1)
+        assert sum(times.values()) <= most or second >= rate_limit.LATE_S - 1
+    assert times == dict.fromkeys(
+        (f"j{number}" for number in range(many)), 1
+    )  # nobody is forgotten
+    for number in range(many):
+        api.end(f"j{number}-w-1")
+    assert {told.status["state"]["phase"] for told in written(api, 1.0)} == {"Completed"}
+    assert {api.phase(f"j{number}") for number in range(many)} == {"Completed"}
+
+
+def test_that_its_own_pods_are_still_being_made_is_no_reason_to_wait() -> None:
+    api = Api()
+    api.apply(job({"w": 3}))
+    api.lag = lambda: 4 * len(api.pods())  # they are seen one by one
+    said = set()
+    for _ in range(40):
+        said |= {told.status["state"]["message"] for told in written(api, 1.0)}
+    assert api.phase() == "Running"
+    assert not {sentence for sentence in said if "more pods" in sentence}

@@ -1,0 +1,106 @@
+"""Commands, CronJobs, JobFlows as raw objects: what can't be used is a reason that names the field; and as
+facts they survive a journal."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from central.kube.decode import batch_objects, jobflow_decoder
+from central.kube.errors import Malformed
+from central.model.cron_schedule import Plan
+from central.model.facts import OwnerSeen
+from central.server import codec
+
+Json = dict[str, Any]
+META = {"namespace": "ns", "name": "x", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
+
+
+def cron(**spec: Any) -> Json:
+    whole = {"schedule": "@hourly", "jobTemplate": {"spec": {"tasks": []}}, **spec}
+    return {"metadata": META, "spec": whole, "status": {"lastScheduleTime": "2026-11-20T11:00:00Z"}}
+
+
+def flow(*steps: Json, **spec: Any) -> Json:
+    return {"metadata": META, "spec": {"flows": list(steps), **spec}}
+
+
+def test_a_cronjob() -> None:
+    seen = batch_objects.cron(
+        cron(
+            timeZone="Europe/Berlin",
+            startingDeadlineSeconds=30,
+            concurrencyPolicy="Forbid",
+            suspend=True,
+            successfulJobsHistoryLimit=0,
+        )
+    )
+    assert seen.plan == Plan("0 * * * *", "Europe/Berlin")
+    assert (seen.deadline_s, seen.policy, seen.suspend) == (30.0, "Forbid", True)
+    assert (seen.keep_done, seen.keep_failed) == (0, 1)
+    assert (seen.last or 0) - seen.created == 3600
+    assert batch_objects.cron(cron(schedule="@every 1h30m")).plan == Plan(
+        "", "", 5400.0, seen.created
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"schedule": "* *"}, 'spec.schedule: "* *" has not the five fields'),
+        ({"schedule": "@every x"}, 'spec.schedule: "@every x": '),
+        ({"timeZone": "No/Where"}, 'spec.timeZone: "No/Where" is no time zone'),
+        ({"concurrencyPolicy": "Maybe"}, 'spec.concurrencyPolicy: "Maybe" is not Allow, Forbid'),
+        ({"startingDeadlineSeconds": "1"}, "spec.startingDeadlineSeconds: '1' is not a whole"),
+        ({"failedJobsHistoryLimit": -1}, "spec.failedJobsHistoryLimit: -1 is not a whole number"),
+        ({"jobTemplate": {}}, "spec.jobTemplate.spec is missing"),
+        ({"jobTemplate": None}, "spec.jobTemplate.spec is missing"),
+    ],
+)
+def test_a_cronjob_that_cannot_be_used(spec: Json, why: str) -> None:
+    seen = batch_objects.cron(cron(**spec))
+    assert seen.error.startswith(why)
+    assert seen.plan is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (flow({"name": ""}), "spec.flows[0].name: it names no JobTemplate"),
+        (flow({"name": "a"}, jobRetainPolicy="x"), 'spec.jobRetainPolicy: "x" is neither'),
+        (flow({"name": "a", "dependsOn": {"targets": 3}}), "a field is not of the kind"),
+        ({"metadata": META}, "the field spec is missing"),
+    ],
+)
+def test_a_flow_that_cannot_be_used(raw: Json, why: str) -> None:
+    assert jobflow_decoder.flow(raw).error.startswith(why)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [batch_objects.command, batch_objects.cron, jobflow_decoder.flow, jobflow_decoder.template],
+)
+@pytest.mark.parametrize("raw", [{}, {"metadata": {}}, {"metadata": {"name": "x"}}, [], None])
+def test_what_has_no_name_is_left_out(read: Any, raw: Any) -> None:
+    with pytest.raises(Malformed):
+        read(raw)
+
+
+def test_they_are_the_same_after_a_journal() -> None:
+    http = {"port": 80, "path": "/", "httpHeader": {"name": "A", "value": "b"}}
+    probe = {
+        "taskStatusList": [{"taskName": "w", "phase": "Running"}],
+        "httpGetList": [http],
+        "tcpSocketList": [{"taskName": "w", "port": 22}],
+    }
+    step = {"name": "b", "dependsOn": {"targets": ["a"], "probe": probe}, "patch": {"jobSpec": {}}}
+    target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "v"}
+    facts = [
+        batch_objects.cron(cron()),
+        batch_objects.command({"metadata": META, "action": "AbortJob", "target": target}),
+        jobflow_decoder.flow(flow({"name": "a"}, step)),
+        jobflow_decoder.template({"metadata": META, "spec": {"tasks": []}}),
+        OwnerSeen("u", "replicaset/web-1", "deployment/web", 3),
+    ]
+    written = codec.dumps(codec.tagged(facts))
+    assert codec.untagged(orjson.loads(written)) == facts

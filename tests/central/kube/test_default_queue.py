@@ -1,0 +1,30 @@
+"""The Queue `default`, made where somebody wants it as an object."""
+
+import logging
+
+import orjson
+import pytest
+
+from central.kube.transport.http_client import Client
+from central.kube.write import default_queue
+from central.standalone.apiserver import StandaloneApi
+
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+def test_it_is_made_once_and_then_its_owners(client: Client) -> None:
+    default_queue.make(client)
+    assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 1
+    changed = orjson.dumps({"spec": {"weight": 5}})
+    client.request("PATCH", f"{QUEUES}/default", changed, "application/merge-patch+json")
+    default_queue.make(client)
+    assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 5
+
+
+def test_nothing_waits_for_it(
+    api: StandaloneApi, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.stop()
+    with caplog.at_level(logging.WARNING):
+        default_queue.make(client)
+    assert "the Queue default is not made: " in caplog.text

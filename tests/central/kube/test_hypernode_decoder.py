@@ -1,0 +1,51 @@
+"""HyperNodes as an API server sends them, and as a careless user writes them."""
+
+import pytest
+
+from central.model.facts import HyperNodeSeen, Member
+from tests.central.kube.raw_objects import Json, reader
+
+
+def hypernode(spec: Json) -> HyperNodeSeen:
+    return reader().hypernode({"metadata": {"name": "s"}, "spec": spec})
+
+
+def test_hypernodes() -> None:
+    members = [
+        {"type": "Node", "selector": {"exactMatch": {"name": "n1"}}},
+        {"type": "Node", "selector": {"regexMatch": {"pattern": "n.*"}}},
+        {"type": "Node", "selector": {"labelMatch": {"matchLabels": {"row": "7"}}}},
+        {"type": "HyperNode", "selector": {"exactMatch": {"name": "s0"}}},
+    ]
+    assert hypernode({"tier": 2, "members": members}) == HyperNodeSeen(
+        "s",
+        2,
+        (
+            Member("Node", exact="n1"),
+            Member("Node", pattern="n.*"),
+            Member("Node", labels=(("row", "7"),)),
+            Member("HyperNode", exact="s0"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"tier": "1"}, "spec.tier: '1' is not a whole number"),
+        ({"tier": 1, "members": [{"type": "Rack"}]}, 'spec.members[0].type: "Rack"'),
+        ({"tier": 1, "members": [{"type": "Node", "selector": {}}]}, "spec.members[0].selector"),
+        ({"tier": 1, "members": 5}, "a field is not of the kind"),
+        (
+            {
+                "tier": 1,
+                "members": [
+                    {"type": "HyperNode", "selector": {"labelMatch": {"matchLabels": {"a": "b"}}}}
+                ],
+            },
+            "spec.members[0].selector.labelMatch",
+        ),
+    ],
+)
+def test_broken_hypernodes_say_what_is_wrong(spec: Json, error: str) -> None:
+    assert hypernode(spec).error.startswith(error)

@@ -1,0 +1,223 @@
+"""What users write, read as they mean it; what can't be is refused with the field."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from central.kube.decode import job_decoder
+from central.kube.decode.job_decoder import Json
+from central.model.jobspec import NEVER, Part, Partition, Policy
+
+MPI = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata:
+  name: lm-mpi-job
+  namespace: default
+  uid: u1
+  labels: {volcano.sh/job-type: MPI}
+spec:
+  minAvailable: 4
+  schedulerName: volcano
+  plugins: {ssh: [], svc: [--disable-network-policy]}
+  policies:
+    - {event: PodEvicted, action: RestartJob}
+    - {exitCode: 137, action: RestartPod, timeout: 1m30s}
+  tasks:
+    - replicas: 1
+      name: mpimaster
+      policies:
+        - {event: TaskCompleted, action: CompleteJob}
+      template:
+        spec:
+          containers:
+            - {name: m, image: i, resources: {requests: {cpu: 500m}, limits: {cpu: 500m}}}
+    - replicas: 3
+      name: mpiworker
+      maxRetry: -1
+      dependsOn: {name: [mpimaster], iteration: any}
+      template: {spec: {containers: [{name: w, image: i, resources: {requests: {cpu: 1}}}]}}
+"""
+
+
+def mpi() -> Json:
+    raw: Json = yaml.safe_load(MPI)
+    return raw
+
+
+def test_a_job_as_users_write_it() -> None:
+    seen = job_decoder.job(mpi())
+    assert not seen.error
+    spec = seen.spec
+    master, worker = spec.tasks
+    assert (spec.namespace, spec.name, spec.uid, spec.queue) == (
+        "default",
+        "lm-mpi-job",
+        "u1",
+        "default",
+    )
+    assert (spec.min_available, spec.replicas, spec.max_retry) == (4, 4, 3)
+    assert spec.plugins == (("ssh", ()), ("svc", ("--disable-network-policy",)))
+    assert spec.policies == (
+        Policy("RestartJob", ("PodEvicted",)),
+        Policy("RestartPod", exit_code=137, timeout_s=90.0),
+    )
+    assert master.policies == (Policy("CompleteJob", ("TaskCompleted",)),)
+    assert (master.replicas, master.minimum, worker.minimum) == (1, 1, 3)
+    assert (worker.after, worker.after_any, worker.max_retry) == (("mpimaster",), True, NEVER)
+    assert dict(master.requests)["cpu"] == dict(master.limits)["cpu"] == 500
+    assert spec.ttl_s is None
+
+
+def test_what_is_left_out_has_its_usual_value() -> None:
+    raw = mpi()
+    raw["spec"] |= {"maxRetry": 0, "minAvailable": 0}
+    raw["spec"]["tasks"][1] |= {"minAvailable": 2}
+    raw["spec"]["tasks"][0].pop("name")
+    raw["spec"]["tasks"][1].pop("dependsOn")
+    spec = job_decoder.job(raw).spec
+    assert (spec.max_retry, spec.min_available) == (3, 3)
+    assert spec.tasks[0].name == "default0"
+
+
+def test_a_scaled_job_has_so_many_pods_of_its_last_task() -> None:
+    raw = mpi()
+    raw["spec"].pop("minAvailable", None)
+    raw["spec"]["replicas"] = 7
+    spec = job_decoder.job(raw).spec
+    assert [task.replicas for task in spec.tasks][-1] == 7
+    assert spec.min_available == sum(task.minimum for task in spec.tasks)
+    raw["spec"]["tasks"][-1]["minAvailable"] = 8
+    assert "minAvailable: 8 is more than its 7 replicas" in job_decoder.job(raw).error
+
+
+def test_partitions() -> None:
+    raw = mpi()
+    raw["spec"]["minAvailable"] = 3
+    wish = {"totalPartitions": 3, "partitionSize": 1, "minPartitions": 2}
+    raw["spec"]["tasks"][1]["partitionPolicy"] = wish
+    task = job_decoder.job(raw).spec.tasks[1]
+    assert (task.partition, task.minimum) == (Partition(3, 1, 2), 2)
+
+
+TASK = {"name": "t", "replicas": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
+CIRCLE = [
+    {**TASK, "name": "a", "dependsOn": {"name": ["b"]}},
+    {**TASK, "name": "b", "dependsOn": {"name": ["a"]}},
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tasks": []}, "spec.tasks: a Job needs at least one task"),
+        ({"tasks": [TASK, TASK]}, "spec.tasks[1].name: another task is called t already"),
+        ({"tasks": [{**TASK, "name": "T"}]}, 'spec.tasks[0].name: "T" is not lower case'),
+        ({"tasks": [{**TASK, "replicas": -1}]}, "spec.tasks[0].replicas: -1 is not a whole number"),
+        ({"tasks": [{**TASK, "minAvailable": 2}]}, "spec.tasks[0].minAvailable: 2 is more than"),
+        ({"tasks": [{"name": "t"}]}, "spec.tasks[0].template.spec.containers: it is missing"),
+        ({"tasks": CIRCLE}, "spec.tasks: dependsOn goes round in a circle: a, b"),
+        (
+            {"tasks": [{**TASK, "dependsOn": {"name": ["x"]}}]},
+            "spec.tasks[0].dependsOn.name: there is no task x",
+        ),
+        (
+            {"tasks": [{**TASK, "partitionPolicy": {"totalPartitions": 2, "partitionSize": 2}}]},
+            "spec.tasks[0].partitionPolicy: 2 partitions of 2 are not 1 replicas",
+        ),
+        ({"minAvailable": 9}, "spec.minAvailable: 9 is more than the 4 pods of all tasks"),
+        ({"minSuccess": 9}, "spec.minSuccess: 9 is not from 1 to the 4 pods there are"),
+        ({"maxRetry": "3"}, "spec.maxRetry: '3' is not a whole number"),
+        ({"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished: -1 is not"),
+        ({"plugins": {"svc": "x"}}, "spec.plugins.svc: 'x' is not a list of texts"),
+        ({"policies": [{"action": "Explode"}]}, 'spec.policies[0].action: "Explode" is not one of'),
+        ({"policies": [{"action": "AbortJob"}]}, "spec.policies[0]: needs one of event"),
+        (
+            {"policies": [{"action": "AbortJob", "event": "PodRuns"}]},
+            'spec.policies[0].event: "PodRuns" is not one of',
+        ),
+        (
+            {"policies": [{"action": "AbortJob", "exitCode": 0}]},
+            "spec.policies[0].exitCode: 0 is no failure",
+        ),
+        (
+            {"policies": [{"action": "AbortJob", "event": "PodFailed"}] * 2},
+            "spec.policies[1]: PodFailed has a policy already",
+        ),
+        (
+            {"policies": [{"action": "AbortJob", "events": ["*", "PodFailed"]}]},
+            'spec.policies: "*" stands for every event',
+        ),
+        ({"volumes": [{"mountPath": "/a"}]}, "spec.volumes[0]: needs one of volumeClaimName"),
+        (
+            {"volumes": [{"mountPath": "a:b", "volumeClaimName": "c"}]},
+            'spec.volumes[0].mountPath: "a:b" is not a path',
+        ),
+        (
+            {"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}},
+            "spec.networkTopology: highestTierAllowed and highestTierName exclude each other",
+        ),
+    ],
+)
+def test_what_is_refused_names_the_field(change: dict[str, Any], said: str) -> None:
+    raw = mpi()
+    raw["spec"] |= change
+    seen = job_decoder.job(raw)
+    assert seen.error.startswith(said), seen.error
+
+
+def test_status_is_read_back() -> None:
+    raw = mpi()
+    raw["status"] = {
+        "state": {
+            "phase": "Running",
+            "reason": "r",
+            "message": "m",
+            "lastTransitionTime": "1970-01-01T00:01:00Z",
+        },
+        "version": 2,
+        "retryCount": 1,
+        "podRestarts": {"p-1": 2},
+        "taskStatusCount": {"mpiworker": {"phase": {"Running": 3}}},
+        "controlledResources": {"plugin-svc": "svc"},
+        "conditions": [{"status": "Pending", "lastTransitionTime": "1970-01-01T00:00:10Z"}],
+    }
+    status = job_decoder.job(raw).status
+    assert (status.phase, status.reason, status.message, status.since) == (
+        "Running",
+        "r",
+        "m",
+        60.0,
+    )
+    assert (status.version, status.retries, status.restarts) == (2, 1, (("p-1", 2),))
+    assert status.counts == (("mpiworker", (("Running", 3),)),)
+    assert status.conditions == (("Pending", 10.0),)
+
+
+def test_what_a_pod_is_to_its_job() -> None:
+    meta = {
+        "name": "lm-mpi-job-mpiworker-11",
+        "annotations": {"volcano.sh/task-spec": "mpiworker", "volcano.sh/job-version": "2"},
+        "ownerReferences": [
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "name": "lm-mpi-job",
+                "uid": "u1",
+                "controller": True,
+            }
+        ],
+    }
+    ended = {"exitCode": 137, "finishedAt": "1970-01-01T00:01:00Z"}
+    status = {
+        "containerStatuses": [
+            {"restartCount": 2, "state": {"terminated": ended}},
+            {"restartCount": 1, "state": {"running": {}}},
+        ],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    assert job_decoder.part(meta, status) == Part(
+        "lm-mpi-job", "u1", "mpiworker", 11, 2, 0, 3, (137,), True, 60.0
+    )
+    assert job_decoder.part({**meta, "ownerReferences": []}, status) is None

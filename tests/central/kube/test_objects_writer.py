@@ -1,0 +1,167 @@
+"""Objects are made, changed and taken away as asked, once, and only if they are the ones meant."""
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from central.kube.transport.http_client import Client
+from central.kube.write import objects_writer
+from central.kube.write.effects import Effects
+from central.model.decisions import Create, Delete, Patch, SetStatus
+from central.model.facts import Answered, Fact
+from tests.central.kube.api_fixtures import GROUPS, group
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
+from tests.fakes.patience import eventually
+
+Run = Callable[..., list[Fact]]
+Connected = Callable[[str], Client]
+Make = Callable[[str, dict[str, Any]], dict[str, Any]]
+CLAIMS = "/api/v1/namespaces/default/configmaps"
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+class Open:
+    def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None:
+        go()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    started: list[Effects] = []
+
+    def act(client: Client, *asked: objects_writer.Thing, patience_s: float = 10.0) -> list[Fact]:
+        facts: list[Fact] = []
+        effects = Effects(client, facts.append, Open(), workers=1, patience_s=patience_s)
+        started.append(effects)
+        effects.submit(asked)
+        eventually(lambda: len(facts) == len(asked))
+        return facts
+
+    yield act
+    for effects in started:
+        effects.stop()
+
+
+def settings(name: str, owner: str = "") -> Create:
+    meta: dict[str, Any] = {"name": name}
+    if owner:
+        meta["ownerReferences"] = [
+            {"apiVersion": "x/v1", "kind": "X", "name": "x", "uid": owner, "controller": True}
+        ]
+    return Create("ConfigMap", "default", name, {"metadata": meta, "data": {"a": "1"}})
+
+
+def test_an_object_is_made(client: Client, run: Run) -> None:
+    [fact] = run(client, settings("c"))
+    there = client.get(f"{CLAIMS}/c")
+    assert fact == Answered("Create", "ConfigMap", "default", "c", uid=there["metadata"]["uid"])
+    assert there["data"] == {"a": "1"}
+
+
+def test_what_was_made_before_is_as_good(client: Client, run: Run) -> None:
+    """The answer was lost, or the centre was restarted in between."""
+    [first] = run(client, settings("c", owner="me"))
+    assert run(client, settings("c", owner="me")) == [first]
+
+
+def test_another_ones_object_is_left_alone(client: Client, run: Run) -> None:
+    run(client, settings("c", owner="you"), settings("d"))
+    for name in ("c", "d"):
+        [fact] = run(client, settings(name, owner="me"))
+        assert isinstance(fact, Answered)
+        assert (fact.why, fact.code) == (f"ConfigMap {name} exists already and is another's", 409)
+
+
+def test_one_that_must_follow_gets_the_new_body(client: Client, run: Run) -> None:
+    [first] = run(client, settings("c", owner="me"))
+    new = settings("c", owner="me")
+    new = replace(new, body={**new.body, "data": {"a": "2"}}, renew=True)
+    assert run(client, new) == [first]
+    assert client.get(f"{CLAIMS}/c")["data"] == {"a": "2"}
+
+
+def test_keys_are_made_once_and_open_the_lock_that_they_belong_to(client: Client, run: Run) -> None:
+    body = {**settings("k", owner="me").body, "stringData": {"config": "Host *"}}
+    body.pop("data")
+    asked = Create("Secret", "default", "k", body, keys=True)
+    run(client, asked)
+    data = client.get(f"{SECRETS}/k")["data"]
+    told = {name: base64.b64decode(text).decode() for name, text in data.items()}
+    assert told.keys() == {"config", "id_rsa", "id_rsa.pub", "authorized_keys"}
+    private = serialization.load_pem_private_key(told["id_rsa"].encode(), None)
+    public = serialization.load_ssh_public_key(told["authorized_keys"].encode())
+    assert isinstance(private, rsa.RSAPrivateKey)
+    assert private.public_key() == public
+    assert run(client, asked) == [Answered("Create", "Secret", "default", "k")]
+    assert client.get(f"{SECRETS}/k")["data"] == data, "whoever has them keeps them"
+
+
+def test_only_the_object_that_was_meant(client: Client, made: Make, run: Run) -> None:
+    uid = made(GROUPS, group("g"))["metadata"]["uid"]
+    where = ("PodGroup", "default", "g")
+    status = {"phase": "Running", "running": 2}
+    assert run(client, SetStatus(*where, uid, status)) == [Answered("SetStatus", *where, uid=uid)]
+    run(client, SetStatus(*where, uid, {"phase": "Completed"}))
+    run(client, Patch(*where, uid, {"spec": {"minMember": 3}}))
+    there = client.get(f"{GROUPS}/g")
+    assert there["status"] == {"phase": "Completed"}, "the whole status is replaced"
+    assert there["spec"]["minMember"] == 3
+
+    for asked in (
+        SetStatus(*where, "of-another-life", {"phase": "Running"}),
+        Patch(*where, "of-another-life", {"spec": {"minMember": 9}}),
+    ):
+        [fact] = run(client, asked)
+        assert isinstance(fact, Answered)
+        assert fact.why
+    assert run(client, Delete(*where, "of-another-life", "no")) == [Answered("Delete", *where)]
+    there = client.get(f"{GROUPS}/g")
+    assert (there["status"], there["spec"]["minMember"]) == ({"phase": "Completed"}, 3)
+
+    assert run(client, Delete(*where, uid, "it is over")) == [Answered("Delete", *where)]
+    assert run(client, Delete(*where, uid, "it is over")) == [Answered("Delete", *where)]
+    assert client.get(GROUPS)["items"] == []
+
+
+def test_an_empty_text_in_a_status_is_left_out(client: Client, made: Make, run: Run) -> None:
+    """An API server of 1.20 takes one in a JSON patch for null, and refuses the whole status."""
+    uid = made(GROUPS, group("g"))["metadata"]["uid"]
+    condition = {"type": "Scheduled", "status": "True", "reason": ""}
+    status = {"phase": "Running", "running": 0, "conditions": [condition]}
+    run(client, SetStatus("PodGroup", "default", "g", uid, status))
+    there = client.get(f"{GROUPS}/g")["status"]
+    condition.pop("reason")
+    assert there == status
+
+
+def test_a_refusal_is_an_answer(connected: Connected, run: Run) -> None:
+    def answer(call: Call) -> Answer:
+        return failure(403, "exceeded quota: small", reason="Forbidden")
+
+    with Scripted(answer) as server:
+        [fact] = run(connected(server.url), settings("c"))
+    assert fact == Answered(
+        "Create", "ConfigMap", "default", "c", why="exceeded quota: small", code=403
+    )
+
+
+def test_a_server_that_is_away_is_asked_again(connected: Connected, run: Run) -> None:
+    troubles = [failure(500, "etcd is away"), Answer(hang_up=True)]
+
+    def answer(call: Call) -> Answer:
+        return troubles.pop() if troubles else Answer(201, {"metadata": {"uid": "u"}})
+
+    with Scripted(answer) as server:
+        [fact] = run(connected(server.url), settings("c"))
+    assert fact == Answered("Create", "ConfigMap", "default", "c", uid="u")
+
+
+def test_a_server_that_stays_away_is_an_answer_too(connected: Connected, run: Run) -> None:
+    with Scripted(lambda call: failure(500, "etcd is away")) as server:
+        [fact] = run(connected(server.url), settings("c"), patience_s=0.3)
+    assert fact == Answered("Create", "ConfigMap", "default", "c", why="etcd is away")

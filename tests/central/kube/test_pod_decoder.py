@@ -1,0 +1,403 @@
+"""Pods as an API server sends them, and as a careless user writes them."""
+
+import pytest
+
+from central.model.facts import PodSeen, PodSpec, Toleration
+from central.model.pod_rules import Requirement
+from protos import names
+from tests.central.kube.raw_objects import Json, container, pod, reader, requests
+
+
+def test_wishes_for_rdma_limits() -> None:
+    asking = container("main", gpu=1)
+    asking["resources"]["requests"][names.RDMA] = "1"
+
+    def read(*containers: Json, **told: object) -> PodSpec:
+        annotations = {f"lockstep.dev/rdma-hca-{key}": value for key, value in told.items()}
+        return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
+
+    plain = read(asking)
+    assert (plain.rdma_containers, plain.rdma_limits) == ((("main", 1),), ())
+    both = reader()
+    assert not both.pod(pod("p", asking)).spec.on_host
+    assert both.pod(pod("q", asking, hostNetwork=True)).spec.on_host
+    assert not both.pod(pod("r", container("c"), hostNetwork=True)).spec.on_host
+    assert read(asking, handles="64", objects="max").rdma_limits == (
+        ("hca_handle", 64),
+        ("hca_object", -1),
+    )
+    assert read(asking, objects="0").rdma_limits == (("hca_object", 0),)
+    for told in ("010", "-1", "", "0x10", "1.5", "2147483647", "99999999999", "MAX", 7.5):
+        assert read(asking, handles=told).unsupported == (
+            f'annotation lockstep.dev/rdma-hca-handles: "{told}" is neither a whole number nor max'
+        )
+    assert read(handles="4").unsupported == (
+        "annotation lockstep.dev/rdma-hca-handles: no container asks for lockstep.dev/rdma"
+    )
+
+
+def test_shares_of_gpus_and_caps_of_their_memory() -> None:
+    asking = container("main")
+    asking["resources"]["requests"][names.GPU_SHARE] = "30"
+
+    def read(*containers: Json, **told: object) -> PodSpec:
+        keys = {"cap": names.GPU_MEMORY, "level": names.GPU_MEMORY_LEVEL}
+        annotations = {keys[key]: value for key, value in told.items()}
+        return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
+
+    plain = read(asking)
+    assert (plain.share_containers, plain.memory_cap) == ((("main", 30),), 0)
+    capped = read(asking, cap="24Gi", level="watch")
+    assert (capped.memory_cap, capped.memory_level) == (24 * 2**30, "watch")
+    assert read(asking, cap="24Gi").memory_level == "none"
+    for cap in ("0", "-1Gi", "much", ""):
+        assert read(asking, cap=cap).unsupported.startswith(f"annotation {names.GPU_MEMORY}: ")
+    assert "is not one of none, watch, mps" in read(asking, cap="1Gi", level="sure").unsupported
+    assert "there is no lockstep.dev/gpu-memory" in read(asking, level="watch").unsupported
+    assert "no container asks for lockstep.dev/gpu-share" in read(cap="1Gi").unsupported
+    asking["resources"]["requests"][names.GPU_SHARE] = "101"
+    assert "is more than the 100 hundredths of one GPU" in read(asking).unsupported
+    asking["resources"]["requests"] |= {names.GPU_SHARE: "10", names.GPU: "1"}
+    assert "whole GPUs or a share, not both" in read(asking).unsupported
+
+
+def test_which_gpus_a_pod_may_be_given() -> None:
+    asking: Json = {"name": "main", "resources": {"limits": {names.GPU: "1"}}}
+
+    def read(*containers: Json, **told: object) -> PodSpec:
+        keys = {"model": names.GPU_MODEL, "least": names.GPU_LEAST}
+        annotations = {keys[key]: value for key, value in told.items()}
+        return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
+
+    wished = read(asking, model=" H100* ,NVIDIA H200", least="79Gi")
+    assert (wished.gpu_models, wished.gpu_memory) == (("h100*", "h200"), 79 << 30)
+    assert not wished.unsupported
+    slices: Json = {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
+    assert read(slices, model="A100").gpu_models == ("a100",)
+    assert "it names no model" in read(asking, model=" , ").unsupported
+    assert "is no memory at all" in read(asking, least="0").unsupported
+    assert read(asking, least="big").unsupported.startswith(f"annotation {names.GPU_LEAST}: ")
+    assert "no container asks for GPUs" in read({"name": "main"}, model="H100").unsupported
+
+
+def test_slices_of_gpus() -> None:
+    one, two = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-1c.3g.20gb"
+
+    def read(*asked: dict[str, str], **annotations: str) -> PodSpec:
+        containers = [container(f"c{place}") for place in range(len(asked))]
+        for each, wants in zip(containers, asked, strict=True):
+            each["resources"] = {"limits": wants}
+        keys = {"cap": names.GPU_MEMORY, "level": names.GPU_MEMORY_LEVEL}
+        meta = {"annotations": {keys[key]: value for key, value in annotations.items()}}
+        return reader().pod(pod("p", *containers, metadata=meta)).spec
+
+    spec = read({one: "2"}, {two: "1"}, {names.GPU: "1"})
+    assert not spec.unsupported
+    assert (spec.request(one), spec.request(two), spec.request(names.GPU)) == (2, 1, 1)
+    for other in (two, names.GPU, names.GPU_SHARE):
+        said = read({"cpu": "1"}, {one: "1", other: "1"}).unsupported
+        assert said.startswith("spec.containers[1].resources: ")
+        assert "a container sees GPUs or MIG slices of one profile, not both" in said
+    assert not read({one: "1"}, level="mig").unsupported
+    assert not read({one: "1"}, level="kernel").unsupported  # as surely
+    assert "share their memory with others (none)" in read({two: "1"}, level="watch").unsupported
+    assert "is not one of none, watch" in read({one: "1"}, level="much").unsupported
+    assert "the profile says how much it has" in read({one: "1"}, cap="4Gi").unsupported
+
+
+def test_how_long_a_pod_says_that_it_runs() -> None:
+    raw = pod(metadata={"annotations": {names.RUNS_FOR: "1h30m"}}, preemptionPolicy="Never")
+    raw["status"]["startTime"] = "1970-01-01T00:01:00Z"
+    seen = reader().pod(raw)
+    assert (seen.runs_for_s, seen.started, seen.preempts) == (5400.0, 60.0, False)
+    plain = reader().pod(pod())
+    assert (plain.runs_for_s, plain.started, plain.preempts) == (None, None, True)
+    saved = {names.CHECKPOINT: "1970-01-01T00:02:00Z"}
+    assert reader().pod(pod(metadata={"annotations": saved})).checkpoint == 120.0
+    assert reader().pod(pod(metadata={"annotations": {names.CHECKPOINT: "?"}})).checkpoint is None
+    odd = pod(metadata={"annotations": {names.RUNS_FOR: "soon"}})
+    assert reader().pod(odd).spec.unsupported == (
+        "annotation lockstep.dev/runs-for: 'soon' is not a duration like 90s or 1h30m"
+    )
+    odd["spec"]["schedulerName"] = "other"
+    assert not reader().pod(odd).spec.unsupported
+
+
+def test_who_may_be_moved_says_true_or_false() -> None:
+    def told(value: str) -> PodSeen:
+        return reader().pod(pod(metadata={"annotations": {names.MOVABLE: value}}))
+
+    assert told("true").movable
+    assert not told("false").movable
+    assert not reader().pod(pod()).movable
+    wrong = 'annotation lockstep.dev/movable: "yes" is neither true nor false'
+    assert (told("yes").movable, told("yes").spec.unsupported) == (False, wrong)
+
+
+def test_a_pod_as_the_api_server_sends_it() -> None:
+    raw = pod(
+        "train-3",
+        container("main", gpu=4),
+        metadata={
+            "creationTimestamp": "2026-11-20T10:00:00Z",
+            "annotations": {"scheduling.k8s.io/group-name": "train"},
+        },
+        priority=7,
+        nodeName="n1",
+    )
+    raw["status"]["phase"] = "Running"
+    seen = reader().pod(raw)
+    assert (seen.uid, seen.namespace, seen.name) == ("u-train-3", "ns", "train-3")
+    assert (seen.gang, seen.gang_min, seen.node, seen.phase) == ("train", None, "n1", "Running")
+    assert (seen.priority, seen.order, seen.ours) == (7, (3, "train-3"), True)
+    assert seen.created == 1795168800.0
+    assert dict(seen.spec.requests) == {
+        "cpu": 1000,
+        "memory": 2**30,
+        names.GPU: 4,
+        "pods": 1,
+    }
+    assert seen.spec.gpu_containers == (("main", 4),)
+    assert seen.spec.unsupported == ""
+    assert not seen.gated
+    assert not seen.deleting
+
+
+def test_equal_pods_share_one_spec() -> None:
+    read = reader()
+    first, second = read.pod(pod("w-0")), read.pod(pod("w-1"))
+    assert first.spec is second.spec
+    assert read.pod(pod("w-2", container("main", gpu=1))).spec is not first.spec
+
+
+def test_requests_are_what_runs_together() -> None:
+    assert requests(pod("p", container("a", gpu=2), container("b", gpu=1)))[names.GPU] == 3
+
+
+def test_an_init_container_counts_beside_the_sidecars_before_it() -> None:
+    raw = pod(
+        "p",
+        container("main"),
+        initContainers=[
+            container("log", restartPolicy="Always"),  # 1 cpu, all the time
+            {"name": "fetch", "resources": {"requests": {"cpu": "4"}}},  # 4 + 1
+            container("late", restartPolicy="Always"),
+        ],
+        overhead={"cpu": "250m"},
+    )
+    assert requests(raw)["cpu"] == 5250
+    assert requests(raw)["memory"] == 3 * 2**30
+
+
+def test_sidecars_come_first_among_the_gpu_containers() -> None:
+    raw = pod(
+        "p",
+        container("main", gpu=2),
+        container("cpu-only"),
+        initContainers=[
+            container("watch", gpu=1, restartPolicy="Always"),
+            container("check", gpu=2),
+        ],
+    )
+    seen = reader().pod(raw)
+    assert seen.spec.gpu_containers == (("watch", 1), ("main", 2))
+    assert seen.spec.request(names.GPU) == 3
+
+
+def test_a_limit_stands_in_for_a_request() -> None:
+    raw = pod("p", {"name": "m", "resources": {"limits": {names.GPU: "8"}}})
+    assert requests(raw) == {names.GPU: 8, "pods": 1}
+
+
+def test_a_pod_without_resources_still_is_one_pod() -> None:
+    assert requests(pod("p", {"name": "m"})) == {"pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gang", "least"),
+    [
+        ({"annotations": {"scheduling.volcano.sh/group-name": "g"}}, "g", None),
+        ({"labels": {names.GANG_LABEL: "g"}, "annotations": {names.GANG_MIN: "4"}}, "g", 4),
+        ({"labels": {names.GANG_LABEL: "g"}}, "g", None),
+        ({"labels": None, "annotations": None}, "", None),
+    ],
+)
+def test_how_a_pod_joins_its_gang(metadata: Json, gang: str, least: int | None) -> None:
+    seen = reader().pod(pod(metadata=metadata))
+    assert (seen.gang, seen.gang_min, seen.spec.unsupported) == (gang, least, "")
+
+
+@pytest.mark.parametrize("least", ["0", "x", "-1", "1.5", "", "99999999999"])
+def test_a_strange_minimum_keeps_the_pod_waiting(least: str) -> None:
+    meta = {"labels": {names.GANG_LABEL: "g"}, "annotations": {names.GANG_MIN: least}}
+    assert reader().pod(pod(metadata=meta)).spec.unsupported == (
+        f'annotation lockstep.dev/gang-min: "{least}" is not a positive whole number'
+    )
+
+
+def test_pods_of_other_schedulers_are_seen_for_what_they_use() -> None:
+    raw = pod(metadata={"labels": {names.GANG_LABEL: "g"}}, schedulerName="default-scheduler")
+    raw["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]
+    seen = reader().pod(raw)
+    assert (seen.ours, seen.gang, seen.spec.unsupported) == (False, "", "")
+    assert seen.spec.gpu_containers == (("main", 2),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            "spec.affinity.podAffinity",
+        ),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+                }
+            },
+            "spec.affinity.podAntiAffinity",
+        ),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "spec.topologySpreadConstraints"),
+        ({"resourceClaims": [{"name": "c"}]}, "spec.resourceClaims"),
+        (
+            {"containers": [{"name": "m", "resources": {"requests": {"cpu": "abc"}}}]},
+            'spec.containers[0].resources.requests.cpu: "abc" is not a quantity',
+        ),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+                            ]
+                        }
+                    }
+                }
+            },
+            'spec.affinity.nodeAffinity: "Near" is not an operator',
+        ),
+        ({"containers": 7}, "spec: a field is not of the kind it should be"),
+        ({"containers": [{}], "tolerations": "all"}, "spec: a field is not"),
+    ],
+)
+def test_what_is_not_honoured_is_named(spec: Json, field: str) -> None:
+    assert reader().pod(pod(**spec)).spec.unsupported.startswith(field)
+
+
+def test_wishes_that_are_only_wishes_are_no_obstacle() -> None:
+    spec: Json = {
+        "affinity": {
+            "podAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "zone"}
+        ],
+        "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}],
+    }
+    assert reader().pod(pod(**spec)).spec.unsupported == ""
+
+
+def test_where_a_pod_may_go() -> None:
+    terms = [
+        {"matchExpressions": [{"key": "gen", "operator": "In", "values": ["h100", "h200"]}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        {},
+    ]
+    spec = (
+        reader()
+        .pod(
+            pod(
+                nodeSelector={"b": "2", "a": "1"},
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": terms
+                        }
+                    }
+                },
+                tolerations=[
+                    {"key": "gpu", "operator": "Exists"},
+                    {"key": "team", "value": "ml", "effect": "NoSchedule"},
+                    {"key": "n", "operator": "Gt", "value": "3"},
+                ],
+            )
+        )
+        .spec
+    )
+    assert spec.node_selector == (("a", "1"), ("b", "2"))
+    assert spec.node_terms == (
+        (Requirement("gen", "In", ("h100", "h200")),),
+        (Requirement("metadata.name", "In", ("n1",), field=True),),
+    )
+    assert spec.tolerations == (
+        Toleration("gpu", "Exists", "", ""),
+        Toleration("team", "Equal", "ml", "NoSchedule"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "rank"),
+    [
+        ({"annotations": {"batch.kubernetes.io/job-completion-index": "5"}}, "job-x8k2z", 5),
+        ({"labels": {"batch.kubernetes.io/job-completion-index": "6"}}, "job-x8k2z", 6),
+        ({"annotations": {"volcano.sh/task-index": "2"}}, "j-worker-9", 2),
+        ({"labels": {"apps.kubernetes.io/pod-index": "12"}}, "set-1", 12),
+        ({}, "w-10", 10),
+        ({}, "leader", 0),
+    ],
+)
+def test_rank(metadata: Json, name: str, rank: int) -> None:
+    assert reader().pod(pod(name, metadata=metadata)).order == (rank, name)
+
+
+def test_gated_and_deleting() -> None:
+    assert reader().pod(pod(schedulingGates=[{"name": "g"}])).gated
+    assert reader().pod(pod(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})).deleting
+
+
+def test_preferences() -> None:
+    affinity = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 7,
+                    "preference": {
+                        "matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]
+                    },
+                }
+            ]
+        },
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 3,
+                    "podAffinityTerm": {
+                        "labelSelector": {"matchLabels": {"app": "web"}},
+                        "topologyKey": "zone",
+                    },
+                }
+            ]
+        },
+    }
+    even = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    spread = [{**even, "labelSelector": {"matchLabels": {"app": "web"}}}]
+    rules = reader().pod(pod(affinity=affinity, topologySpreadConstraints=spread)).spec.rules
+    assert rules is not None
+    assert rules.nodes == ((7, (Requirement("disk", "In", ("fast",)),)),)
+    assert [(near.key, near.weight) for near in rules.nearer] == [("zone", -3)]
+    assert [(even.key, even.skew) for even in rules.even] == [("zone", 1)]
+    assert (rules.near, rules.apart, rules.spread) == (None, (), ())
+    broken = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": "7", "preference": affinity["nodeAffinity"]}
+            ]
+        }
+    }
+    assert reader().pod(pod(affinity=broken)).spec.rules is None

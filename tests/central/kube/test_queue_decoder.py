@@ -1,0 +1,134 @@
+"""Queues and priority classes as users write them."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from central.kube.decode import queue_decoder
+from central.kube.errors import Malformed
+from central.model.facts import PrioritySeen, QueueSeen
+from protos.names import GPU
+from tests.central.kube import api_fixtures
+
+Json = dict[str, Any]
+
+
+def test_a_queue_with_everything() -> None:
+    raw = api_fixtures.queue(
+        "a",
+        weight=3,
+        priority=7,
+        parent="org",
+        capability={GPU: "16", "cpu": "2500m"},
+        guarantee={"resource": {GPU: 4}},
+        deserved={GPU: 8, "memory": "1Gi"},
+        reclaimable=False,
+    )
+    raw["status"] = {"state": "Closing", "running": 3}
+    assert queue_decoder.queue(raw) == QueueSeen(
+        "a",
+        weight=3,
+        priority=7,
+        parent="org",
+        capability=(("cpu", 2500), (GPU, 16)),
+        guarantee=((GPU, 4),),
+        deserved=(("memory", 2**30), (GPU, 8)),
+        reclaimable=False,
+        closed=True,
+    )
+
+
+def test_a_queue_with_nothing() -> None:
+    assert queue_decoder.queue(api_fixtures.queue("a")) == QueueSeen("a")
+    assert queue_decoder.queue({"metadata": {"name": "a"}, "spec": None}) == QueueSeen("a")
+    assert queue_decoder.queue(api_fixtures.queue("a", state="Closed")) == QueueSeen(
+        "a", closed=True
+    )
+    assert queue_decoder.queue(api_fixtures.queue("a", dequeueStrategy="fifo")) == QueueSeen(
+        "a", fifo=True
+    )
+    assert queue_decoder.queue(api_fixtures.queue("a", dequeueStrategy="traverse")) == QueueSeen(
+        "a"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wished", "brought_about", "closed"),
+    [
+        ("", "Closed", True),  # as Volcano's tools leave it
+        ("", "Closing", True),
+        ("", "Open", False),
+        ("Closed", "Open", True),
+        ("Open", "Closed", False),  # not yet: it is written by the centre
+    ],
+)
+def test_what_is_wished_goes_before_what_was_brought_about(
+    wished: str, brought_about: str, closed: bool
+) -> None:
+    raw = api_fixtures.queue("a", **({"state": wished} if wished else {}))
+    raw["status"] = {"state": brought_about}
+    assert queue_decoder.queue(raw).closed is closed
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"weight": 0}, "spec.weight: 0 is not a whole number from 1 to 65535"),
+        ({"weight": "2"}, "spec.weight: '2' is not a whole number"),
+        ({"priority": True}, "spec.priority: True is not"),
+        ({"parent": 5}, "parent: 5 is not a text"),
+        ({"capability": {GPU: "many"}}, f'spec.capability.{GPU}: "many" is not a quantity'),
+        ({"capability": {GPU: "-1"}}, f'spec.capability.{GPU}: "-1" is below zero'),
+        ({"capability": [1]}, "a field is not of the kind"),
+        ({"guarantee": 3}, "a field is not of the kind"),
+        ({"reclaimable": "no"}, "spec.reclaimable: 'no' is neither true nor false"),
+        ({"state": "Shut"}, 'spec.state: "Shut" is neither Open nor Closed'),
+        ({"dequeueStrategy": "lifo"}, 'spec.dequeueStrategy: "lifo" is neither fifo nor traverse'),
+        ({"affinity": {"nodeGroupAffinity": {}}}, "spec.affinity: groups of nodes are not"),
+        ({"extendClusters": [{"name": "b"}]}, "spec.extendClusters: there is one cluster"),
+        (
+            {"capability": {GPU: 4}, "deserved": {GPU: 5}},
+            f"spec.deserved.{GPU}: it is more than spec.capability allows",
+        ),
+        (
+            {"capability": {GPU: 4}, "guarantee": {"resource": {GPU: 5}}},
+            f"spec.guarantee.resource.{GPU}: it is more than",
+        ),
+    ],
+)
+def test_a_queue_that_cant_be_used_says_why(spec: Json, error: str) -> None:
+    seen = queue_decoder.queue(api_fixtures.queue("a", **spec))
+    assert seen.name == "a"
+    assert seen.error.startswith(error)
+
+
+def test_a_priority_class() -> None:
+    assert queue_decoder.priority(api_fixtures.priority_class("high", 9)) == PrioritySeen("high", 9)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "1", "Open"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["resource", GPU, "cpu", "name"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+FIELDS = ("weight", "priority", "parent", "capability", "guarantee", "deserved", "reclaimable")
+
+
+@given(
+    st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=4),
+    st.dictionaries(st.sampled_from(["name", "annotations"]), ANYTHING),
+    st.dictionaries(st.just("state"), ANYTHING),
+)
+def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json, more: Json) -> None:
+    raw: Json = {"metadata": {"name": "q", **meta}, "spec": spec, "status": more, "value": spec}
+    raw = json.loads(json.dumps(raw))
+    for convert in (queue_decoder.queue, queue_decoder.priority):
+        with contextlib.suppress(Malformed):
+            assert hash(convert(raw)) is not None

@@ -1,0 +1,209 @@
+"""Volumes that pods get once they have a node: one that exists is written the claim's name, for one
+that is made the node is written on the claim; then the pod is bound."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from central.kube.transport.http_client import Client
+from central.kube.write.effects import Effects
+from central.kube.write.requests import Again
+from central.kube.write.volume_binding import Provisioning
+from central.model.decisions import Bind
+from central.model.facts import BindDone, BindFailed, Fact
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
+from tests.fakes.patience import eventually
+
+Connected = Callable[[str], Client]
+Json = dict[str, Any]
+ASKED = Bind("u", "default", "p", "n1", claims=(("data", ""),))
+
+
+class Maker:
+    """An API server with one claim, and whoever makes its volume after so many looks."""
+
+    def __init__(self, looks: int = 1, fails: bool = False) -> None:
+        self.annotations: dict[str, str] = {}
+        self.volume = ""
+        self.looks = looks
+        self.fails = fails
+
+    def answer(self, call: Call) -> Answer:
+        if call.path.endswith("/binding"):
+            assert self.volume, "bound before its volume was there"
+            return Answer(201, {"kind": "Status", "status": "Success"})
+        if call.method == "PATCH":
+            self.annotations |= call.body["metadata"]["annotations"]
+        elif self.annotations:
+            self.looks -= 1
+            if not self.looks and self.fails:
+                self.annotations = {}
+            elif not self.looks:
+                self.volume = "v1"
+                self.annotations["pv.kubernetes.io/bind-completed"] = "yes"
+        meta = {"name": "data", "resourceVersion": "7", "annotations": dict(self.annotations)}
+        return Answer(200, {"metadata": meta, "spec": {"volumeName": self.volume}})
+
+
+class Controller:
+    """An API server with a claim and a volume, whose controller joins the two once the volume says whose
+    it is."""
+
+    def __init__(self) -> None:
+        self.kept: Json | None = None
+        self.bound = ""
+        self.conflicts = 0
+
+    def answer(self, call: Call) -> Answer:
+        if call.path.endswith("/binding"):
+            assert self.bound, "bound before its claim was"
+            return Answer(201, {"kind": "Status", "status": "Success"})
+        if call.path.endswith("/persistentvolumeclaims/data"):
+            meta: Json = {"name": "data", "uid": "7", "resourceVersion": "70"}
+            if self.bound:
+                meta["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+            return Answer(200, {"metadata": meta, "spec": {"volumeName": self.bound}})
+        assert call.path == "/api/v1/persistentvolumes/v1"
+        if call.method == "PATCH":
+            assert call.body["metadata"]["resourceVersion"] == "3"
+            if self.conflicts:
+                self.conflicts -= 1
+                return failure(409, "the object has been modified")
+            assert call.body["metadata"]["annotations"] == {
+                "pv.kubernetes.io/bound-by-controller": "yes"
+            }
+            self.kept = call.body["spec"]["claimRef"]
+            self.bound = "v1"
+        spec = {"claimRef": self.kept} if self.kept else {}
+        return Answer(200, {"metadata": {"name": "v1", "resourceVersion": "3"}, "spec": spec})
+
+
+class Gate:
+    def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None:
+        go()
+
+
+def outcome(client: Client, asked: Bind = ASKED) -> Fact:
+    facts: list[Fact] = []
+    effects = Effects(client, facts.append, Gate(), workers=2)
+    effects.submit([asked])
+    eventually(lambda: facts)
+    effects.stop()
+    return facts[0]
+
+
+def test_the_node_is_written_and_the_pod_bound_when_the_volume_is_there(
+    connected: Connected,
+) -> None:
+    maker = Maker()
+    with Scripted(maker.answer) as server:
+        assert outcome(connected(server.url)) == BindDone("u", "n1")
+        (patch,) = server.of("PATCH")
+        assert patch.path == "/api/v1/namespaces/default/persistentvolumeclaims/data"
+        assert patch.body["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n1"}
+        assert patch.body["metadata"]["resourceVersion"] == "7"
+
+
+def test_a_volume_that_cannot_be_made_there_frees_the_pod(connected: Connected) -> None:
+    with Scripted(Maker(fails=True).answer) as server:
+        why = "the volume of claim data could not be made for node n1"
+        assert outcome(connected(server.url)) == BindFailed("u", "n1", why)
+
+
+def test_what_is_being_made_for_another_pod_is_waited_for(connected: Connected) -> None:
+    maker = Maker(looks=9)
+    maker.annotations = {"volume.kubernetes.io/selected-node": "n2"}
+    with Scripted(maker.answer) as server:
+        volumes = Provisioning(connected(server.url))
+        with pytest.raises(Again, match="claim data is still being made for node n2"):
+            volumes.refusal(ASKED)
+        assert not server.of("PATCH")
+
+
+@pytest.mark.parametrize(("zone", "usable"), [("z1", True), ("z2", False)])
+def test_a_volume_that_was_made_for_another_pod_of_the_gang(
+    connected: Connected, zone: str, usable: bool
+) -> None:
+    """Pods that share a claim: the volume is made for one's node, and may not be used on another's."""
+    notes = {
+        "volume.kubernetes.io/selected-node": "n2",
+        "pv.kubernetes.io/bind-completed": "yes",
+    }
+    term = {"key": "zone", "operator": "In", "values": ["z1"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
+    answers: Json = {
+        "/api/v1/namespaces/default/persistentvolumeclaims/data": {
+            "metadata": {"name": "data", "annotations": notes},
+            "spec": {"volumeName": "v1"},
+        },
+        "/api/v1/persistentvolumes/v1": {
+            "metadata": {"name": "v1"},
+            "spec": {"nodeAffinity": affinity},
+        },
+        "/api/v1/nodes/n1": {"metadata": {"name": "n1", "labels": {"zone": zone}}},
+    }
+
+    def answer(call: Call) -> Answer:
+        if call.path.endswith("/binding"):
+            return Answer(201, {"kind": "Status", "status": "Success"})
+        return Answer(200, answers[call.path])
+
+    with Scripted(answer) as server:
+        why = "claim data got volume v1, which can't be used on node n1"
+        expected = BindDone("u", "n1") if usable else BindFailed("u", "n1", why)
+        assert outcome(connected(server.url)) == expected
+        assert len(server.of("POST")) == usable
+
+
+GIVEN = ASKED._replace(claims=(("data", "v1"),))
+
+
+@pytest.mark.parametrize("conflicts", [0, 1])
+def test_a_volume_that_exists_is_told_whose_it_is(connected: Connected, conflicts: int) -> None:
+    controller = Controller()
+    controller.conflicts = conflicts
+    with Scripted(controller.answer) as server:
+        assert outcome(connected(server.url), GIVEN) == BindDone("u", "n1")
+        assert len(server.of("PATCH")) == 1 + conflicts
+        assert controller.kept == {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": "default",
+            "name": "data",
+            "uid": "7",
+            "resourceVersion": "70",
+        }
+
+
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        ({"namespace": "default", "name": "other"}, "volume v1 was given to claim default/other"),
+        (
+            {"namespace": "default", "name": "data", "uid": "6"},
+            "volume v1 is of a claim data that is gone",
+        ),
+    ],
+)
+def test_a_volume_that_somebody_else_got_frees_the_pod(
+    connected: Connected, kept: Json, why: str
+) -> None:
+    controller = Controller()
+    controller.kept = kept
+    with Scripted(controller.answer) as server:
+        assert outcome(connected(server.url), GIVEN) == BindFailed("u", "n1", why)
+        assert not server.of("PATCH")
+
+
+def test_a_claim_that_got_another_volume_frees_the_pod(connected: Connected) -> None:
+    controller = Controller()
+    controller.bound = "v2"
+    with Scripted(controller.answer) as server:
+        why = "claim data is bound to volume v2, and not to v1"
+        assert outcome(connected(server.url), GIVEN) == BindFailed("u", "n1", why)
+
+
+def test_a_claim_that_is_gone(connected: Connected) -> None:
+    with Scripted(lambda call: failure(404, "not found")) as server:
+        assert Provisioning(connected(server.url)).refusal(ASKED) == "claim data is gone"

@@ -1,0 +1,77 @@
+"""The filters, as Kubernetes words them."""
+
+import pytest
+
+from central.model.facts import Taint, Toleration
+from central.model.pod_rules import Requirement
+from central.scheduler.filters.node_filters import matches, refusal, tolerates
+from tests.central import factories
+
+NODE = factories.node(
+    "a", labels={"disk": "ssd", "gen": "7"}, taints=(Taint("gpu", "h100", "NoSchedule"),)
+)
+TOLERANT = (Toleration("gpu", "Exists", "", ""),)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        (Toleration("gpu", "Exists", "", ""), True),
+        (Toleration("gpu", "Equal", "h100", "NoSchedule"), True),
+        (Toleration("gpu", "Equal", "a100", ""), False),
+        (Toleration("gpu", "Exists", "", "NoExecute"), False),
+        (Toleration("", "Exists", "", ""), True),
+        (Toleration("", "Equal", "h100", ""), False),
+        (Toleration("other", "Exists", "", ""), False),
+    ],
+)
+def test_tolerations(toleration: Toleration, tolerated: bool) -> None:
+    assert tolerates(toleration, NODE.taints[0]) == tolerated
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "matched"),
+    [
+        ("disk", "In", ("ssd", "nvme"), True),
+        ("disk", "In", ("hdd",), False),
+        ("none", "In", ("x",), False),
+        ("disk", "NotIn", ("hdd",), True),
+        ("none", "NotIn", ("x",), True),
+        ("disk", "NotIn", ("ssd",), False),
+        ("disk", "Exists", (), True),
+        ("none", "Exists", (), False),
+        ("none", "DoesNotExist", (), True),
+        ("gen", "Gt", ("6",), True),
+        ("gen", "Gt", ("7",), False),
+        ("gen", "Lt", ("8",), True),
+        ("disk", "Lt", ("8",), False),
+        ("gen", "Gt", (), False),
+        ("gen", "Like", ("7",), False),
+    ],
+)
+def test_expressions(key: str, operator: str, values: tuple[str, ...], matched: bool) -> None:
+    assert matches(Requirement(key, operator, values), NODE) == matched
+
+
+def test_fields_are_the_nodes_name() -> None:
+    assert matches(Requirement("metadata.name", "In", ("a",), field=True), NODE)
+    assert not matches(Requirement("metadata.name", "In", ("b",), field=True), NODE)
+
+
+def test_refusals() -> None:
+    assert refusal(factories.spec(1), NODE) == "taint gpu"
+    assert not refusal(factories.spec(1, tolerations=TOLERANT), NODE)
+    selecting = factories.spec(1, tolerations=TOLERANT, node_selector=(("disk", "hdd"),))
+    assert refusal(selecting, NODE) == "node selector"
+    terms = ((Requirement("disk", "In", ("hdd",)),), (Requirement("gen", "Exists", ()),))
+    assert not refusal(factories.spec(1, tolerations=TOLERANT, node_terms=terms), NODE)
+    assert (
+        refusal(factories.spec(1, tolerations=TOLERANT, node_terms=((),)), NODE) == "node affinity"
+    )
+    assert refusal(factories.spec(), factories.node("b", ready=False)) == "not ready"
+    cordoned = factories.node("b", unschedulable=True)
+    assert refusal(factories.spec(), cordoned) == "cordoned"
+    everywhere = factories.spec(tolerations=(Toleration("", "Exists", "", ""),))
+    assert not refusal(everywhere, cordoned)
+    prefer = factories.node("c", taints=(Taint("x", "", "PreferNoSchedule"),))
+    assert not refusal(factories.spec(), prefer)

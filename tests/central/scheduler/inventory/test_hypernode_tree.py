@@ -1,0 +1,177 @@
+"""The tree from HyperNodes: what is wrong with one disables that one."""
+
+from dataclasses import replace
+
+from central.model.decisions import Bind, Decision, SetStatus, Tell
+from central.model.facts import Answered, Fact, HyperNodeGone, HyperNodeSeen, Member, NodeGone
+from central.scheduler.cycle import due, turn
+from central.scheduler.inventory.hypernode_tree import build as build_tree
+from central.scheduler.state.cluster import Cluster
+from tests.central import factories
+
+NODES = [factories.node(name, labels={"row": name[0]}) for name in ("a1", "a2", "b1", "b2", "c1")]
+
+
+def leaf(name: str, *nodes: str, tier: int = 1) -> HyperNodeSeen:
+    return HyperNodeSeen(name, tier, tuple(Member("Node", exact=node) for node in nodes))
+
+
+def over(name: str, *hypernodes: str, tier: int = 2) -> HyperNodeSeen:
+    return HyperNodeSeen(name, tier, tuple(Member("HyperNode", exact=h) for h in hypernodes))
+
+
+def tree(*hypernodes: HyperNodeSeen) -> tuple[object, ...]:
+    made = build_tree({hypernode.name: hypernode for hypernode in hypernodes}, NODES)
+    return made.levels, {n: dict(d) for n, d in made.domains.items()}, dict(made.troubles)
+
+
+def test_tiers_from_the_widest_to_the_narrowest() -> None:
+    levels, domains, troubles = tree(
+        leaf("s0", "a1", "a2"), leaf("s1", "b1", "b2"), over("s2", "s0", "s1", tier=5)
+    )
+    assert levels == ("tier-5", "tier-1")
+    assert domains == {
+        "a1": {"tier-1": "s0", "tier-5": "s2"},
+        "a2": {"tier-1": "s0", "tier-5": "s2"},
+        "b1": {"tier-1": "s1", "tier-5": "s2"},
+        "b2": {"tier-1": "s1", "tier-5": "s2"},
+    }
+    assert not troubles
+
+
+def test_patterns_match_whole_names_and_labels_match_nodes() -> None:
+    _, domains, _ = tree(
+        HyperNodeSeen("rows", 1, (Member("Node", pattern="a."),)),
+        HyperNodeSeen("labels", 1, (Member("Node", labels=(("row", "b"),)),)),
+    )
+    assert domains == {
+        "a1": {"tier-1": "rows"},
+        "a2": {"tier-1": "rows"},
+        "b1": {"tier-1": "labels"},
+        "b2": {"tier-1": "labels"},
+    }
+
+
+def test_what_is_wrong_with_one_disables_that_one() -> None:
+    levels, domains, troubles = tree(
+        leaf("good", "a1", "a2"),
+        leaf("twice", "a2", "b1"),
+        over("loop", "loop", tier=3),
+        over("high", "good", tier=1),
+        over("hole", "good", "nowhere"),
+        HyperNodeSeen("bad", 1, (Member("Node", pattern="["),)),
+        HyperNodeSeen("worse", 0, error="spec.tier: 'x' is not a whole number"),
+    )
+    assert levels == ("tier-2", "tier-1")
+    assert domains == {
+        "a1": {"tier-1": "good", "tier-2": "hole"},
+        "a2": {"tier-1": "good", "tier-2": "hole"},
+        "b1": {"tier-1": "twice"},
+    }
+    assert troubles == {
+        "twice": "node a2 is in HyperNode good of tier 1 too",
+        "loop": "member loop is of tier 3, not below 3",
+        "high": "member good is of tier 1, not below 1",
+        "hole": "member nowhere does not exist",
+        "bad": "regexMatch [: unterminated character set at position 0",
+        "worse": "spec.tier: 'x' is not a whole number",
+    }
+
+
+def gang(name: str, pods: int, tier: int) -> list[Fact]:
+    members = [factories.pod(f"{name}-{rank}", 8, name) for rank in range(pods)]
+    return [factories.gang(name, pods, required_tier=tier), *members]
+
+
+def bound(decisions: list[Decision]) -> list[str]:
+    return sorted(d.node for d in decisions if isinstance(d, Bind))
+
+
+def test_a_gang_stays_within_its_tier_and_the_tree_changes_with_its_objects() -> None:
+    cluster = Cluster(factories.LEVELS)
+    facts: list[Fact] = [
+        *NODES,
+        leaf("s0", "a1", "a2"),
+        leaf("s1", "b1", "b2", "c1"),
+        over("s2", "s0", "s1"),
+    ]
+    decisions = turn(cluster, [*facts, *gang("wide", 4, tier=1)], 0.0)
+    cluster.check()
+    assert not bound(decisions)
+    [told] = [d for d in decisions if isinstance(d, Tell)]
+    assert told.reason.startswith(
+        "needs 4 pods x 8 GPUs at once in one tier-1; tier-1 s1 has room for 3 of 4"
+    )
+    assert bound(turn(cluster, gang("three", 3, tier=1), 0.0)) == ["b1", "b2", "c1"]
+    moved = leaf("s0", "a1")
+    assert not bound(turn(cluster, [moved, *gang("two", 2, tier=1)], 0.0))
+    cluster.check()
+    assert bound(turn(cluster, [leaf("s0", "a1", "a2")], 0.0)) == ["a1", "a2"]
+    cluster.check()
+
+
+def test_without_hypernodes_tiers_are_the_labels_from_the_narrowest() -> None:
+    cluster = Cluster(factories.LEVELS)
+    nodes = [
+        factories.node(name, rack=f"r{name[1]}", block="b") for name in ("n1", "m1", "n2", "m2")
+    ]
+    assert not bound(turn(cluster, [*nodes, *gang("rack", 3, tier=1)], 0.0))
+    assert len(bound(turn(cluster, gang("block", 3, tier=2), 0.0))) == 3
+    node = turn(cluster, gang("node", 2, tier=0), 0.0)
+    assert not bound(node)
+
+
+def test_the_last_hypernode_that_goes_gives_the_tree_back_to_the_labels() -> None:
+    cluster = Cluster(factories.LEVELS)
+    nodes = [factories.node(name, rack="r1") for name in ("n1", "n2")]
+    turn(cluster, [*nodes, leaf("s0", "n1")], 0.0)
+    assert list(cluster.snapshot.domains.levels) == ["tier-1"]
+    turn(cluster, [HyperNodeGone("s0")], 0.0)
+    assert list(cluster.snapshot.domains.levels) == list(factories.LEVELS)
+    assert bound(turn(cluster, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
+    cluster.check()
+
+
+def statuses(decisions: list[Decision]) -> dict[str, tuple[int, str, str]]:
+    """Nodes, whether it can be used, and what is wrong."""
+    found = {}
+    for each in decisions:
+        if isinstance(each, SetStatus):
+            [condition] = each.status["conditions"]
+            counted = each.status["nodeCount"]
+            found[each.name] = (counted, condition["status"], condition["message"])
+    return found
+
+
+def told(cluster: Cluster, facts: list[Fact], now: float) -> dict[str, tuple[int, str, str]]:
+    decisions = turn(cluster, facts, now)
+    for each in decisions:
+        if isinstance(each, SetStatus):
+            cluster.apply(Answered("SetStatus", "HyperNode", "", each.name))
+    return statuses(decisions)
+
+
+def test_its_object_says_how_many_nodes_it_holds_and_what_is_wrong() -> None:
+    cluster = Cluster(factories.LEVELS)
+    named = [
+        replace(each, uid=each.name) for each in (leaf("s0", "a1", "a2"), over("s1", "s0", "x"))
+    ]
+    wrong = "member x does not exist"
+    assert told(cluster, [*NODES, *named], 0.0) == {
+        "s0": (2, "True", ""),
+        "s1": (2, "False", wrong),
+    }
+    assert told(cluster, [factories.node("a3")], 10.0) == {}, "nothing is new"
+    both = replace(leaf("s2", "a2", "b1"), uid="s2")
+    assert told(cluster, [both], 20.0) == {
+        "s2": (1, "False", "node a2 is in HyperNode s0 of tier 1 too")
+    }
+    whole = replace(over("s1", "s0"), uid="s1")
+    assert told(cluster, [whole], 30.0) == {"s1": (2, "True", "")}
+    assert told(cluster, [NodeGone("a1")], 40.0) == {"s0": (1, "True", ""), "s1": (1, "True", "")}
+    assert due(cluster, 40.0) == 41.0  # the answers came: it looks whether anything moved on
+    assert told(cluster, [HyperNodeGone("s0")], 50.0)["s1"] == (
+        0,
+        "False",
+        "member s0 does not exist",
+    )

@@ -1,0 +1,85 @@
+"""Room on network cards, held to trying every way."""
+
+import random
+from collections import Counter
+from functools import cache
+from itertools import combinations
+
+import pytest
+
+from central.scheduler.inventory import nic_limits
+from central.scheduler.inventory.nic_limits import Ask, CardRoom
+from protos.topology import RdmaLimit
+
+Cards = tuple[tuple[int, int, int], ...]
+
+
+@cache
+def possible(cards: Cards, asks: tuple[Ask, ...]) -> bool:
+    """Whether each of the pods finds as many different cards as it has shares, by trying all."""
+    if not asks:
+        return True
+    wanted, *rest = asks
+    each = min(wanted.shares, len(cards))
+    for chosen in combinations(range(len(cards)), each):
+        left = [list(card) for card in cards]
+        nic_limits.deal(left, wanted, chosen)
+        if min(min(left[index]) for index in chosen) >= 0 and possible(
+            tuple((card[0], card[1], card[2]) for card in left), tuple(rest)
+        ):
+            return True
+    return False
+
+
+def world(dice: random.Random, *, shares: tuple[int, ...]) -> tuple[CardRoom, Ask]:
+    cards = {
+        f"mlx5_{i}": [dice.randint(-1, 20), dice.randint(4, 30), dice.randint(0, 5)]
+        for i in range(dice.randint(1, 3))
+    }
+    return CardRoom(cards, RdmaLimit()), _ask(dice, shares)
+
+
+def _ask(dice: random.Random, shares: tuple[int, ...]) -> Ask:
+    return Ask(dice.randint(0, 8), dice.randint(0, 9), dice.choice(shares))
+
+
+def frozen(room: CardRoom) -> Cards:
+    return tuple((card[0], card[1], card[2]) for card in room.cards.values())
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_equal_pods_are_counted_exactly(seed: int) -> None:
+    dice = random.Random(seed)
+    room, wanted = world(dice, shares=(1, 1, 2, 3))
+    if wanted.shares > len(room.cards):
+        wanted = wanted._replace(shares=len(room.cards))
+    count = room.room(wanted)
+    assert possible(frozen(room), (wanted,) * count)
+    assert not possible(frozen(room), (wanted,) * (count + 1))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_beside_others_nothing_is_promised_that_is_not_there(seed: int) -> None:
+    dice = random.Random(seed)
+    room, wanted = world(dice, shares=(1, 1, 2))
+    others = [other for other in (_ask(dice, (1, 1, 2)) for _ in range(3)) if room.room(other)]
+    room.asked = Counter(others)
+    count = room.room(wanted)
+    if count:
+        assert possible(frozen(room), (*others, *((wanted,) * count)))
+    if nic_limits.way(list(room.cards.values()), room.asked) is not None:
+        assert possible(frozen(room), tuple(others))
+
+
+def test_the_sum_over_cards_is_no_room() -> None:
+    """Thirty handles on two cards; ten each leave five on both."""
+    room = CardRoom({"a": [15, 100, 8], "b": [15, 100, 8]}, RdmaLimit())
+    assert room.room(Ask(10, 0, 1)) == 2
+    assert room.room(Ask(10, 0, 2)) == 1
+    room.asked[Ask(10, 0, 1)] = 1
+    assert room.room(Ask(10, 0, 1)) == 1
+    assert room.room(Ask(15, 0, 1)) == 1
+    assert room.room(Ask(5, 0, 2)) == 1
+    assert room.room(Ask(0, 0, 1)) == 15
+    room.asked[Ask(15, 0, 1)] = 1
+    assert room.room(Ask(10, 0, 1)) == 0

@@ -1,0 +1,126 @@
+"""A preferred level beside a required one: against trying every set of domains, and as a story."""
+
+import random
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from central.model.decisions import Tell
+from central.model.facts import PodGone
+from central.scheduler.cycle import turn
+from central.scheduler.placement import Want, fit
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.cluster import Cluster
+from protos.names import BLOCK, RACK
+from tests.central import factories
+
+
+def cluster(dice: random.Random) -> Snapshot:
+    """Up to 3 blocks of up to 3 racks of up to 3 nodes of 1 to 4 GPUs."""
+    snapshot = Snapshot((BLOCK, RACK))
+    for block in range(dice.randint(1, 3)):
+        for rack in range(dice.randint(1, 3)):
+            for place in range(dice.randint(1, 3)):
+                name = f"{block}{rack}{place}"
+                gpus = dice.randint(1, 4)
+                node = factories.node(name, block=f"b{block}", rack=f"r{block}{rack}", gpus=gpus)
+                snapshot.put_node(node)
+    return snapshot
+
+
+def spans(snapshot: Snapshot, rows: set[int], level: str) -> int:
+    if level == "node":
+        return len(rows)
+    return len({int(snapshot.domains.of[(BLOCK, RACK).index(level), row]) for row in rows})
+
+
+def fewest(snapshot: Snapshot, count: int, level: str, required: str) -> int:
+    """Of domains of the level that have room for so many GPUs together, inside one domain of the
+    required level; 0: there are none."""
+    every = sorted(snapshot.row.values())
+    groups: dict[int, list[int]] = {}
+    for row in every:
+        at = row if level == "node" else int(snapshot.domains.of[1 if level == RACK else 0, row])
+        groups.setdefault(at, []).append(row)
+    for size in range(1, len(groups) + 1):
+        for chosen in combinations(groups, size):
+            rows = [row for domain in chosen for row in groups[domain]]
+            if required and spans(snapshot, set(rows), required) > 1:
+                continue
+            if sum(int(snapshot.gpus[row]) for row in rows) >= count:
+                return size
+    return 0
+
+
+def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
+    seen = Counter[tuple[str, str]]()
+    for seed in range(600):
+        dice = random.Random(seed)
+        snapshot = cluster(dice)
+        count, preferred = dice.randint(1, 16), dice.choice((RACK, "node"))
+        required = dice.choice(("", BLOCK))
+        least = fewest(snapshot, count, preferred, required)
+        draft = Draft(snapshot)
+        want = Want(((factories.spec(1), count),), required, preferred=preferred)
+        if not least:
+            with pytest.raises(DoesNotFit):
+                fit(draft, want)
+            continue
+        rows = {seat.row for seat in fit(draft, want)}
+        assert spans(snapshot, rows, preferred) == least, f"seed {seed}"
+        assert not required or spans(snapshot, rows, required) == 1
+        if spans(snapshot, rows, BLOCK) > 1:  # no block has it as good
+            assert fewest(snapshot, count, preferred, BLOCK) not in range(1, least + 1)
+            seen["wide", preferred] += 1
+        elif spans(snapshot, rows, RACK) > 1:
+            seen["block", preferred] += 1
+        draft.undo()
+    assert len(seen) == 4
+    assert min(seen.values()) > 10
+
+
+def test_two_racks_of_two_blocks_rather_than_three_of_one() -> None:
+    """Only where racks are preferred: else the closest domain comes first."""
+    nodes = [factories.node(f"a{i}", block="a", rack=f"a{i}", gpus=2) for i in range(3)]
+    nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bc"]
+    for preferred, racks in (("", 3), (RACK, 2)):
+        made = Cluster((BLOCK, RACK))
+        pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
+        turn(made, [*nodes, factories.gang("g", 6, topology_preferred=preferred), *pods], 0.0)
+        assert len({pod.node for pod in made.pods.values()}) == racks
+
+
+def test_a_replacement_joins_the_racks_that_the_gang_is_in() -> None:
+    nodes = [factories.node(f"{r}{i}", block="b", rack=r, gpus=2) for r in "xyz" for i in range(2)]
+    made = Cluster((BLOCK, RACK))
+    pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
+    turn(made, [*nodes, factories.gang("g", 6), *pods], 0.0)
+    racks = {pod.node[0] for pod in made.pods.values()}
+    lost = made.pods["uid-g-5"].node
+    assert len(racks) == 2
+    blocker = factories.pod("other", 2, node=lost)
+    turn(made, [PodGone("uid-g-5"), blocker], 1.0)
+    turn(made, [factories.pod("g-5", 1, "g")], 2.0)
+    new = made.pods["uid-g-5"].node
+    assert not new or new[0] in racks
+    assert new
+
+
+def test_a_tier_that_is_soft_is_preferred() -> None:
+    """Tier 1 is the rack."""
+    nodes = [factories.node(f"a{i}", block="a", rack=f"a{i}", gpus=2) for i in range(3)]
+    nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bc"]
+    made = Cluster((BLOCK, RACK))
+    pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
+    turn(made, [*nodes, factories.gang("g", 6, preferred_tier=1), *pods], 0.0)
+    assert len({pod.node for pod in made.pods.values()}) == 2
+
+
+def test_a_preferred_level_that_does_not_exist_is_named() -> None:
+    made = Cluster((BLOCK, RACK))
+    wish = factories.gang("g", 1, topology_preferred="example.com/row")
+    decisions = turn(made, [factories.node("a"), wish, factories.pod("g-0", 1, "g")], 0.0)
+    told = next(d.reason for d in decisions if isinstance(d, Tell))
+    assert told.startswith("topology level example.com/row is not one of")

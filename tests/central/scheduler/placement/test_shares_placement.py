@@ -1,0 +1,247 @@
+"""Pods with a part of a GPU, as gangs that want to be close, stand in groups or have roles: against trying
+every way on small machines."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import pytest
+
+from central.model.decisions import Bind
+from central.model.facts import Fact, PodSpec, Roles, SubGroups
+from central.scheduler.cycle import turn
+from central.scheduler.inventory.gpu_shares import NOTHING
+from central.scheduler.placement import Crew, Part, Want, fit
+from central.scheduler.placement.role_placement import problem_of
+from central.scheduler.snapshot.draft import DoesNotFit, Draft, Seat
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.cluster import Cluster
+from protos.names import NODE, RACK
+from protos.topology import indices_of, mask_of
+from tests.central import factories
+
+PAIRS = ((0, 1), (2, 3))
+Free = dict[tuple[int, int], int]  # hundredths by row and GPU
+
+
+def part(share: int, cpu: int = 100) -> PodSpec:
+    return factories.part("p", share, cpu=cpu).spec
+
+
+def small(dice: random.Random, nodes: int = 3) -> Snapshot:
+    """Nodes of two pairs of GPUs: free, somebody's, or open."""
+    snapshot = Snapshot((RACK,))
+    for place in range(nodes):
+        row = snapshot.put_node(
+            factories.node(f"n{place}", rack=f"r{place % 2}", gpus=4, shares=True)
+        )
+        shape = factories.topology(4, PAIRS).shape()
+        left = {gpu: dice.choice((10, 30, 50, 70)) for gpu in range(4) if dice.random() < 0.4}
+        gone = [gpu for gpu in range(4) if gpu not in left and dice.random() < 0.3]
+        free = mask_of(set(range(4)) - set(left) - set(gone))
+        snapshot.put_gpus(row, shape, free, (0b1111, *NOTHING[1:]), left)
+    return snapshot
+
+
+def free_of(snapshot: Snapshot) -> Free:
+    found = {
+        (row, gpu): part
+        for row in snapshot.row.values()
+        for gpu, part in snapshot.left[row].items()
+    }
+    return found | {
+        (row, gpu): 100
+        for row in snapshot.row.values()
+        for gpu in indices_of(snapshot.free_mask[row])
+    }
+
+
+def places(free: Free, level: str) -> Iterator[list[tuple[int, int]]]:
+    """The GPUs of each domain of the level."""
+    for row in sorted({row for row, _ in free}):
+        if level == NODE:
+            yield [cell for cell in free if cell[0] == row]
+        else:
+            yield from ([c for c in free if c[0] == row and c[1] in pair] for pair in PAIRS)
+
+
+def sound(before: Free, seats: Sequence[Seat]) -> None:
+    """Nobody got what was not there."""
+    used: Counter[tuple[int, int]] = Counter()
+    for seat in seats:
+        share = dict(seat.spec.requests).get("lockstep.dev/gpu-share", 0)
+        for gpu in indices_of(seat.gpus):
+            used[seat.row, gpu] += share * seat.pods if share else 100
+    assert all(used[cell] <= before.get(cell, 0) for cell in used)
+
+
+def tried(snapshot: Snapshot, want: Want) -> list[Seat] | None:
+    before, draft = free_of(snapshot), Draft(snapshot)
+    try:
+        seats = list(fit(draft, want))
+    except DoesNotFit:
+        seats = None
+    if seats is not None:
+        sound(before, seats)
+    draft.undo()
+    assert free_of(snapshot) == before
+    return seats
+
+
+@pytest.mark.parametrize("level", ["island", NODE])
+def test_equal_parts_close_together_exactly(level: str) -> None:
+    answers: Counter[bool] = Counter()
+    for seed in range(300):
+        dice = random.Random(seed)
+        snapshot, share, count = small(dice), dice.choice((20, 30, 60, 100)), dice.randint(1, 7)
+        free = free_of(snapshot)
+        rooms = [sum(free[c] // share for c in cells) for cells in places(free, level)]
+        seats = tried(snapshot, Want(((part(share), count),), level))
+        answers[seats is not None] += 1
+        assert (seats is not None) == any(room >= count for room in rooms), f"seed {seed}"
+        for seat in seats or ():
+            assert level == NODE or any(
+                {(s.row, g) for s in seats or () for g in indices_of(s.gpus)} <= set(cells)
+                for cells in places(free, level)
+            ), seat
+    assert min(answers.values()) > 50
+
+
+def test_whole_gpus_and_equal_parts_in_one_island_exactly() -> None:
+    answers: Counter[bool] = Counter()
+    for seed in range(300):
+        dice = random.Random(seed)
+        snapshot, share, count = small(dice), dice.choice((20, 30, 60)), dice.randint(1, 4)
+        free = free_of(snapshot)
+        possible = False
+        for cells in places(free, "island"):
+            whole = [c for c in cells if free[c] == 100]
+            rest = sum(free[c] // share for c in cells) - 100 // share
+            possible |= bool(whole) and rest >= count
+        groups = ((factories.spec(1), 1), (part(share), count))
+        answers[possible] += 1
+        assert (tried(snapshot, Want(groups, "island")) is not None) == possible, f"seed {seed}"
+    assert min(answers.values()) > 50
+
+
+def test_equal_groups_of_parts_each_in_an_island_exactly() -> None:
+    answers: Counter[bool] = Counter()
+    for seed in range(300):
+        dice = random.Random(seed)
+        snapshot, share = small(dice), dice.choice((20, 30, 60))
+        size, times = dice.randint(1, 4), dice.randint(1, 4)
+        free = free_of(snapshot)
+        units = sum(
+            sum(free[c] // share for c in cells) // size for cells in places(free, "island")
+        )
+        groups = ((part(share), size),)
+        want = Want(((part(share), size * times),), parts=(Part(groups, "island", times=times),))
+        answers[units >= times] += 1
+        assert (tried(snapshot, want) is not None) == (units >= times), f"seed {seed}"
+    assert min(answers.values()) > 50
+
+
+def test_roles_of_parts_sit_as_well_as_trying_everything_finds() -> None:
+    """Two roles of equal parts beside each other, one apart from itself: the cost is the least there is."""
+    better = 0
+    for seed in range(150):
+        dice = random.Random(seed)
+        snapshot = small(dice)
+        share = dice.choice((30, 50))
+        a, b = part(share, 100), part(share, 200)
+        counts = (dice.randint(1, 2), dice.randint(1, 3))
+        crew = Crew(((a, counts[0]), (b, counts[1])), near=((0, 1),), apart=((0, 0),))
+        seats = tried(snapshot, Want(crew.roles, crew=crew))
+        rows = sorted(snapshot.row.values())
+        free = free_of(snapshot)
+        room = {row: sum(n // share for (r, _), n in free.items() if r == row) for row in rows}
+        if seats is None:
+            assert sum(room.values()) < sum(counts), f"seed {seed}"
+            continue
+        problem = problem_of(snapshot, crew, snapshot.name_rank()[rows] * 0 + rows)
+        taken = [
+            tuple(sum(s.pods for s in seats if s.row == row and s.spec == spec) for spec in (a, b))
+            for row in rows
+        ]
+        here = {snapshot.domains.of[0, seat.row] for seat in seats}
+        inside = [row for row in rows if len(here) > 1 or snapshot.domains.of[0, row] in here]
+        ways = [
+            plan
+            for plan in product(
+                *(list(product(range(counts[0] + 1), range(counts[1] + 1))) for _ in rows)
+            )
+            if all(sum(vector[i] for vector in plan) == counts[i] for i in (0, 1))
+            and all(
+                sum(v) <= room[row] and (row in inside or not any(v))
+                for row, v in zip(rows, plan, strict=True)
+            )
+        ]
+        least = min(problem.cost(plan) for plan in ways)
+        assert problem.cost(taken) == least, f"seed {seed}"
+        better += least < max(problem.cost(plan) for plan in ways)
+    assert better > 50
+
+
+def machines(*names: str) -> list[Fact]:
+    what = factories.topology(4, PAIRS, shares=True)
+    nodes: list[Fact] = [factories.node(name, gpus=4, rack="r", shares=True) for name in names]
+    return [*nodes, *(factories.report(name, what) for name in names)]
+
+
+def test_a_gang_of_parts_spreads_over_nodes() -> None:
+    made = Cluster(factories.LEVELS, placement="spread")
+    pods = [factories.part(f"g-{i}", 30, gang="g") for i in range(3)]
+    turn(made, [*machines("a", "b", "c"), factories.gang("g", 3), *pods], 0.0)
+    made.check()
+    assert {pod.node for pod in made.pods.values()} == {"a", "b", "c"}
+
+
+def test_servers_with_parts_are_apart_and_workers_beside_them() -> None:
+    made = Cluster(factories.LEVELS)
+    roles = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
+    pods = [
+        factories.part(f"g-{i}", 40, gang="g", task="ps" if i < 2 else "worker") for i in range(6)
+    ]
+    turn(made, [*machines("a", "b", "c"), factories.gang("g", 6, roles=roles), *pods], 0.0)
+    made.check()
+    seats = Counter((pod.node, pod.seen.task) for pod in made.pods.values())
+    assert sorted(seats.values()) == [1, 1, 2, 2]
+    assert len({node for node, _ in seats}) == 2
+
+
+def test_unlike_parts_that_find_no_way_are_told_that_there_may_be_one() -> None:
+    made = Cluster(factories.LEVELS)
+    what = factories.topology(2, PAIRS[:1], shares=True)
+    node: list[Fact] = [factories.node("a", gpus=2, shares=True), factories.report("a", what)]
+    gang = factories.gang("g", 6, topology_required="island")
+    parts = [factories.part(f"g-{i}", n, gang="g") for i, n in enumerate((60, 50, 50, 40, 30, 10))]
+    turn(made, [*node, gang, *parts], 0.0)
+    reason = made.gangs["ns", "g", True].reason
+    assert "no way was found in the tries that there are, though there may be one" in reason
+
+
+def test_rings_of_parts_get_an_island_each() -> None:
+    made = Cluster(factories.LEVELS)
+    rings = SubGroups("tp", 3, keys=("ring",), required="island")
+    pods = [
+        factories.part(f"g-{i}", 60, gang="g", labels=(("ring", str(i % 2)),)) for i in range(6)
+    ]
+    decisions = turn(made, [*machines("a"), factories.gang("g", 6, subgroups=(rings,)), *pods], 0.0)
+    assert not [d for d in decisions if isinstance(d, Bind)]  # an island has room for two
+    assert "needs 2 groups of 3 pods x 60 hundredths of a GPU, each in one island" in (
+        made.gangs["ns", "g", True].reason
+    )
+    pods = [
+        factories.part(f"h-{i}", 50, gang="h", labels=(("ring", str(i % 2)),)) for i in range(6)
+    ]
+    turn(made, [factories.gang("h", 6, subgroups=(rings,)), *pods], 1.0)
+    made.check()
+    islands = {
+        (ring, gpu // 2)
+        for ring in "01"
+        for pod in made.pods.values()
+        if pod.seen.gang == "h" and pod.seen.labels == (("ring", ring),)
+        for gpu in indices_of(pod.gpus)
+    }
+    assert len(islands) == 2

@@ -1,0 +1,312 @@
+"""Groups inside a gang, each with its own closeness: against trying every way on small clusters, and as
+a story from PodGroup to bindings."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from central.model.decisions import Bind, Decision, Tell
+from central.model.facts import Fact, PodGone, SubGroups
+from central.scheduler.cycle import turn
+from central.scheduler.placement import Part, Want, fit
+from central.scheduler.snapshot.draft import DoesNotFit, Draft, Seat
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.cluster import Cluster
+from protos.names import BLOCK, RACK
+from tests.central import factories
+
+RING = "ring"  # a label: pods of one ring are a group
+
+
+def domains(snapshot: Snapshot, level: str) -> list[tuple[list[int], int]]:
+    """Each domain of the level: its rows, and the GPUs of the one row that count."""
+    rows = sorted(snapshot.row.values())
+    if level == "island":
+        return [
+            ([row], island)
+            for row in rows
+            if (shape := snapshot.shape[row]) is not None
+            for island in shape.islands
+        ]
+    if level == "node":
+        return [([row], -1) for row in rows]
+    if level == "":
+        return [(rows, -1)]
+    of = snapshot.domains.of[snapshot.domains.levels.index(level)]
+    return [([r for r in rows if of[r] == d], -1) for d in sorted(set(of[rows].tolist())) if d >= 0]
+
+
+def ways(room: Sequence[int], gpus: int, pods: int) -> Iterator[tuple[int, ...]]:
+    """How many pods on each row, in every way."""
+    if not room:
+        if not pods:
+            yield ()
+        return
+    for here in range(min(pods, room[0] // gpus) + 1):
+        for rest in ways(room[1:], gpus, pods - here):
+            yield (here, *rest)
+
+
+def possible(snapshot: Snapshot, parts: Sequence[tuple[int, int, str]], required: str) -> bool:
+    """Whether the parts (GPUs of a pod, pods, level) have a place, inside one domain of the required
+    level: by trying everything. An island's free GPUs are counted apart from its node's others."""
+
+    def place(free: dict[tuple[int, int], int], left: Sequence[tuple[int, int, str]]) -> bool:
+        if not left:
+            return True
+        gpus, pods, level = left[0]
+        for whole, mask in domains(snapshot, level):
+            rows = [row for row in whole if row in outer]
+            cells = [cell for cell in free if cell[0] in rows and (mask < 0 or cell[1] == mask)]
+            for taken in spreads(free, cells, rows, gpus, pods):
+                if place({c: n - taken.get(c, 0) for c, n in free.items()}, left[1:]):
+                    return True
+        return False
+
+    def spreads(
+        free: dict[tuple[int, int], int],
+        cells: Sequence[tuple[int, int]],
+        rows: Sequence[int],
+        gpus: int,
+        pods: int,
+    ) -> Iterator[dict[tuple[int, int], int]]:
+        """The GPUs taken of each cell; a pod may take from several cells of its row."""
+        room = [sum(free[c] for c in cells if c[0] == row) for row in rows]
+        for here in ways(room, gpus, pods):
+            yield from draws(
+                free, [(row, n * gpus) for row, n in zip(rows, here, strict=True)], cells
+            )
+
+    def draws(
+        free: dict[tuple[int, int], int],
+        needs: Sequence[tuple[int, int]],
+        cells: Sequence[tuple[int, int]],
+    ) -> Iterator[dict[tuple[int, int], int]]:
+        if not needs:
+            yield {}
+            return
+        row, gpus = needs[0]
+        own = [cell for cell in cells if cell[0] == row]
+        for split in ways([free[cell] for cell in own], 1, gpus):
+            for rest in draws(free, needs[1:], cells):
+                yield {**dict(zip(own, split, strict=True)), **rest}
+
+    cells: dict[tuple[int, int], int] = {}
+    for row in snapshot.row.values():
+        shape = snapshot.shape[row]
+        if shape is None:
+            cells[row, -1] = int(snapshot.gpus[row])
+        for island in shape.islands if shape is not None else ():
+            cells[row, island] = (island & snapshot.free_mask[row]).bit_count()
+    for rows, _ in domains(snapshot, required):
+        outer = set(rows)
+        if place({cell: n for cell, n in cells.items() if cell[0] in outer}, parts):
+            return True
+    return False
+
+
+def small(dice: random.Random, islands: bool) -> Snapshot:
+    """Up to 2 blocks of 2 racks of 2 nodes with 4 GPUs in pairs, some in use."""
+    snapshot = Snapshot((BLOCK, RACK))
+    for block in range(dice.randint(1, 2)):
+        for rack in range(dice.randint(1, 2)):
+            for place in range(dice.randint(1, 2)):
+                name = f"{block}{rack}{place}"
+                node = factories.node(name, block=f"b{block}", rack=f"r{rack}", gpus=4)
+                row = snapshot.put_node(node)
+                taken = dice.sample(range(4), dice.randint(0, 3))
+                if islands:
+                    shape = factories.topology(4, ((0, 1), (2, 3))).shape()
+                    free = sum(1 << i for i in range(4) if i not in taken)
+                    snapshot.put_gpus(row, shape, free)
+                if taken:
+                    snapshot.take(row, factories.spec(len(taken)), 1, 0)
+    return snapshot
+
+
+def holds(snapshot: Snapshot, seats: Sequence[Seat], level: str) -> bool:
+    """Whether the seats are in one domain of the level."""
+    rows, mask = {seat.row for seat in seats}, 0
+    for seat in seats:
+        mask |= seat.gpus
+    return any(
+        rows <= set(inside) and (gpus < 0 or not mask & ~gpus)
+        for inside, gpus in domains(snapshot, level)
+    )
+
+
+def cut(seats: list[Seat], sizes: Sequence[int]) -> Iterator[list[Seat]]:
+    """The seats of each part, one after the other."""
+    rest = list(seats)
+    for size in sizes:
+        mine: list[Seat] = []
+        while sum(seat.pods for seat in mine) < size:
+            mine.append(rest.pop(0))
+        assert sum(seat.pods for seat in mine) == size
+        yield mine
+    assert not rest
+
+
+@pytest.mark.parametrize("base", range(0, 400, 100))
+def test_equal_groups_fit_wherever_there_is_a_way(base: int) -> None:
+    answers = Counter[bool]()
+    for seed in range(base, base + 100):
+        dice = random.Random(seed)
+        snapshot = small(dice, islands=dice.random() < 0.5)
+        gpus, size, times = dice.choice((1, 1, 2)), dice.randint(1, 3), dice.randint(1, 3)
+        inner = dice.choice(("island", "node", RACK, BLOCK, ""))
+        required = dice.choice(("", BLOCK, RACK))
+        part = Part(((factories.spec(gpus), size),), inner, times=times)
+        want = Want(((factories.spec(gpus), size * times),), required, parts=(part,))
+        expected = possible(snapshot, [(gpus, size, inner)] * times, required)
+        answers[expected] += 1
+        free = snapshot.free.copy()
+        draft = Draft(snapshot)
+        if not expected:
+            with pytest.raises(DoesNotFit):
+                fit(draft, want)
+            assert (snapshot.free == free).all()
+            continue
+        seats = list(fit(draft, want))
+        assert holds(snapshot, seats, required)
+        for mine in cut(seats, [size] * times):
+            assert holds(snapshot, mine, inner), f"seed {seed}"
+        draft.undo()
+        assert (snapshot.free == free).all()
+    assert min(answers.values()) > 10
+
+
+def test_unlike_groups_fit_wherever_there_is_a_way() -> None:
+    answers = Counter[bool]()
+    for seed in range(300):
+        dice = random.Random(seed)
+        snapshot = small(dice, islands=dice.random() < 0.5)
+        kinds = [
+            (dice.choice((1, 2)), dice.randint(1, 2), dice.choice(("island", "node", RACK)))
+            for _ in range(dice.randint(2, 3))
+        ]
+        required = dice.choice(("", BLOCK))
+        parts = tuple(Part(((factories.spec(g), n),), level) for g, n, level in kinds)
+        groups = Counter[int]()
+        for gpus, count, _ in kinds:
+            groups[gpus] += count
+        want = Want(tuple((factories.spec(g), n) for g, n in groups.items()), required, parts=parts)
+        expected = possible(snapshot, kinds, required)
+        answers[expected] += 1
+        draft = Draft(snapshot)
+        if not expected:
+            with pytest.raises(DoesNotFit):
+                fit(draft, want)
+            continue
+        seats = list(fit(draft, want))
+        for mine, (_, _, level) in zip(cut(seats, [n for _, n, _ in kinds]), kinds, strict=True):
+            assert holds(snapshot, mine, level), f"seed {seed}"
+    assert min(answers.values()) > 10
+
+
+# --- from PodGroup to bindings -------------------------------------------------------
+
+
+def member(rank: int, ring: int, gpus: int = 2) -> Fact:
+    return factories.pod(f"g-{rank}", gpus, "g", labels=((RING, str(ring)),))
+
+
+def policy(size: int, least: int = 0, required: str = "node") -> SubGroups:
+    return SubGroups("tp", size, least, keys=(RING,), required=required)
+
+
+def told(decisions: list[Decision]) -> str:
+    return next(d.reason for d in reversed(decisions) if isinstance(d, Tell) and d.gang == "g")
+
+
+def nodes_of(cluster: Cluster, ring: int) -> set[str]:
+    return {
+        pod.node
+        for pod in cluster.pods.values()
+        if pod.seen.labels == ((RING, str(ring)),) and pod.node
+    }
+
+
+def test_each_ring_gets_a_node_and_all_get_one_rack() -> None:
+    """Three rings of two pods with four GPUs of a node each; ranks of one ring do not follow each
+    other."""
+    cluster = Cluster(factories.LEVELS)
+    nodes: list[Fact] = [
+        *(factories.node(f"a{i}", rack="ra", gpus=6) for i in range(2)),
+        *(factories.node(f"b{i}", rack="rb", gpus=6) for i in range(3)),
+    ]
+    gang = factories.gang("g", 6, topology_required=RACK, subgroups=(policy(2),))
+    decisions = turn(cluster, [*nodes, gang, *(member(i, i % 3) for i in range(6))], 0.0)
+    assert sum(isinstance(d, Bind) for d in decisions) == 6
+    used = [nodes_of(cluster, ring) for ring in range(3)]
+    assert all(len(nodes) == 1 for nodes in used)
+    assert set.union(*used) == {"b0", "b1", "b2"}
+
+
+def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
+    cluster = Cluster(factories.LEVELS)
+    nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(3)]
+    gang = factories.gang("g", 1, subgroups=(policy(2, least=1),))
+    first = turn(cluster, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
+    assert told(first) == (
+        "subGroupPolicy tp needs 1 groups of 2 pods to start, 0 can be made of those that exist"
+    )
+    turn(cluster, [member(2, 1)], 1.0)
+    assert (nodes_of(cluster, 0), len(nodes_of(cluster, 1))) == (set(), 1)
+    assert told(turn(cluster, [], 2.0) or first)
+    assert cluster.gangs["ns", "g", True].reason == "group tp-0 has 1 of 2 pods"
+    turn(cluster, [member(3, 0)], 3.0)
+    assert len(nodes_of(cluster, 0)) == 1
+
+
+def test_a_lost_member_comes_back_to_its_group() -> None:
+    cluster = Cluster(factories.LEVELS)
+    nodes = [factories.node(f"a{i}", rack="ra", gpus=8) for i in range(3)]
+    gang = factories.gang("g", 4, subgroups=(policy(2),))
+    turn(cluster, [*nodes, gang, *(member(i, i // 2, 4) for i in range(4))], 0.0)
+    homes = [nodes_of(cluster, ring) for ring in range(2)]
+    assert len(homes[0]) == len(homes[1]) == 1
+    lost = cluster.pods["uid-g-3"].seen
+    turn(cluster, [PodGone("uid-g-3")], 1.0)
+    turn(cluster, [replace(lost, uid="uid-again")], 2.0)
+    assert nodes_of(cluster, 1) == homes[1]
+    cluster.check()
+
+
+def test_the_sentence_counts_groups() -> None:
+    cluster = Cluster(factories.LEVELS)
+    nodes = [factories.node("a0", rack="ra", gpus=6), factories.node("a1", rack="ra", gpus=2)]
+    gang = factories.gang("g", 4, subgroups=(policy(2),), topology_required=RACK)
+    decisions = turn(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(4))], 0.0)
+    assert told(decisions) == (
+        "needs 2 groups of 2 pods x 2 GPUs, each in one node, all in one rack; "
+        "rack ra has room for 1 of 2 groups"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [(6, "the best node has room for 0 of 1 group"), (None, "there is no node")],
+)
+def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, said: str) -> None:
+    cluster = Cluster(factories.LEVELS)
+    nodes = [factories.node("a0", gpus=gpus)] if gpus else []
+    gang = factories.gang("g", 2, subgroups=(policy(2),), topology_required="island")
+    decisions = turn(cluster, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
+    assert told(decisions) == (
+        f"needs 1 group of 2 pods x 4 GPUs, each in one node, all in one island; {said}"
+    )
+
+
+def test_the_minimum_starts_in_whole_groups() -> None:
+    """Three pods must start, groups have two: four start, and the third group follows alone."""
+    cluster = Cluster(factories.LEVELS)
+    nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(2)]
+    gang = factories.gang("g", 3, subgroups=(policy(2),))
+    decisions = turn(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(6))], 0.0)
+    assert sorted(d.name for d in decisions if isinstance(d, Bind)) == ["g-0", "g-1", "g-2", "g-3"]
+    more = turn(cluster, [factories.node("a2", rack="ra", gpus=4)], 1.0)
+    assert sorted(d.name for d in more if isinstance(d, Bind)) == ["g-4", "g-5"]

@@ -1,0 +1,175 @@
+"""Defragmentation: somebody is moved so that a gang fits, and only if there is a place for both."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from central.model.decisions import Evict
+from central.model.facts import Fact, PodSeen
+from central.scheduler.cycle import turn
+from central.scheduler.placement import Want
+from central.scheduler.preemption import defragment
+from central.scheduler.preemption.preemption_request import Claim
+from central.scheduler.state.cluster import Cluster
+from protos.names import RACK
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+LONG_S = defragment.SETTLED_S + 1
+
+
+def movable(facts: Sequence[Fact]) -> list[Fact]:
+    return [replace(f, movable=True) if isinstance(f, PodSeen) else f for f in facts]
+
+
+def on(node: str, facts: Sequence[Fact]) -> list[Fact]:
+    """They run there already."""
+    return [replace(f, node=node, phase="Running") if isinstance(f, PodSeen) else f for f in facts]
+
+
+def halves(*, settled: bool = True, **fields: object) -> World:
+    """Two nodes, each half full."""
+    world = World(factories.node("a", rack="r1"), factories.node("b", rack="r1"))
+    old = [on("a", movable(job("left", 1, 4))), on("b", movable(job("right", 1, 4, created=1.0)))]
+    pods = [f for facts in old for f in facts]
+    world.step(1.0, *(replace(f, **fields) if isinstance(f, PodSeen) else f for f in pods))  # type: ignore[arg-type]  # a test's shorthand
+    if settled:
+        world.step(LONG_S)
+    return world
+
+
+def test_one_is_moved_so_that_a_whole_node_is_free() -> None:
+    world = halves()
+    assert world.step(LONG_S + 1, *job("big", 1, 8, created=9.0)) == []
+    assert len(world.evicted) == 1
+    assert world.whys == ["is moved: ns/big fits then, and so does it, elsewhere"]
+    moved = world.evicted[0].partition("-")[0]
+    again = [
+        replace(f, uid="again", movable=True) for f in job(moved, 1, 4) if isinstance(f, PodSeen)
+    ]
+    assert world.step(LONG_S + 7, *again) == ["big-0", f"{moved}-0"]
+    assert len(world.evicted) == 1
+
+
+def test_nobody_is_moved_who_did_not_say_that_it_may_be() -> None:
+    world = halves(movable=False)
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
+    assert not world.evicted
+
+
+def test_nobody_is_moved_who_only_just_began() -> None:
+    world = halves(settled=False)
+    world.step(10.0, *job("big", 1, 8, created=9.0))
+    assert not world.evicted
+    for now in range(11, 400, 3):
+        world.step(float(now))
+    assert len(world.evicted) == 1, "it is thought of again"
+
+
+def test_nobody_is_moved_who_finds_no_place() -> None:
+    world = World(factories.node("a"), factories.node("b", gpus=4))
+    world.step(1.0, *on("a", movable(job("left", 1, 4))), *on("b", movable(job("right", 1, 2))))
+    world.step(LONG_S)
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
+    assert not world.evicted, "4 GPUs are needed elsewhere, and 2 are free there"
+
+
+def test_who_must_stay_in_its_rack_is_moved_inside_it_or_not_at_all() -> None:
+    nodes = [
+        factories.node("a", rack="r1"),
+        factories.node("b", rack="r1"),
+        factories.node("c", rack="r2"),
+    ]
+    world = World(*nodes)
+    pair = movable(job("pair", 2, 4, topology_required=RACK))
+    world.step(1.0, pair[0], *on("a", pair[1:2]), *on("b", pair[2:]))
+    world.step(1.0, *on("c", job("c", 1, 2)))
+    world.step(LONG_S)
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
+    assert world.evicted == ["pair-0", "pair-1"], "together, to the other node of their rack"
+
+
+def test_the_more_urgent_are_not_moved() -> None:
+    world = halves(priority=7)
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
+    assert not world.evicted
+
+
+def test_a_budget_keeps_who_may_be_moved() -> None:
+    world = halves(labels=(("app", "w"),))
+    world.step(LONG_S + 0.5, factories.budget("w", 0))
+    world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
+    assert not [each for each in world.decisions if isinstance(each, Evict)]
+
+
+# --- against brute force -----------------------------------------------------------------------
+
+
+def fits(free: list[int], sizes: list[int]) -> bool:
+    """Whether pods of these sizes fit on the nodes, by trying all ways."""
+    if not sizes:
+        return True
+    first, rest = sizes[0], sizes[1:]
+    for index in {free.index(have) for have in free if have >= first}:
+        left = [*free]
+        left[index] -= first
+        if fits(left, rest):
+            return True
+    return False
+
+
+def fewest(cluster: Cluster, wanted: list[int]) -> int | None:
+    """How many gangs must move at least so that all fit, the moved included."""
+    snapshot = cluster.snapshot
+    gangs = [gang for gang in cluster.gangs.values() if gang.placed()]
+    for count in range(len(gangs) + 1):
+        for chosen in combinations(gangs, count):
+            free = [int(have) for have in snapshot.free[:, 0]]
+            sizes = [*wanted]
+            for pod in (pod for gang in chosen for pod in gang.placed()):
+                gpus = pod.spec.request("nvidia.com/gpu")
+                free[snapshot.row[pod.node]] += gpus
+                sizes.append(gpus)
+            if fits(free, sorted(sizes, reverse=True)):
+                return count
+    return None
+
+
+def test_against_all_sets_of_moves() -> None:
+    """Never one that leaves somebody without a place; nearly always where there is one, and with as
+    few as can be."""
+    dice = random.Random(7)
+    possible = found = least = 0
+    for _ in range(600):
+        cluster = Cluster(factories.LEVELS)
+        turn(cluster, [factories.node(f"n{i}", gpus=4) for i in range(dice.randint(2, 4))], 0.0)
+        for number in range(dice.randint(2, 6)):
+            facts = movable(job(f"g{number}", dice.choice((1, 1, 2)), gpus=dice.choice((1, 2, 3))))
+            name = dice.choice(sorted(cluster.snapshot.row))
+            room = cluster.snapshot.free[cluster.snapshot.row[name], 0]
+            asked = sum(f.spec.request("nvidia.com/gpu") for f in facts if isinstance(f, PodSeen))
+            turn(cluster, on(name, facts) if asked <= room else [], 1.0)
+        pods, gpus = dice.choice((1, 1, 2)), dice.choice((2, 3, 4))
+        for fact in job("big", pods, gpus=gpus, created=99.0):
+            cluster.apply(fact)
+        gang = cluster.gangs["ns", "big", True]
+        needed = fewest(cluster, [gpus] * pods)
+        if needed == 0:
+            continue
+        want = Want(((gang.waiting()[0].spec, pods),), "")
+        plan = defragment.plan(cluster, Claim(gang, want, LONG_S, np.zeros(0, dtype=np.int64)))
+        cluster.check()
+        assert plan is None or needed is not None, "somebody would be without a place"
+        if needed is not None:
+            possible += 1
+            if plan is not None:
+                found += 1
+                moved = {pod.seen.gang for pod in plan.victims}
+                assert len(moved) >= needed
+                least += len(moved) == needed
+    assert possible > 30
+    assert found >= 0.95 * possible
+    assert least >= 0.9 * found

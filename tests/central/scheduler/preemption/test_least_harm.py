@@ -1,0 +1,116 @@
+"""The least harm, against brute force on small cases; and what large ones promise."""
+
+import random
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from central.scheduler.preemption.exact_search import improve
+from central.scheduler.preemption.least_harm import Harm, Problem, Unit, choose, total
+
+
+def brute(problem: Problem) -> Harm | None:
+    best: Harm | None = None
+    for size in range(len(problem.units) + 1):
+        for chosen in combinations(problem.units, size):
+            if _allowed(problem, chosen) and problem.seats(chosen) >= problem.missing:
+                best = total(chosen) if best is None else min(best, total(chosen))
+    return best
+
+
+def _allowed(problem: Problem, chosen: tuple[Unit, ...]) -> bool:
+    whole = {unit.gang for unit in chosen if unit.whole}
+    singles = [unit.gang for unit in chosen if not unit.whole]
+    for budget, allowed in problem.allowed.items():
+        if sum(unit.spends.get(budget, 0) for unit in chosen) > allowed:
+            return False
+    return len(whole) == sum(unit.whole for unit in chosen) and all(
+        gang not in whole and singles.count(gang) <= problem.surplus[gang] for gang in singles
+    )
+
+
+def case(dice: random.Random, gangs: int, budgets: int = 0) -> Problem:
+    rows = dice.randint(1, 4)
+    asks = (dice.choice((1, 2, 4, 8)), dice.choice((1, 3)))
+    free = {row: (dice.randint(0, 4), dice.randint(0, 6)) for row in range(rows)}
+    units: list[Unit] = []
+    surplus: dict[int, int] = {}
+    allowed = {("ns", f"b{number}"): dice.randint(0, 3) for number in range(budgets)}
+    for gang in range(gangs):
+        covered = dice.choice([*allowed, None]) if allowed else None
+        pods = [
+            (dice.randrange(rows), (dice.choice((0, 1, 2, 4)), dice.randint(0, 3)))
+            for _ in range(dice.choice((1, 1, 2, 3)))
+        ]
+        age = dice.choice((0, 10, 100))
+        surplus[gang] = dice.randint(0, len(pods) - 1)
+        frees: dict[int, tuple[int, ...]] = {}
+        for row, size in pods:
+            have = frees.get(row, (0, 0))
+            frees[row] = (have[0] + size[0], have[1] + size[1])
+            if surplus[gang]:
+                harm, spends = (0, age * size[0], 1), {covered: 1} if covered else {}
+                units.append(Unit(gang, False, harm, {row: size}, spends=spends))
+        lost = sum(age * size[0] for _, size in pods)
+        spends = {covered: len(pods)} if covered else {}
+        units.append(Unit(gang, True, (1, lost, len(pods)), frees, spends=spends))
+    return Problem(free, asks, dice.randint(1, 3), units, surplus, allowed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_does_less_harm(seed: int) -> None:
+    dice = random.Random(seed)
+    possible = 0
+    for _ in range(120):
+        problem = case(dice, dice.randint(1, 4))
+        best = brute(problem)
+        found = choose(problem)
+        assert (found is None) == (best is None)
+        if found is None:
+            continue
+        possible += 1
+        assert _allowed(problem, tuple(found))
+        better, left = improve(problem, found, 10_000)
+        assert left > 0
+        assert better is not None
+        assert problem.seats(better) >= problem.missing
+        assert total(better) == best
+    assert possible > 30
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_budget_is_overspent_and_none_is_in_the_way_for_nothing(seed: int) -> None:
+    dice = random.Random(500 + seed)
+    possible = limited = 0
+    for _ in range(120):
+        problem = case(dice, dice.randint(1, 4), budgets=dice.randint(1, 2))
+        best = brute(problem)
+        found = choose(problem)
+        assert found is None or _allowed(problem, tuple(found))
+        better, left = improve(problem, found, 10_000)
+        assert left > 0
+        assert (better is None) == (best is None)
+        if better is not None:
+            possible += 1
+            assert _allowed(problem, tuple(better))
+            assert problem.seats(better) >= problem.missing
+            assert total(better) == best
+        else:
+            limited += (
+                brute(replace(problem, allowed=dict.fromkeys(problem.allowed, 99))) is not None
+            )
+    assert possible > 20
+    assert limited > 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_goes_who_need_not(seed: int) -> None:
+    dice = random.Random(1000 + seed)
+    for _ in range(30):
+        problem = case(dice, 12)
+        found = choose(problem)
+        assert found is None or _allowed(problem, tuple(found))
+        for one in found or ():
+            rest = [unit for unit in found or () if unit is not one]
+            assert problem.seats(rest) < problem.missing

@@ -1,0 +1,414 @@
+"""Eviction for a whole gang: who goes, and who need not; and that the room is kept for whom it was made."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from central.model.decisions import Evict
+from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
+from central.scheduler import placement
+from central.scheduler.cycle import turn
+from central.scheduler.placement import Want
+from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.preemption_request import Claim
+from central.scheduler.reservation.release_forecast import Leavers
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.gangs import Gang, Pod
+from protos.names import RACK
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+
+def racks() -> list[Fact]:
+    return [factories.node(name, rack="r1" if name in "ab" else "r2") for name in "abcd"]
+
+
+def test_a_gang_makes_room_for_a_more_urgent_one_and_the_room_is_kept() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("old", 2, topology_required=RACK), *job("young", 2, created=1.0))
+    world.step(50.0)
+    urgent = job("urgent", 2, created=50.0, priority=10, topology_required=RACK)
+    assert world.step(50.0, *urgent) == []
+    assert sorted(world.evicted) in (["old-0", "old-1"], ["young-0", "young-1"])
+    gone = world.evicted[0].split("-")[0]
+    assert "makes room for ns/urgent, which is more urgent (priority 10 over 0)" in world.whys[0]
+    assert "whose pods are leaving for it" in world.told["urgent"]
+    assert world.step(52.0, *job("small", 1, created=52.0)) == []
+    again = [replace(factories.pod(f"{gone}-{i}", 8, gone), uid=f"again-{i}") for i in range(2)]
+    assert world.step(55.0, *again) == ["urgent-0", "urgent-1"]
+    assert len(world.evicted) == 2
+    assert not world.cluster.reserved or not any(
+        kept.made for kept in world.cluster.reserved.values()
+    )
+
+
+def test_equal_priority_is_left_alone() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("idle", 1, gpus=0), *job("old", 4, priority=3))
+    world.step(1.0, *job("same", 1, created=1.0, priority=3))
+    assert not world.evicted
+
+
+def test_never_means_never() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("old", 4))
+    world.step(1.0, *job("polite", 1, created=1.0, priority=3, preempts=False))
+    assert not world.evicted
+    world.step(2.0, *job("urgent", 1, created=2.0, priority=3))
+    assert len(world.evicted) == 4  # its gang needs all four
+
+
+def test_members_above_the_minimum_go_first_and_one_by_one() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("elastic", 3, least=2), *job("single", 1, created=1.0))
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    assert len(world.evicted) == 1
+    assert world.evicted[0].startswith("elastic")
+    assert world.step(6.0) == ["urgent-0"]
+
+
+def test_each_role_keeps_its_own_minimum() -> None:
+    """One server of one, three workers of which two must stay: the third worker goes, and no more."""
+    world = World(*racks())
+    group = factories.gang("train", 3, task_min=(("server", 1), ("worker", 2)))
+    tasks = ("server", "worker", "worker", "worker")
+    pods = [factories.pod(f"train-{i}", 8, "train", task=task) for i, task in enumerate(tasks)]
+    world.step(0.0, group, *pods)
+    world.step(9.0, *job("urgent", 1, created=9.0, priority=3))
+    assert world.evicted == ["train-3"]
+    world.step(20.0, *job("more", 1, created=20.0, priority=3))
+    assert len(world.evicted) == 4, "then it gives way whole"
+
+
+def test_the_least_work_is_lost() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(100.0 * number, *job(f"j{number}", 1, created=float(number)))
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert world.evicted == ["j3-0"]
+
+
+def test_work_that_is_saved_is_not_lost() -> None:
+    world = World(*racks())
+    for number in range(4):
+        saved = 490.0 if number == 1 else None
+        made = job(f"j{number}", 1, created=float(number), checkpoint=saved)
+        world.step(100.0 * number, *made)
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert world.evicted == ["j1-0"]
+
+
+def test_nobody_goes_when_it_does_not_help_in_full() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("high", 3, priority=9), *job("low", 1, created=1.0))
+    world.step(1.0, *job("urgent", 2, created=1.0, priority=3))
+    world.step(2.0, *job("huge", 5, created=1.0, priority=10))
+    assert not world.evicted
+
+
+def test_who_is_leaving_anyway_makes_room_and_nobody_else_goes() -> None:
+    world = World(*racks())
+    world.step(0.0, *job("old", 3), *job("going", 1, created=1.0))
+    pod = world.cluster.pods["uid-going-0"]
+    leaving = factories.pod("going-0", 8, "going", node=pod.node, phase="Running", deleting=True)
+    world.step(1.0, leaving, *job("urgent", 1, created=1.0, priority=3))
+    assert not world.evicted
+    assert "expected in less than a minute when going ends" in world.told["urgent"]
+
+
+def test_a_budget_that_refuses_sends_the_claimant_to_others() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(100.0 * number, *job(f"j{number}", 1, created=float(number)))
+    world.budgets = {"j3-0"}
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert not world.evicted
+    world.step(501.0)
+    assert world.evicted == ["j2-0"]
+    assert world.step(506.0) == ["urgent-0"]
+
+
+def test_when_all_budgets_refuse_it_is_asked_again_later() -> None:
+    world = World(factories.node("a"))
+    world.step(0.0, *job("j", 1))
+    world.budgets = {"j-0"}
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    world.step(2.0)
+    world.budgets.clear()
+    world.step(30.0)
+    assert not world.evicted
+    world.step(62.0)
+    world.step(62.5)  # it was asked first, and agreed
+    assert world.evicted == ["j-0"]
+
+
+def web(name: str, pods: int, **other: object) -> list[Fact]:
+    """A gang that disruption budgets may cover."""
+    return job(name, pods, labels=(("app", name),), **other)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_a_budget_that_is_known_is_planned_with() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(100.0 * number, *web(f"j{number}", 1, created=float(number)))
+    world.step(490.0, factories.budget("j3", 0))
+    world.budgets = {"j3-0"}
+    world.step(500.0, *job("urgent", 1, created=500.0, priority=3))
+    assert world.evicted == ["j2-0"]
+    assert world.step(505.0) == ["urgent-0"]
+
+
+def test_nobody_goes_for_nothing_where_a_budget_stands_in_the_way() -> None:
+    """Two nodes, of which one can't be emptied: the other's pods stay, however long it is asked."""
+    world = World(factories.node("a"), factories.node("b"))
+    world.step(0.0, *web("web", 1, gpus=4))
+    world.step(1.0, *(fact for i in range(3) for fact in job(f"low{i}", 1, 4, created=1.0)))
+    world.step(2.0, factories.budget("web", 0))
+    wanted = job("big", 2, gpus=6, created=3.0, priority=9)
+    for now in range(3, 130):
+        world.step(float(now), *(wanted if now == 3 else ()))
+    assert not [each for each in world.decisions if isinstance(each, Evict)]
+    assert (
+        "those who would give way are kept by disruption budget ns/keep-web (allows 0 more)"
+        in (world.told["big"])
+    )
+    world.step(130.0, factories.budget("web", 1))
+    world.step(133.0)
+    assert len(world.evicted) == 4
+    assert world.step(140.0) == ["big-0", "big-1"]
+    assert "disruption budget" not in world.told["big"]
+
+
+def test_who_is_covered_is_asked_before_anybody_goes() -> None:
+    """The budget's status may be old: what the Eviction API says counts, and nobody else has gone."""
+    world = World(factories.node("a"), factories.node("b"))
+    world.step(0.0, *web("web", 1, gpus=4), factories.budget("web", 1))
+    world.step(1.0, *(fact for i in range(3) for fact in job(f"low{i}", 1, 4, created=1.0)))
+    world.budgets = {"web-0"}
+    for now in range(3, 100):
+        world.step(
+            float(now), *(job("big", 2, gpus=6, created=3.0, priority=9) if now == 3 else ())
+        )
+    assert not world.evicted
+    asked = [each for each in world.decisions if isinstance(each, Evict)]
+    assert [each.trial for each in asked] == [True, True]  # again after a minute
+    assert not any(pod.evicting for pod in world.cluster.pods.values())
+    assert not any(gang.yields_to for gang in world.cluster.gangs.values())
+    world.budgets.clear()
+    for now in range(100, 310):
+        world.step(float(now))
+    assert len(world.evicted) == 4
+    assert "big" in world.began
+
+
+def test_what_is_being_evicted_is_spent_already() -> None:
+    world = World(*racks())
+    world.step(0.0, *(fact for i in range(4) for fact in web("w", 1, created=float(i))))
+    pods = [
+        replace(factories.pod(f"w{i}", 8, labels=(("app", "w"),)), uid=f"w{i}") for i in range(4)
+    ]
+    world.step(1.0, *pods, factories.budget("w", 1))
+    world.step(2.0, *job("urgent", 1, created=2.0, priority=3))
+    world.step(2.5, *job("second", 1, created=2.5, priority=3))
+    assert len(world.evicted) == 1
+    assert "disruption budget ns/keep-w (allows 1 more)" in world.told["second"]
+
+
+def test_whoever_two_budgets_cover_is_never_evicted() -> None:
+    world = World(factories.node("a"))
+    both = (("app", "x"), ("tier", "y"))
+    world.step(0.0, *job("j", 1, labels=both), factories.budget("x", 5))
+    world.step(0.5, replace(factories.budget("x", 5), name="other"))
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    world.step(9.0)
+    assert not [each for each in world.decisions if isinstance(each, Evict)]
+
+
+def test_a_claimant_that_gives_up_leaves_the_room_to_others() -> None:
+    world = World(factories.node("a"))
+    world.step(0.0, *job("j", 1))
+    world.step(1.0, *job("urgent", 1, created=1.0, priority=3))
+    world.step(2.0, *job("small", 1, created=2.0))
+    assert world.step(7.0, PodGone("uid-urgent-0")) == ["small-0"]
+
+
+def test_an_island_is_emptied_not_just_a_node() -> None:
+    world = World(
+        factories.node("a"),
+        factories.report("a", factories.topology(8, ((0, 1, 2, 3), (4, 5, 6, 7)))),
+    )
+    for number in range(4):
+        world.step(10.0 * number, *job(f"j{number}", 1, gpus=2, created=float(number)))
+    wanted = job("urgent", 4, gpus=1, created=99.0, priority=3, topology_required="island")
+    world.step(100.0, *wanted)
+    assert len(world.evicted) == 2
+    assert world.step(105.0) == [f"urgent-{i}" for i in range(4)]
+
+
+def test_a_gang_of_unlike_pods_makes_room_too() -> None:
+    world = World(*racks())
+    for number in range(4):
+        world.step(10.0 * number, *job(f"j{number}", 1, created=float(number)))
+    mixed: list[Fact] = [
+        factories.gang("mixed", 3, priority=5, created=50.0),
+        factories.pod("mixed-0", 8, "mixed"),
+        factories.pod("mixed-1", 4, "mixed"),
+        factories.pod("mixed-2", 4, "mixed"),
+    ]
+    world.step(50.0, *mixed)
+    assert len(world.evicted) == 2
+    assert world.step(55.0) == ["mixed-0", "mixed-1", "mixed-2"]
+
+
+def test_a_queue_below_its_share_takes_back_what_the_other_has_above_its_own() -> None:
+    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks())
+    for number in range(4):
+        world.step(10.0 * number, *job(f"t{number}", 1, queue="theirs", created=float(number)))
+    assert world.step(50.0, *job("mine", 2, queue="ours", created=50.0)) == []
+    assert sorted(world.evicted) == ["t2-0", "t3-0"]
+    assert "whose queue ours is below its share" in world.whys[0]
+    assert world.step(55.0) == ["mine-0", "mine-1"]
+    world.step(56.0, *job("more", 1, queue="ours", created=56.0))
+    assert len(world.evicted) == 2
+
+
+def test_what_a_queue_loses_is_counted_together() -> None:
+    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks())
+    across = [
+        factories.gang(name, 2, queue="theirs", created=float(number))
+        for number, name in enumerate(("j", "k"))
+    ]
+    pods = [
+        factories.pod(f"{name}-{rank}", 8, name, node=node, phase="Running")
+        for name, where in (("j", "ac"), ("k", "bd"))
+        for rank, node in enumerate(where)
+    ]
+    world.step(0.0, *across, *pods)
+    world.step(1.0, *job("wide", 2, queue="ours", topology_required=RACK, created=9.0))
+    assert not world.evicted  # one rack takes both gangs, and theirs would be left with nothing
+    world.step(2.0, *job("one", 1, queue="ours", created=10.0))
+    assert len(world.evicted) == 2
+
+
+# --- against brute force -----------------------------------------------------------------------
+
+
+def brute(cluster: Cluster, claim: Claim) -> tuple[int, int, int] | None:
+    """The least harm of all sets of pods whose leaving lets the gang in."""
+    lower = [g for g in cluster.gangs.values() if g.priority < claim.gang.priority and g.placed()]
+    pods = [pod for gang in lower for pod in gang.placed()]
+    best: tuple[int, int, int] | None = None
+    for size in range(len(pods) + 1):
+        for chosen in combinations(pods, size):
+            harm = _harm(cluster, chosen, claim.now)
+            if harm is None or (best is not None and harm >= best) or _overspent(cluster, chosen):
+                continue
+            if _fits(cluster, chosen, claim.want):
+                best = harm
+    return best
+
+
+def _overspent(cluster: Cluster, chosen: tuple[Pod, ...]) -> bool:
+    apps = [dict(pod.seen.labels).get("app") for pod in chosen if pod.seen.phase == "Running"]
+    budgets = cluster.budgets.seen.values()
+    return any(apps.count(b.name.removeprefix("keep-")) > b.allowed for b in budgets)
+
+
+def _lacks(gang: Gang, gone: list[Pod]) -> bool:
+    """Whether a role would be below its minimum."""
+    left = Counter(pod.seen.task for pod in gang.placed() if pod not in gone)
+    tasks = gang.object.task_min if gang.object is not None else ()
+    return any(left[task] < least for task, least in tasks)
+
+
+def _harm(cluster: Cluster, chosen: tuple[Pod, ...], now: float) -> tuple[int, int, int] | None:
+    broken = 0
+    for gang in cluster.gangs.values():
+        gone = [pod for pod in chosen if pod.seen.uid in gang.members]
+        lacks = _lacks(gang, gone)
+        if gone and (lacks or len(gang.placed()) - len(gone) < gang.minimum):
+            if len(gone) != len(gang.placed()):
+                return None  # broken in part
+            broken += 1
+    return broken, sum(pod.lost(now) for pod in chosen), len(chosen)
+
+
+def _fits(cluster: Cluster, chosen: tuple[Pod, ...], want: Want) -> bool:
+    leavers = Leavers(cluster, list(chosen))
+    with leavers.gone(np.arange(len(chosen))) as snapshot:
+        draft = Draft(snapshot)
+        try:
+            placement.fit(draft, want)
+        except DoesNotFit:
+            return False
+        draft.undo()
+        return True
+
+
+def _with_roles(facts: list[Fact], dice: random.Random) -> list[Fact]:
+    """Servers and workers, each with a minimum; the gang's own may be below their sum."""
+    group, *pods = facts
+    assert isinstance(group, GangSeen)
+    split = [replace(pod, task=dice.choice("sw")) for pod in pods if isinstance(pod, PodSeen)]
+    have = Counter(pod.task for pod in split)
+    least = tuple((task, dice.randint(1, count)) for task, count in sorted(have.items()))
+    return [replace(group, task_min=least), *split]
+
+
+def _budgets(dice: random.Random) -> list[Fact]:
+    """z has none."""
+    return [factories.budget("x", dice.randint(0, 2)), factories.budget("y", dice.randint(0, 4))]
+
+
+@pytest.mark.parametrize("covered", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None:
+    dice, made, refused = random.Random(seed), 0, 0
+    for _ in range(40):
+        cluster = Cluster(factories.LEVELS)
+        nodes = [
+            factories.node(f"n{i}", rack=f"r{i % 2}", gpus=4) for i in range(dice.randint(1, 4))
+        ]
+        turn(cluster, nodes, 0.0)
+        for number in range(dice.randint(1, 5)):
+            size = dice.choice((1, 1, 2, 3))
+            facts = job(
+                f"g{number}",
+                size,
+                gpus=dice.choice((1, 2, 4)),
+                priority=dice.choice((0, 0, 0, 9)),
+                least=dice.randint(1, size),
+                created=float(number),
+                labels=(("app", dice.choice("xyz")),),
+            )
+            if dice.random() < 0.3:
+                facts = _with_roles(facts, dice)
+            turn(cluster, facts, dice.choice((0.0, 100.0)))
+        running = [pod for pod in cluster.pods.values() if pod.node]
+        begun = [replace(pod.seen, node=pod.node, phase="Running") for pod in running]
+        turn(cluster, begun, 100.0)
+        pods, gpus = dice.choice((1, 2, 3)), dice.choice((2, 4))
+        level = dice.choice(("", RACK, "node"))
+        wanted = job("urgent", pods, gpus=gpus, priority=5, topology_required=level, created=99.0)
+        for fact in (*wanted, *(_budgets(dice) if covered else ())):
+            cluster.apply(fact)
+        gang = cluster.gangs["ns", "urgent", True]
+        want = Want(((gang.waiting()[0].spec, pods),), level)
+        if any(pod.evicting for pod in cluster.pods.values()) or _fits(cluster, (), want):
+            continue
+        claim = Claim(gang, want, 200.0, np.zeros(0, dtype=np.int64))
+        best = brute(cluster, claim)
+        plan = preemption_plan.room_for(cluster, claim)
+        assert (plan is None) == (best is None)
+        refused += plan is None
+        if plan is not None:
+            made += 1
+            assert _harm(cluster, plan.victims, claim.now) == best
+        cluster.check()
+    assert made > 2
+    assert refused > 2

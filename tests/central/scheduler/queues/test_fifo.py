@@ -1,0 +1,54 @@
+"""Queues that are first in, first out: nobody starts before who comes first."""
+
+from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+FIFO = QueueSeen("q", fifo=True)
+
+
+def wide(name: str, pods: int, created: float, **fields: object) -> list[Fact]:
+    return job(name, pods, queue="q", created=created, **fields)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_nobody_overtakes_the_first() -> None:
+    world = World(factories.node("a"), factories.node("b"), FIFO, QueueSeen("other"))
+    world.step(1.0, *wide("old", 1, 1.0), *wide("big", 2, 2.0), *wide("small", 1, 3.0))
+    assert list(world.began) == ["old"]
+    assert world.told["small"] == "queue q is first in, first out: big comes before it"
+    assert world.step(2.0, *job("else", 1, gpus=4, queue="other", created=9.0)) == ["else-0"]
+
+
+def test_the_next_one_follows_at_once() -> None:
+    world = World(factories.node("a"), factories.node("b"), FIFO)
+    world.lasts["old"] = 10.0
+    world.step(1.0, *wide("old", 1, 1.0), *wide("big", 2, 2.0), *wide("small", 1, 3.0, gpus=0))
+    assert "small" not in world.began
+    assert world.step(11.0) == ["big-0", "big-1", "small-0"]
+
+
+def test_who_gives_up_makes_way() -> None:
+    world = World(factories.node("a"), FIFO)
+    world.step(1.0, *wide("big", 2, 1.0), *wide("small", 1, 2.0))
+    assert not world.began
+    gone: list[Fact] = [PodGone("uid-big-0"), PodGone("uid-big-1"), GangGone("ns", "big")]
+    assert world.step(2.0, *gone) == ["small-0"]
+
+
+def test_who_is_not_ready_holds_up_nobody_and_then_it_does() -> None:
+    world = World(factories.node("a"), factories.node("b"), FIFO)
+    group, first, second = wide("big", 2, 1.0)
+    world.step(1.0, group, first)
+    assert world.step(2.0, *wide("small", 1, 2.0)) == ["small-0"]
+    world.step(3.0, second, *wide("late", 1, 3.0))
+    assert world.told["late"] == "queue q is first in, first out: big comes before it"
+
+
+def test_the_more_urgent_come_first_and_the_strategy_may_change() -> None:
+    world = World(factories.node("a"), FIFO)
+    world.step(1.0, *wide("big", 2, 1.0), *wide("urgent", 1, 2.0, gpus=4, priority=5))
+    assert list(world.began) == ["urgent"]
+    world.step(2.0, *wide("small", 1, 3.0, gpus=4))
+    assert "small" not in world.began
+    world.step(3.0, QueueSeen("q"))
+    assert "small" in world.began

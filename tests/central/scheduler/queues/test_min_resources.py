@@ -1,0 +1,107 @@
+"""minResources: a gang starts only if what its later pods will ask for can be had too, and keeps it."""
+
+from dataclasses import replace
+
+from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+NODE = factories.node("a", gpus=0, cpu=8_000)
+
+
+def spark(name: str, cpu: int = 5_000, **fields: object) -> list[Fact]:
+    """A driver that will make its executors; cpu: of all together."""
+    group = factories.gang(name, 1, min_resources=(("cpu", cpu),), **fields)
+    return [group, factories.pod(f"{name}-driver-0", 0, name, cpu=1_000)]
+
+
+def executor(name: str, number: int, cpu: int = 2_000) -> Fact:
+    return factories.pod(f"{name}-executor-{number}", 0, name, cpu=cpu)
+
+
+def test_no_driver_starts_whose_executors_would_find_no_room() -> None:
+    world = World(NODE)
+    bound = world.step(1.0, *spark("one", created=1.0), *spark("two", created=2.0))
+    assert bound == ["one-driver-0"]
+    assert world.told["two"] == (
+        "5 cpu are wanted (spec.minResources; its first pods ask for 1) and 7 are free, of which 4 "
+        "are promised to one (minResources)"
+    )
+    assert world.step(2.0, executor("one", 1), executor("one", 2)) == [
+        "one-executor-1",
+        "one-executor-2",
+    ]
+    assert not world.cluster.pledges.by_gang
+
+
+def test_what_is_promised_is_kept_from_everybody_of_its_priority() -> None:
+    world = World(NODE)
+    world.step(1.0, *spark("one"))
+    assert world.step(
+        2.0, *job("small", 4, gpus=0, created=9.0), factories.pod("p", cpu=4_000)
+    ) == [f"small-{i}" for i in range(4)]
+    assert world.told["p"].endswith("of which 4 are promised to one (minResources)")
+    assert world.step(3.0, factories.pod("q", cpu=4_000, priority=5)) == ["q"], "it is more urgent"
+
+
+def test_it_is_free_again_when_the_gang_is_over() -> None:
+    world = World(NODE)
+    world.step(1.0, *spark("one"), factories.pod("p", cpu=6_000, created=5.0))
+    assert "p" not in world.began
+    driver = world.running["uid-one-driver-0"]
+    world.step(9.0, replace(driver, phase="Succeeded"))
+    assert "p" in world.began
+
+
+def test_it_is_free_again_when_the_group_is_gone() -> None:
+    world = World(NODE)
+    world.step(1.0, *spark("one"), factories.pod("p", cpu=6_000, created=5.0))
+    world.step(2.0, GangGone("ns", "one"))
+    assert "p" in world.began
+    world.step(3.0, *spark("two", created=1.0))
+    world.step(4.0, PodGone("uid-p"))
+    assert "two" in world.began
+
+
+def test_what_no_node_has_is_waited_for() -> None:
+    world = World(NODE)
+    group = factories.gang("odd", 1, min_resources=(("example.com/fpga", 2),))
+    world.step(1.0, group, factories.pod("odd-0", 0, "odd"))
+    assert world.told["odd"] == ("2 example.com/fpga are wanted (spec.minResources) and 0 are free")
+
+
+def test_minimums_that_are_all_of_its_pods_change_nothing() -> None:
+    world = World(NODE)
+    group = factories.gang("g", 2, min_resources=(("cpu", 2_000), ("pods", 2)))
+    pods = [factories.pod(f"g-{i}", 0, "g", cpu=1_000) for i in range(2)]
+    assert world.step(1.0, group, *pods) == ["g-0", "g-1"]
+    assert not world.cluster.pledges.by_gang
+
+
+def test_a_gang_that_is_gone_at_once_is_owed_nothing() -> None:
+    world = World(NODE)
+    world.step(1.0, *spark("one"), factories.pod("p", cpu=6_000, created=5.0))
+    world.step(2.0, GangGone("ns", "one"), PodGone("uid-one-driver-0"))
+    assert "p" in world.began
+
+
+def test_a_queue_promises_no_more_than_it_may_use() -> None:
+    """Else its drivers alone would use it up."""
+    org = QueueSeen("org", capability=(("cpu", 7_000),))
+    world = World(factories.node("a", gpus=0, cpu=64_000), org, QueueSeen("q", parent="org"))
+    facts = [*spark("one", created=1.0, queue="q"), *spark("two", created=2.0, queue="q")]
+    assert world.step(1.0, *facts) == ["one-driver-0"]
+    assert world.told["two"] == (
+        "queue org (above q) may use 7 cpu and uses 1, and 4 are promised (minResources); "
+        "5 more are wanted"
+    )
+    assert world.step(2.0, executor("one", 1), executor("one", 2)) == [
+        "one-executor-1",
+        "one-executor-2",
+    ]
+    ended = [
+        replace(world.running[uid], phase="Succeeded")
+        for uid in list(world.running)
+        if "one" in uid
+    ]
+    assert world.step(9.0, *ended) == ["two-driver-0"]

@@ -1,0 +1,447 @@
+"""Queues: whose turn it is, what may start, what may be taken back, and what stops."""
+
+import pytest
+
+from central.model.decisions import Bind, Decision, Tell
+from central.model.facts import (
+    Fact,
+    GangGone,
+    NamespaceSeen,
+    PodGone,
+    PriorityGone,
+    PrioritySeen,
+    QueueGone,
+    QueueSeen,
+)
+from central.scheduler.cycle import turn
+from central.scheduler.queues.quota import fair, may_reclaim
+from central.scheduler.state.cluster import Cluster
+from protos.names import GPU
+from tests.central import factories
+
+
+def queue(name: str, **fields: object) -> QueueSeen:
+    """capability=8 and the like are of GPUs."""
+    amounts = {
+        key: ((GPU, value),) if isinstance(value, int) else value
+        for key, value in fields.items()
+        if key in ("capability", "guarantee", "deserved")
+    }
+    return QueueSeen(name, **{**fields, **amounts})  # type: ignore[arg-type]  # a test's shorthand
+
+
+def gang(
+    name: str, queue: str = "default", pods: int = 1, gpus: int = 1, **more: object
+) -> list[Fact]:
+    group = factories.gang(name, pods, queue=queue, **more)
+    return [group, *(factories.pod(f"{name}-{rank}", gpus, name) for rank in range(pods))]
+
+
+def gangs(number: int, queue: str, pods: int = 1, gpus: int = 1) -> list[Fact]:
+    return [
+        fact
+        for n in range(number)
+        for fact in gang(f"{queue}{n:03}", queue, pods, gpus, created=float(n))
+    ]
+
+
+def bound(decisions: list[Decision]) -> list[str]:
+    """The gangs in the order in which they were placed."""
+    names = [d.name.rpartition("-")[0] for d in decisions if isinstance(d, Bind)]
+    return list(dict.fromkeys(names))
+
+
+def waits(decisions: list[Decision]) -> dict[str, str]:
+    return {d.gang: d.reason for d in decisions if isinstance(d, Tell) and d.phase == "Pending"}
+
+
+def nodes(gpus: int) -> list[Fact]:
+    return [factories.node(f"n{i}") for i in range(gpus // 8)]
+
+
+def played(*facts: Fact) -> tuple[Cluster, list[Decision]]:
+    cluster = Cluster(factories.LEVELS)
+    decisions = turn(cluster, facts, 0.0)
+    cluster.check()
+    return cluster, decisions
+
+
+def used(cluster: Cluster, name: str) -> int:
+    return cluster.queues.by_name[name].used.get(GPU, 0)
+
+
+# --- whose turn --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3), (1, 1)])
+def test_endless_demand_converges_to_the_weights(first: int, second: int) -> None:
+    cluster, _ = played(
+        *nodes(48),
+        queue("a", weight=first),
+        queue("b", weight=second),
+        *gangs(60, "a"),
+        *gangs(60, "b"),
+    )
+    assert used(cluster, "a") + used(cluster, "b") == 48
+    assert abs(used(cluster, "a") - 48 * first / (first + second)) <= 1
+
+
+def test_the_published_experiment() -> None:
+    """Weights 1:3, demands 8 and 80, room for 16: 4 and 12; the demand does not tell, the weights do."""
+    cluster, _ = played(
+        *nodes(16), queue("a"), queue("b", weight=3), *gangs(8, "a"), *gangs(80, "b")
+    )
+    assert (used(cluster, "a"), used(cluster, "b")) == (4, 12)
+
+
+def test_what_one_does_not_ask_for_the_other_has() -> None:
+    cluster, _ = played(
+        *nodes(16), queue("a", weight=9), queue("b"), *gangs(3, "a"), *gangs(80, "b")
+    )
+    assert (used(cluster, "a"), used(cluster, "b")) == (3, 13)
+
+
+def test_shares_hold_while_gangs_come_and_go() -> None:
+    """Two queues 1:2 of unlike gangs; what ends is followed by whoever is lowest, for many turns."""
+    cluster = Cluster(factories.LEVELS)
+    facts = [*nodes(48), queue("a"), queue("b", weight=2)]
+    turn(cluster, [*facts, *gangs(80, "a", pods=2), *gangs(80, "b", pods=3)], 0.0)
+    for now in range(1, 40):
+        running = sorted(
+            (pod for pod in cluster.pods.values() if pod.node and pod.alive),
+            key=lambda pod: pod.seen.name,
+        )
+        oldest = {pod.seen.gang for pod in running[:: max(1, len(running) // 2)]}
+        ended: list[Fact] = [
+            factories.pod(pod.seen.name, 1, pod.seen.gang, node=pod.node, phase="Succeeded")
+            for pod in running
+            if pod.seen.gang in oldest
+        ]
+        turn(cluster, ended, float(now))
+        cluster.check()
+        if len(cluster.waiting) > 20:
+            assert used(cluster, "a") + used(cluster, "b") >= 46
+            assert abs(used(cluster, "b") - 2 * used(cluster, "a")) <= 6, "more than one gang off"
+
+
+def test_inside_a_queue_priority_then_age_then_name() -> None:
+    _, decisions = played(
+        *nodes(8),
+        queue("a"),
+        *gang("old", "a", created=1.0),
+        *gang("y", "a", created=2.0),
+        *gang("x", "a", created=2.0),
+        *gang("urgent", "a", created=3.0, priority=5),
+    )
+    assert bound(decisions) == ["urgent", "old", "x", "y"]
+
+
+def test_the_hierarchy_is_served_level_by_level() -> None:
+    """Half for one team with two queues, half for the other, whatever number of queues it has."""
+    cluster, _ = played(
+        *nodes(48),
+        *(queue(name) for name in ("left", "right")),
+        *(queue(name, parent="left") for name in ("l1", "l2")),
+        *(queue(name, parent="right", weight=weight) for name, weight in (("r1", 1), ("r2", 3))),
+        *(fact for name in ("l1", "l2", "r1", "r2") for fact in gangs(48, name)),
+    )
+    assert {name: used(cluster, name) for name in ("l1", "l2", "r1", "r2")} == {
+        "l1": 12,
+        "l2": 12,
+        "r1": 6,
+        "r2": 18,
+    }
+    assert used(cluster, "left") == used(cluster, "right") == 24
+    cluster.apply(QueueGone("r2"))
+    assert "r2" in cluster.queues.by_name, "its gangs still run"
+
+
+def test_the_dominant_resource_counts() -> None:
+    """A gang of one queue takes an eighth of all processors, of the other a sixteenth of all GPUs:
+    they are served one to two."""
+    heavy = [factories.pod(f"c{i:03}-0", 0, f"c{i:03}", cpu=8000) for i in range(4)]
+    groups = [factories.gang(f"c{i:03}", 1, queue="cpu") for i in range(4)]
+    _, decisions = played(
+        *(factories.node(f"n{i}", cpu=32_000) for i in range(2)),
+        queue("cpu"),
+        queue("gpu"),
+        *groups,
+        *heavy,
+        *gangs(40, "gpu"),
+    )
+    assert sum(name.startswith("c") for name in bound(decisions)[:9]) == 3
+
+
+def test_what_a_queue_deserves_comes_before_anybodys_weight() -> None:
+    cluster, _ = played(
+        *nodes(24),
+        queue("a", deserved=16),
+        queue("b", weight=100),
+        *gangs(40, "a"),
+        *gangs(40, "b"),
+    )
+    assert (used(cluster, "a"), used(cluster, "b")) == (16, 8)
+
+
+def test_the_queues_own_priority_goes_before_the_level() -> None:
+    cluster, _ = played(
+        *nodes(8), queue("a", priority=1), queue("b"), *gangs(6, "a"), *gangs(20, "b")
+    )
+    assert (used(cluster, "a"), used(cluster, "b")) == (6, 2)
+
+
+def test_without_queues_there_is_one() -> None:
+    cluster, decisions = played(
+        *nodes(8), *gang("g", "nowhere", created=2.0), *gang("h", created=1.0)
+    )
+    assert bound(decisions) == ["h", "g"]
+    assert not cluster.queues.on
+
+
+# --- which queue -------------------------------------------------------------------
+
+
+def test_pods_and_namespaces_name_a_queue_where_the_group_does_not() -> None:
+    single = factories.pod("single", 1, queue="b")
+    cluster, _ = played(
+        *nodes(8), queue("a"), queue("b"), NamespaceSeen("ns", queue="a"), *gang("g"), single
+    )
+    assert (used(cluster, "a"), used(cluster, "b")) == (1, 1)
+    turn(cluster, [NamespaceSeen("ns")], 1.0)
+    cluster.check()
+    assert (used(cluster, "a"), used(cluster, "default")) == (0, 1)
+
+
+def test_the_class_of_the_group_is_its_priority() -> None:
+    facts = [*nodes(8), *gang("plain", gpus=8), *gang("classy", gpus=8, priority_class="high")]
+    _, decisions = played(*facts, PrioritySeen("high", 10))
+    assert bound(decisions) == ["classy"]
+    cluster, decisions = played(*facts)
+    assert bound(decisions) == ["plain"]
+    why = "spec.priorityClassName: PriorityClass high does not exist"
+    assert waits(decisions) == {"classy": why}
+    ended = factories.pod("plain-0", 8, "plain", node="n0", phase="Succeeded")
+    assert bound(turn(cluster, [PrioritySeen("high", 1), ended], 1.0)) == ["classy"]
+    turn(cluster, [PriorityGone("high")], 2.0)
+    cluster.check()
+
+
+# --- what may start ----------------------------------------------------------------
+
+
+def refused(*facts: Fact) -> str:
+    _, decisions = played(*nodes(16), *facts, *gang("g", "a", pods=2, gpus=4))
+    return waits(decisions).get("g", "")
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ([queue("b")], "queue a does not exist"),
+        ([queue("aa")], "queue a does not exist; is aa meant?"),
+        ([queue("a", closed=True)], "queue a is closed"),
+        ([queue("a", parent="p"), queue("p", closed=True)], "queue p (above a) is closed"),
+        (
+            [queue("a", error="spec.weight: 0 is wrong")],
+            "queue a can't be used: spec.weight: 0 is wrong",
+        ),
+        ([queue("a", parent="p")], "queue a can't be used: spec.parent: queue p does not exist"),
+        ([queue("a", parent="a")], "queue a can't be used: spec.parent: it is its own parent"),
+        (
+            [queue("a", parent="p"), queue("p", parent="a")],
+            "queue a can't be used: spec.parent: a, p are above each other in a circle",
+        ),
+        (
+            [queue("a", parent="p"), queue("p", error="spec.weight: 0 is wrong")],
+            "queue a is below another: queue p can't be used: spec.weight: 0 is wrong",
+        ),
+        (
+            [queue("a"), queue("b", parent="a")],
+            "queue a has queues below it (b): name one of them",
+        ),
+        ([queue("a", capability=4)], "queue a may use 4 GPUs and no more; 8 are wanted"),
+        (
+            [queue("a", parent="p"), queue("p", capability=4)],
+            "queue p (above a) may use 4 GPUs and no more; 8 are wanted",
+        ),
+        (
+            [queue("a", capability=(("cpu", 150),))],
+            "queue a may use 0.15 cpu and no more; 0.2 are wanted",
+        ),
+        (
+            [queue("a"), queue("b", guarantee=12)],
+            "8 GPUs are wanted and 16 are free, of which 12 are kept for queue b (guarantee)",
+        ),
+        (
+            [
+                queue("a"),
+                queue("p"),
+                queue("b", parent="p", guarantee=4),
+                queue("c", parent="p", guarantee=6),
+            ],
+            "8 GPUs are wanted and 16 are free, of which 10 are kept for queue p (guarantee)",
+        ),
+    ],
+)
+def test_a_queue_that_may_not_start_a_gang_says_why(facts: list[Fact], why: str) -> None:
+    assert refused(*facts) == why
+
+
+def test_one_bad_queue_stops_only_itself() -> None:
+    bad: list[Fact] = [
+        queue("bad", error="spec.weight: 0"),
+        queue("lost", parent="nowhere"),
+        queue("round", parent="robin"),
+        queue("robin", parent="round"),
+        QueueSeen("root", error="spec.weight: 0"),
+    ]
+    names = ("bad", "lost", "round", "robin", "unknown", "good", "default")
+    everybody = [fact for name in names for fact in gang(f"of-{name}", name)]
+    cluster, decisions = played(*nodes(8), *bad, queue("good"), *everybody)
+    assert sorted(bound(decisions)) == ["of-default", "of-good"]
+    mended = [queue(name) for name in ("bad", "lost", "round", "robin", "unknown")]
+    assert len(bound(turn(cluster, mended, 1.0))) == 5
+    cluster.check()
+
+
+def test_capability_holds_exactly_and_what_is_freed_is_used() -> None:
+    cluster, decisions = played(*nodes(16), queue("a", capability=3), *gangs(5, "a"))
+    assert bound(decisions) == ["a000", "a001", "a002"]
+    assert waits(decisions)["a003"] == "queue a may use 3 GPUs and uses 3; 1 more is wanted"
+    ended = factories.pod(
+        "a000-0", 1, "a000", node=cluster.pods["uid-a000-0"].node, phase="Succeeded"
+    )
+    assert bound(turn(cluster, [ended], 1.0)) == ["a003"]
+
+
+def test_members_above_the_minimum_come_as_the_capability_allows() -> None:
+    group = factories.gang("g", 2, queue="a")
+    pods = [factories.pod(f"g-{rank}", 1, "g") for rank in range(5)]
+    cluster, _ = played(*nodes(8), queue("a", capability=4), group, *pods)
+    for now in range(1, 5):
+        turn(cluster, [factories.node("n9", gpus=now)], float(now))
+    assert used(cluster, "a") == 4
+
+
+def test_a_guarantee_is_there_when_its_queue_comes() -> None:
+    cluster, _ = played(*nodes(16), queue("a"), queue("b", guarantee=6), *gangs(16, "a"))
+    assert used(cluster, "a") == 10
+    turn(cluster, gangs(8, "b"), 1.0)
+    assert used(cluster, "b") == 6
+
+
+def test_what_is_deleted_leaves_the_books() -> None:
+    cluster, _ = played(*nodes(8), queue("a", capability=4), *gang("g", "a", pods=2, gpus=2))
+    assert used(cluster, "a") == 4
+    turn(cluster, [GangGone("ns", "g"), PodGone("uid-g-0"), PodGone("uid-g-1")], 1.0)
+    cluster.check()
+    assert used(cluster, "a") == 0
+    assert not cluster.queues.by_name["a"].gangs
+
+
+def test_a_closed_queue_keeps_what_runs() -> None:
+    cluster, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
+    turn(cluster, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
+    running = [
+        factories.pod(f"g-{i}", 4, "g", node=cluster.pods[f"uid-g-{i}"].node, phase="Running")
+        for i in range(2)
+    ]
+    turn(cluster, [*running, queue("a", closed=True)], 1.0)
+    again = factories.pod("g-2", 4, "g")
+    decisions = turn(cluster, [again, *gang("new", "a")], 2.0)
+    assert bound(decisions) == ["g"]
+    assert waits(decisions)["new"] == "queue a is closed"
+
+
+# --- what may be taken back --------------------------------------------------------
+
+
+def full(*facts: Fact, a: int = 8) -> Cluster:
+    """Queue a has taken what there is; then b asks."""
+    cluster, _ = played(*nodes(8), *facts, *gangs(a, "a"))
+    assert used(cluster, "a") == a
+    turn(cluster, gangs(8, "b"), 1.0)
+    return cluster
+
+
+def may(cluster: Cluster, taken: int = 0) -> bool:
+    key = ("ns", "{}", True)
+    claimant = next(g for g in cluster.waiting.values() if g.name.startswith("b"))
+    victims = [cluster.gangs[key[0], f"a{i:03}", True] for i in range(taken + 1)]
+    return may_reclaim(cluster, claimant, victims[-1], victims[:-1])
+
+
+def test_what_is_above_the_fair_share_may_be_taken_back() -> None:
+    cluster = full(queue("a"), queue("b", weight=3))
+    assert fair(cluster, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
+    assert [may(cluster, taken) for taken in range(7)] == [True] * 6 + [False]
+
+
+def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
+    assert not may(full(queue("a", deserved=8), queue("b")))
+    assert not may(full(queue("a", reclaimable=False), queue("b")))
+    assert not may(full(queue("a", guarantee=8), queue("b")))
+    assert may(full(queue("a", guarantee=7), queue("b", deserved=8)))
+    assert not may(full(queue("a", guarantee=7), queue("b", deserved=8)), taken=1)
+
+
+def test_nobody_takes_more_than_it_is_due() -> None:
+    cluster, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
+    turn(cluster, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
+    victim = cluster.gangs["ns", "a000", True]
+    assert not may_reclaim(cluster, cluster.gangs["ns", "five", True], victim)
+    assert may_reclaim(cluster, cluster.gangs["ns", "four", True], victim)
+
+
+def test_teams_settle_it_where_they_meet() -> None:
+    """a and b are of one team, which is not above its share; between themselves they share."""
+    cluster = full(queue("t"), queue("a", parent="t"), queue("b", parent="t"), queue("c"))
+    assert may(cluster)
+    apart = full(queue("t"), queue("a", parent="t"), queue("u", deserved=0), queue("b", parent="u"))
+    assert may(apart)
+    poor = full(queue("t", deserved=8), queue("a", parent="t"), queue("u"), queue("b", parent="u"))
+    assert not may(poor)
+
+
+def test_without_queues_nothing_is_taken_back() -> None:
+    cluster, _ = played(*nodes(8), *gangs(8, "a"))
+    turn(cluster, gangs(1, "b"), 1.0)
+    claimant = cluster.gangs["ns", "b000", True]
+    assert not may_reclaim(cluster, claimant, cluster.gangs["ns", "a000", True])
+
+
+# --- a long line -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queues", [(), (queue("a"), queue("b", weight=2))])
+def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, ...]) -> None:
+    """Who wants what was just refused is not looked at, but waits with a sentence as true."""
+    facts = [*nodes(8), *queues, *gangs(60, "a", gpus=4), *gangs(60, "b", gpus=4)]
+    cluster, decisions = played(*facts)
+    told = waits(decisions)
+    assert len(told) == 118
+    assert all(why.startswith("needs 1 pod x 4 GPUs at once; ") for why in told.values())
+    served = len(bound(decisions))
+    for now in range(1, 6):
+        pod = next(pod for pod in cluster.pods.values() if pod.node and pod.alive)
+        ended = factories.pod(pod.seen.name, 4, pod.seen.gang, node=pod.node, phase="Succeeded")
+        decisions = turn(cluster, [ended], float(now))
+        cluster.check()
+        assert len(bound(decisions)) == 1
+        served += 1
+        assert not turn(cluster, [], now + 0.5), "nothing was gained"
+    assert served == 7
+    assert all(gang.reason for gang in cluster.waiting.values())
+
+
+def test_unlike_gangs_behind_one_that_is_refused_are_looked_at() -> None:
+    big = [f for n in range(3) for f in gang(f"big{n}", "a", pods=2, gpus=8, created=float(n))]
+    small = gang("small", "a", gpus=2, created=9.0)
+    short: list[Fact] = [
+        factories.gang("short", 1, queue="a", created=10.0),
+        factories.pod("short-0", 8, "short", runs_for_s=1.0),
+    ]
+    running = factories.pod("there-0", 8, "there", node="n0", phase="Running", runs_for_s=100.0)
+    group = factories.gang("there", 1, queue="a")
+    _, decisions = played(*nodes(16), queue("a"), group, running, *big, *short, *small)
+    assert bound(decisions) in (["short"], ["small"]), "it ends before the room for big is there"

@@ -1,0 +1,75 @@
+"""What queues used in the past decides whose turn it is, where it counts."""
+
+import pytest
+
+from central.model.facts import Fact, GangGone, PodGone, QueueSeen
+from central.scheduler.cycle import turn
+from central.scheduler.queues.usage_history import Lately
+from central.scheduler.state.cluster import Cluster
+from protos.names import GPU
+from tests.central import factories
+
+HALF_S = 100.0
+
+
+def test_the_past_counts_half_as_much_for_each_half_life() -> None:
+    lately = Lately()
+    lately.pass_to(0.0, {}, {}, HALF_S)
+    lately.pass_to(HALF_S, {GPU: 8}, {}, HALF_S)
+    assert lately.of(GPU) == pytest.approx(4.0)
+    lately.pass_to(2 * HALF_S, {GPU: 8}, {}, HALF_S)
+    assert lately.of(GPU) == pytest.approx(6.0)
+    lately.pass_to(4 * HALF_S, {}, {}, HALF_S)
+    assert lately.of(GPU) == pytest.approx(1.5)
+    lately.pass_to(4 * HALF_S, {GPU: 99}, {}, HALF_S)
+    assert lately.of(GPU) == pytest.approx(1.5), "no time has passed"
+
+
+def test_it_makes_no_difference_how_often_it_is_asked() -> None:
+    once, often = Lately(), Lately()
+    once.pass_to(300.0, {GPU: 5}, {GPU: 2}, HALF_S)
+    for now in range(1, 301):
+        often.pass_to(float(now), {GPU: 5}, {GPU: 2}, HALF_S)
+    assert once.of(GPU) == pytest.approx(often.of(GPU))
+    assert 2 < once.of(GPU) < 3, "what it deserves is no use of others'"
+
+
+def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
+    """GPUs of the second queue by time; the first had all sixteen alone until 500 s. Both always
+    have more that wait."""
+    cluster = Cluster(factories.LEVELS, half_life_s=half_life_s)
+    nodes: list[Fact] = [factories.node(f"n{i}") for i in range(2)]
+    facts = [*nodes, QueueSeen("a"), QueueSeen("b", weight=weight)]
+    found: dict[int, int] = {}
+    for now in range(0, 1100, 25):
+        for pod in [pod for pod in cluster.pods.values() if pod.node]:  # they have ended
+            facts += [PodGone(pod.seen.uid), GangGone("ns", pod.seen.gang)]
+        for queue in ("a", "b") if now >= 500 else ("a",):
+            for number in range(16):
+                name = f"{queue}{now:04}{number:02}"
+                created = now + number / 100
+                facts.append(factories.gang(name, 1, queue=queue, created=created))
+                facts.append(factories.pod(f"{name}-0", 1, name, created=created))
+        turn(cluster, facts, float(now))
+        used = cluster.queues.by_name["b"].used.get(GPU, 0)
+        found[now] = used
+        facts = []
+        for gang in cluster.waiting.values():
+            facts += [*map(PodGone, gang.members), GangGone("ns", gang.name)]
+    cluster.check()
+    return found
+
+
+def test_who_had_nothing_lately_has_more_until_it_is_even() -> None:
+    now_only, lately = shares(0.0), shares(HALF_S)
+    assert all(now_only[now] == 8 for now in range(500, 1100, 25))
+    assert lately[500] == 16, "the other one had all, and it had nothing"
+    assert 8 < lately[525] <= 16
+    assert abs(lately[1075] - 8) <= 1, "and in the end it is even"
+    late = [lately[now] for now in range(500, 1100, 25)]
+    assert sum(late) > 8.5 * len(late)
+
+
+def test_weights_hold_in_the_past_too() -> None:
+    lately = shares(HALF_S, weight=3)
+    assert abs(lately[1075] - 12) <= 1

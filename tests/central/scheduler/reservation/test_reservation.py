@@ -1,0 +1,167 @@
+"""Room is kept for the head of the line: others fill what it does not need, or what they bring back
+in time, and nobody starves."""
+
+from dataclasses import replace
+
+import pytest
+
+from central.model.facts import Fact, NodeGone, PodGone, QueueGone, QueueSeen
+from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.state.gangs import Key
+from protos.names import RACK
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
+
+
+def two_nodes() -> list[Fact]:
+    return [factories.node("a", rack="r1"), factories.node("b", rack="r1")]
+
+
+def test_who_ends_in_time_may_use_the_room_and_who_does_not_may_not() -> None:
+    world = World(*two_nodes())
+    assert world.step(0.0, *job("long", 1, runs_for_s=600)) == ["long-0"]
+    assert world.step(1.0, *job("big", 2, runs_for_s=600, created=1.0)) == []
+    assert world.told["big"].endswith("reserved: rack r1, expected in about 10 min when long ends")
+    assert world.step(2.0, *job("late", 1, runs_for_s=599, created=2.0)) == []
+    assert "not counting the room that is kept for big" in world.told["late"]
+    assert world.step(2.0, *job("silent", 1, created=3.0)) == []
+    assert world.step(2.0, *job("brief", 1, runs_for_s=500, created=4.0)) == ["brief-0"]
+    world.step(550.0)
+    assert world.step(600.0) == ["big-0", "big-1"]
+
+
+def test_what_the_head_does_not_need_is_free_for_all() -> None:
+    first = factories.pod("first", 8, node="a", phase="Running", runs_for_s=300.0)
+    long = factories.pod("long", 4, node="c", phase="Running")
+    world = World(*two_nodes(), factories.node("c", rack="r2"), first, long)
+    world.step(1.0, *job("big", 2, topology_required=RACK, created=1.0))
+    assert "reserved: rack r1, expected in about 5 min when first ends" in world.told["big"]
+    small = job("small", 2, gpus=4, created=2.0)
+    assert world.step(2.0, *small) == []
+    assert world.step(3.0, *job("tiny", 1, gpus=4, created=3.0)) == ["tiny-0"]
+    assert world.cluster.pods["uid-tiny-0"].node == "c"
+
+
+def test_without_run_times_what_becomes_free_is_kept() -> None:
+    world = World(*two_nodes())
+    world.lasts = {"one": 100.0, "two": 200.0}
+    world.step(0.0, *job("one", 1), *job("two", 1, created=1.0))
+    world.step(2.0, *job("big", 2, created=2.0), *job("small", 1, created=3.0))
+    assert "reserved: rack r1, until enough ends there" in world.told["big"]
+    assert world.step(100.0) == []
+    assert world.step(200.0) == ["big-0", "big-1"]
+
+
+@pytest.mark.parametrize("says", [None, 50.0, 5.0], ids=["says nothing", "true", "lies"])
+def test_a_stream_of_small_gangs_does_not_starve_a_big_one(says: float | None) -> None:
+    """The bound: patience, and then the longest run of those who are there."""
+    began, patience_s = stream(says)
+    assert began <= 20.0 + patience_s + 50.0
+
+
+def test_without_reservation_it_would_starve() -> None:
+    assert stream(None, reserve=False)[0] == float("inf")
+
+
+class Forgetful(dict[Key, Reservation]):
+    """Nothing stays reserved."""
+
+    def __setitem__(self, key: Key, kept: Reservation) -> None:
+        pass
+
+
+def stream(says: float | None, reserve: bool = True) -> tuple[float, float]:
+    """When the big gang starts among small ones that come faster than they go; they run for 50 s."""
+    world = World(*two_nodes(), patience_s=100.0)
+    if not reserve:
+        world.cluster.reserved = Forgetful()
+    for now in range(0, 1000, 10):
+        facts = job(f"s{now}", 1, runs_for_s=says, created=float(now))
+        world.lasts[f"s{now}"] = 50.0
+        if now == 20:
+            facts = [*job("big", 2, created=20.0), *facts]
+        world.step(float(now), *facts)
+        if "big" in world.began:
+            return world.began["big"], world.cluster.patience_s
+    return float("inf"), world.cluster.patience_s
+
+
+def test_the_more_urgent_takes_the_reserved_room_and_becomes_the_head() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("long", 1, runs_for_s=600))
+    world.step(1.0, *job("big", 2, created=1.0))
+    assert world.step(2.0, *job("urgent", 1, created=2.0, priority=5)) == ["urgent-0"]
+    world.step(3.0, *job("bigger", 2, created=3.0, priority=5))
+    assert list(world.cluster.reserved) == [("ns", "bigger", True)]
+
+
+def test_a_gang_is_called_after_the_job_that_made_it() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("long", 1, owner="job/chat"))
+    world.step(1.0, *job("big", 2, created=1.0, owner="job/sweep"), *job("late", 1, created=2.0))
+    assert "until enough ends there (job chat does not say when)" in world.told["big"]
+    assert "not counting the room that is kept for job sweep" in world.told["late"]
+
+
+def test_a_reservation_ends_with_its_gang() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("long", 1, runs_for_s=600))
+    world.step(1.0, *job("big", 2, created=1.0), *job("small", 1, created=2.0))
+    gone = [PodGone("uid-big-0"), PodGone("uid-big-1")]
+    world.step(2.0, *gone)
+    assert not world.cluster.reserved
+    assert "small" in world.began or world.step(3.0) == ["small-0"]
+
+
+def test_a_lost_node_moves_the_reservation() -> None:
+    nodes = [factories.node("c", rack="r2"), factories.node("d", rack="r2")]
+    world = World(*two_nodes(), *nodes)
+    for name, lasts in (("one", 100.0), ("two", 150.0), ("three", 200.0), ("four", 250.0)):
+        world.step(0.0, *job(name, 1, runs_for_s=lasts))
+    world.step(1.0, *job("big", 2, topology_required=RACK, created=1.0))
+    (kept,) = world.cluster.reserved.values()
+    lost = world.cluster.snapshot.names[int(kept.rows[0])]
+    before = kept.place
+    world.step(2.0, NodeGone(lost))
+    (kept,) = world.cluster.reserved.values()
+    assert kept.place != before
+
+
+def test_nothing_is_reserved_for_what_can_never_fit() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("long", 1, runs_for_s=600), *job("giant", 3, created=1.0))
+    assert not world.cluster.reserved
+    assert world.step(1.0, *job("small", 1, created=2.0)) == ["small-0"]
+
+
+def test_room_that_was_given_away_is_noticed() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("one", 1))
+    world.step(1.0, *job("big", 2, created=1.0), *job("small", 1, created=2.0))
+    world.cluster.apply(replace(world.cluster.pods["uid-small-0"].seen, node="b"))
+    with pytest.raises(AssertionError, match="room of big was given to others"):
+        world.cluster.check()
+
+
+def test_room_for_nobody_is_noticed() -> None:
+    world = World(*two_nodes())
+    world.step(0.0, *job("one", 1))
+    world.step(1.0, *job("big", 2, created=1.0))
+    world.cluster.waiting.clear()
+    with pytest.raises(AssertionError, match="who does not wait"):
+        world.cluster.check()
+
+
+def test_two_queues_that_become_one_have_one_head() -> None:
+    others = [
+        factories.pod(f"other-{node}", 8, node=node, phase="Running", runs_for_s=300.0, ours=False)
+        for node in "abc"
+    ]
+    nodes = [*two_nodes(), factories.node("c", rack="r2")]
+    world = World(*nodes, QueueSeen("p"), QueueSeen("q"), *others)
+    world.step(1.0, *job("one", 2, created=1.0, queue="p", topology_required=RACK))
+    world.step(2.0, *job("two", 1, created=2.0, queue="q"))
+    assert len(world.cluster.reserved) == 2
+    world.step(3.0, QueueGone("p"), QueueGone("q"))
+    world.cluster.check()
+    assert [kept.gang.name for kept in world.cluster.reserved.values()] == ["one"]

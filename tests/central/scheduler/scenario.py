@@ -1,0 +1,171 @@
+"""Placement cases as prose: a cluster and what arrives, a line of dashes, what comes of it.
+
+rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
+islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
+queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [below org] [closed]
+gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s]
+after 60 s                what follows comes so much later; who was bound runs, who was evicted is gone
+gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
+pod web: 1 GPU
+---
+bind train: a b           nodes in rank order, with GPUs as a(0,1,2,3) where they are known
+evict train: a b
+wait train: why
+use a: 4 GPUs              what each queue has, where there are queues
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+from central.model.decisions import Bind, Evict, Tell
+from central.model.facts import Fact, QueueSeen
+from protos.names import GPU, RACK
+from protos.topology import indices_of, mask_of
+from tests.central import factories
+from tests.central.scheduler.small_cluster import World
+
+GANG = re.compile(
+    r"gang (?P<name>\S+): (?P<kinds>.*?)(?: min (?P<min>\d+))?(?: in one (?P<level>\S+))?"
+    r"(?: priority (?P<priority>\d+))?(?: queue (?P<queue>\S+))?(?: for (?P<lasts>\d+) s)?$"
+)
+QUEUE = re.compile(
+    r"queue (?P<name>\S+?):?(?: weight (?P<weight>\d+))?(?: capability (?P<capability>\d+) GPUs?)?"
+    r"(?: guarantee (?P<guarantee>\d+) GPUs?)?(?: deserved (?P<deserved>\d+) GPUs?)?"
+    r"(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
+)
+KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?$")
+LEVELS = {"rack": RACK, "block": factories.LEVELS[0], "node": "node", "island": "island"}
+
+
+def play(text: str) -> list[str]:
+    """What comes of the cluster and the arrivals above the line, as lines."""
+    world = World()
+    now = 0.0
+    lines = [
+        line.partition("#")[0].strip() for line in text.split("---", maxsplit=1)[0].splitlines()
+    ]
+    facts: list[Fact] = []
+    islands: tuple[tuple[int, ...], ...] | None = None
+    clock = count(1)
+    for line in filter(None, lines):
+        if after := re.fullmatch(r"after (\d+) s", line):
+            world.step(now, *facts)
+            now += float(after[1])
+            facts = []
+        elif line.startswith("rack"):
+            facts += _rack(line, islands)
+        elif line.startswith("islands"):
+            islands = _islands(line)
+        elif line.startswith("queue"):
+            facts.append(_queue(line))
+        elif line.startswith("gangs"):
+            facts += _gangs(line, clock)
+        elif line.startswith("gang"):
+            facts += _gang(line, next(clock))
+        elif line.startswith("pod"):
+            found = re.fullmatch(r"pod (\S+): (\d+) GPUs?", line)
+            assert found, line
+            facts.append(factories.pod(found[1], int(found[2]), created=float(next(clock))))
+        else:
+            raise AssertionError(f"not understood: {line}")
+    world.step(now, *facts)
+    cluster = world.cluster
+    bound: dict[str, list[str]] = {}
+    evicted: dict[str, list[str]] = {}
+    told: dict[str, Tell] = {}
+    for decision in world.decisions:
+        if isinstance(decision, Evict):
+            evicted.setdefault(world.names[decision.pod], []).append(decision.node)
+        if isinstance(decision, Tell):
+            told[decision.gang] = decision
+        if isinstance(decision, Bind):
+            known = cluster.nodes[decision.node].shape is not None and decision.gpus
+            gpus = f"({','.join(map(str, indices_of(decision.gpus)))})" if known else ""
+            bound.setdefault(world.names[decision.pod], []).append(decision.node + gpus)
+    waits = [tell for tell in told.values() if tell.phase == "Pending"]
+    return [
+        *(f"bind {name}: {' '.join(nodes)}" for name, nodes in bound.items()),
+        *(f"evict {name}: {' '.join(nodes)}" for name, nodes in evicted.items()),
+        *(f"wait {tell.gang}: {tell.reason}" for tell in waits),
+        *(
+            f"use {queue.name}: {queue.used.get(GPU, 0)} GPUs"
+            for queue in (cluster.queues.root if cluster.queues.on else ())
+            if queue.name != "root" and queue.used.get(GPU)
+        ),
+    ]
+
+
+def _rack(line: str, islands: tuple[tuple[int, ...], ...] | None) -> list[Fact]:
+    found = re.fullmatch(r"rack (\S+?)(?: of block (\S+))?: (.*)", line)
+    assert found, line
+    facts: list[Fact] = []
+    for word in found[3].split():
+        size = re.fullmatch(r"([a-z]+)(\d+)(?:-(\d+))?", word)
+        assert size, word
+        name, gpus, used = size[1], int(size[2]), int(size[3] or 0)
+        facts.append(factories.node(name, rack=found[1], block=found[2] or "", gpus=gpus))
+        grants = (factories.grant(f"used-{name}", *range(used)),) if used else ()
+        if used:
+            facts.append(
+                factories.pod(f"used-{name}", used, node=name, ours=False, phase="Running")
+            )
+        if islands is not None:
+            facts.append(factories.report(name, factories.topology(gpus, islands), grants=grants))
+    return facts
+
+
+def _islands(line: str) -> tuple[tuple[int, ...], ...]:
+    sizes = [int(size) for size in line.removeprefix("islands").strip().split("+")]
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple(
+        tuple(indices_of(mask_of(range(start, start + size))))
+        for start, size in zip(starts, sizes, strict=True)
+    )
+
+
+def _queue(line: str) -> Fact:
+    found = QUEUE.fullmatch(line)
+    assert found, line
+    amounts = {
+        field: ((GPU, int(found[field])),)
+        for field in ("capability", "guarantee", "deserved")
+        if found[field]
+    }
+    return QueueSeen(
+        found["name"],
+        weight=int(found["weight"] or 1),
+        parent=found["parent"] or "",
+        closed=bool(found["closed"]),
+        **amounts,  # type: ignore[arg-type]  # its three amounts
+    )
+
+
+def _gangs(line: str, clock: Iterator[int]) -> list[Fact]:
+    found = re.fullmatch(r"gangs (\S+) (\d+)(:.*)", line)
+    assert found, line
+    numbers = range(1, int(found[2]) + 1)
+    return [f for n in numbers for f in _gang(f"gang {found[1]}-{n}{found[3]}", next(clock))]
+
+
+def _gang(line: str, created: int) -> list[Fact]:
+    found = GANG.fullmatch(line)
+    assert found, line
+    pods: list[Fact] = []
+    for kind in found["kinds"].split(" + "):
+        amount = KIND.fullmatch(kind)
+        assert amount, kind
+        for _ in range(int(amount[1])):
+            name = f"{found['name']}-{len(pods)}"
+            pod = factories.pod(name, int(amount[2] or 0), found["name"], created=float(created))
+            pods.append(replace(pod, runs_for_s=float(found["lasts"]) if found["lasts"] else None))
+    group = factories.gang(
+        found["name"],
+        int(found["min"] or len(pods)),
+        topology_required=LEVELS[found["level"]] if found["level"] else "",
+        priority=int(found["priority"] or 0),
+        queue=found["queue"] or "default",
+        created=float(created),
+    )
+    return [group, *pods]

@@ -1,0 +1,204 @@
+"""Expected fragmentation: the choice against the definition on small random clusters, and that neither
+names nor the order of nodes matter."""
+
+import random
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from central.model.facts import PodGone, PodSpec
+from central.scheduler.cycle import turn
+from central.scheduler.inventory.gpu_shares import NOTHING
+from central.scheduler.placement import Want, fit
+from central.scheduler.scoring import fragmentation, workload_mix
+from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.cluster import Cluster
+from protos.names import GPU, GPU_SHARE
+from protos.sharing import WHOLE
+from protos.topology import indices_of, mask_of
+from tests.central import factories
+
+HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
+
+
+def cluster(dice: random.Random, names: list[str], *, shares: bool = False) -> Snapshot:
+    """Nodes with islands or without, of two sizes, some of them in use, in shares too if so wished."""
+    snapshot = Snapshot()
+    islands = shares or dice.random() < 0.5
+    for name in names:
+        size, used = dice.choice((4, 8)), dice.randint(0, 3)
+        cpu = dice.choice((16_000, 64_000))
+        row = snapshot.put_node(factories.node(name, gpus=size, cpu=cpu, shares=shares))
+        if islands:
+            shape = factories.topology(size, HALVES[: size // 4]).shape()
+            free = (1 << size) - 1 & ~sum(1 << i for i in dice.sample(range(size), used))
+            open_ = [gpu for gpu in indices_of(free) if shares and dice.random() < 0.4]
+            left = {gpu: dice.choice((0, 10, 25, 40, 50, 75, 90)) for gpu in open_}
+            offered = (dice.choice((0b1111, -1)), *NOTHING[1:]) if shares else NOTHING
+            left = {gpu: part * (offered[0] >> gpu & 1) for gpu, part in left.items()}
+            snapshot.put_gpus(row, shape, free & ~mask_of(open_), offered, left)
+        if used:
+            snapshot.take(row, factories.spec(used, 1000 * used), 1, 0)
+    for _ in range(dice.randint(5, 30)):
+        snapshot.mix.came(factories.spec(dice.choice((1, 1, 2, 4, 8)), dice.choice((500, 9000))))
+        if shares and dice.random() < 0.7:
+            snapshot.mix.came(factories.part("p", dice.choice((10, 30, 50, 60, 80))).spec)
+    return snapshot
+
+
+def usable(snapshot: Snapshot, row: int, kinds: Counter[PodSpec]) -> Fraction:
+    """The hundredths of idle GPUs that a pod of those that come could use there, by the definition."""
+    shape, free = snapshot.shape[row], snapshot.free_mask[row]
+    islands = shape.islands if shape is not None else ()
+    largest = max((island.bit_count() for island in islands), default=0)
+    most = max(((island & free).bit_count() for island in islands), default=0)
+    whole, left = int(snapshot.gpus[row]), list(snapshot.left[row].values())
+    open_to_shares = min(whole, (free & snapshot.offered[row][0]).bit_count())
+    total = Fraction(0)
+    for kind, times in kinds.items():
+        asked, part = kind.request(GPU), kind.request(GPU_SHARE)
+        room = min(
+            int(snapshot.free[row, snapshot.column[name]]) // amount
+            for name, amount in kind.requests
+        )
+        if part:
+            room = min(room, sum(n // part for n in [*left, *[WHOLE] * open_to_shares]))
+            reach = sum(n for n in left if n >= part) + WHOLE * open_to_shares
+            fill = room * part
+        else:
+            close = asked > largest or asked <= most
+            room = min(room, whole // asked) if close else 0
+            reach, fill = WHOLE * whole, room * asked * WHOLE
+        total += times * Fraction(reach + fill, 2) * (room > 0)
+    return total / kinds.total()
+
+
+def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -> Fraction:
+    def idle() -> int:
+        return WHOLE * int(snapshot.gpus[row]) + sum(snapshot.left[row].values())
+
+    before = idle() - usable(snapshot, row, kinds)
+    draft = Draft(snapshot)
+    draft.take(row, spec, 1)
+    after = idle() - usable(snapshot, row, kinds)
+    unused = Fraction(idle(), WHOLE * int(snapshot.allocatable[:, 0].max()))
+    cpu = snapshot.column["cpu"]
+    unused += Fraction(int(snapshot.free[row, cpu]), int(snapshot.allocatable[:, cpu].max()))
+    draft.undo()
+    return (after - before) / WHOLE + Fraction(fragmentation.IDLE) * unused
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
+    chosen = Counter[bool]()
+    for seed in range(300):
+        dice = random.Random(seed)
+        snapshot = cluster(dice, [f"n{i}" for i in range(5)], shares=shares)
+        kinds: Counter[PodSpec] = snapshot.mix._seen
+        spec = factories.spec(dice.choice((0, 1, 2, 4)), dice.choice((500, 9000)))
+        if shares and dice.random() < 0.7:
+            spec = factories.part("p", dice.choice((10, 30, 60)), cpu=dice.choice((500, 9000))).spec
+        draft = Draft(snapshot)
+        try:
+            seat = fit(draft, Want(((spec, 1),)))[0]
+        except DoesNotFit:
+            continue
+        draft.undo()
+        view, asked = snapshot.view(spec).refresh(), spec.request(GPU)
+        rows = [row for row in snapshot.row.values() if view.cap[row]]
+        inside = [row for row in rows if asked and snapshot.island[row] >= asked]
+        harms = {row: harm(snapshot, row, spec, kinds) for row in inside or rows}
+        least = min(harms.values())
+        assert seat.row in harms
+        assert len(kinds) < 2 or harms[seat.row] - least <= Fraction(2, fragmentation.UNIT), seed
+        fullest = min(harms, key=lambda row: (snapshot.gpus[row], snapshot.names[row]))
+        chosen[seat.row == fullest] += 1
+    assert min(chosen.values()) > 50  # it is not what filling up alone would have chosen
+
+
+def test_names_decide_nothing() -> None:
+    """The same nodes under other names: the node that is chosen is in the same state."""
+    for seed in range(100):
+        states = set()
+        for shuffled in range(4):
+            dice = random.Random(seed)
+            names = [f"n{i}" for i in range(6)]
+            random.Random(shuffled).shuffle(names)
+            snapshot = cluster(dice, names)
+            spec = factories.spec(dice.choice((1, 2)), 500)
+            try:
+                seat = fit(Draft(snapshot), Want(((spec, 1),)))[0]
+            except DoesNotFit:
+                continue
+            row = seat.row
+            states.add((tuple(snapshot.free[row].tolist()), int(snapshot.gpus[row])))
+        assert len(states) <= 1, f"seed {seed}"
+
+
+def test_what_is_kept_is_what_is_worked_out_anew() -> None:
+    for seed in range(40):
+        dice = random.Random(seed)
+        snapshot = cluster(dice, [f"n{i}" for i in range(8)], shares=seed % 2 > 0)
+        loads: list[fragmentation.Load] = [((factories.spec(gpus), 1),) for gpus in (0, 1, 2)]
+        loads.append(((factories.part("p", 30).spec, 2), (factories.part("q", 40).spec, 1)))
+        for _ in range(30):
+            spec = dice.choice((factories.spec(1), factories.spec(2), factories.part("p", 30).spec))
+            row = dice.choice(sorted(snapshot.row.values()))
+            if snapshot.view(spec).refresh().cap[row]:
+                Draft(snapshot).take(row, spec, 1)
+            rows = np.array(sorted(snapshot.row.values()), dtype=np.int64)
+            some = rows[: dice.randint(1, len(rows))]
+            assert len(snapshot.mix.harm(loads[dice.randint(0, 2)], some)) == len(some)
+            for load in loads:
+                assert (snapshot.mix.harm(load, rows) == snapshot.mix.weigh(load, rows)).all()
+
+
+def test_one_kind_of_pod_leaves_nothing_to_choose() -> None:
+    snapshot = Snapshot()
+    snapshot.put_node(factories.node("a"))
+    for _ in range(10):
+        snapshot.mix.came(factories.spec(4))
+    assert not snapshot.mix.unlike
+
+
+def test_what_came_long_ago_counts_for_less() -> None:
+    """First 8-GPU pods come, then pairs only: whole nodes are kept for a while, and then no more."""
+    snapshot = Snapshot()
+    snapshot.put_node(factories.node("whole", gpus=8, cpu=64_000))
+    row = snapshot.put_node(factories.node("used", gpus=8, cpu=64_000))
+    snapshot.take(row, factories.spec(2), 1, 0)
+    load = ((factories.spec(2), 1),)
+
+    def gap() -> int:
+        rows = np.array([snapshot.row["whole"], snapshot.row["used"]], dtype=np.int64)
+        whole, used = snapshot.mix.harm(load, rows).tolist()
+        return int(whole - used)
+
+    for _ in range(100):
+        snapshot.mix.came(factories.spec(8))
+        snapshot.mix.came(factories.spec(2))
+    early = gap()
+    for _ in range(6 * workload_mix.MEMORY):
+        snapshot.mix.came(factories.spec(2))
+    snapshot.mix.came(factories.spec(8))
+    assert early > 2 * gap() > 0
+
+
+def test_a_big_pod_finds_room_that_filling_up_would_have_broken() -> None:
+    """Pods of 4 GPUs come, and single ones: a single one goes where a 4 would not fit anyway."""
+    made = Cluster()
+    nodes = [
+        factories.node("five", gpus=5),
+        factories.node("six", gpus=6),
+        factories.node("four", gpus=4),
+    ]
+    mixed = [factories.pod(f"x{i}", 4 if i % 2 else 1) for i in range(8)]
+    turn(made, [*mixed, *(PodGone(pod.uid) for pod in mixed)], 0.0)
+    turn(made, [*nodes, factories.pod("one", 1)], 1.0)
+    assert made.pods["uid-one"].node in {"five", "six"}  # of which a 4 still fits beside it
+    turn(made, [factories.pod("two", 1), factories.pod("big", 4), factories.pod("large", 4)], 2.0)
+    turn(made, [factories.pod("more", 4)], 3.0)
+    assert all(pod.node for pod in made.pods.values())

@@ -1,0 +1,98 @@
+"""The world around one cluster, as tests tell it: whoever is bound runs at once, ends when its time is
+up, and leaves when it is evicted."""
+
+from dataclasses import replace
+
+from central.model.decisions import Bind, Decision, Evict, Tell
+from central.model.facts import EvictDone, Fact, PodGone, PodSeen
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
+from tests.central import factories
+
+
+class World:
+    """Whoever is bound runs at once, and ends when its time is up."""
+
+    def __init__(self, *nodes: Fact, patience_s: float = 600.0) -> None:
+        self.cluster = Cluster(factories.LEVELS, patience_s)
+        self.running: dict[str, PodSeen] = {}
+        self.lasts: dict[str, float] = {}  # the truth, whatever the pod says
+        self.ends: dict[str, float] = {}
+        self.began: dict[str, float] = {}  # by gang
+        self.told: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # the gang of each pod there ever was, or its own name
+        self.decisions: list[Decision] = []
+        self.evicted: list[str] = []
+        self.whys: list[str] = []
+        self.leaving: dict[str, float] = {}
+        self.grace_s = 5.0
+        self.budgets: set[str] = set()  # pods that may not be evicted
+        self.step(0.0, *nodes)
+
+    def step(self, now: float, *facts: Fact) -> list[str]:
+        arrived = [*facts]
+        for uid in [uid for uid, end in self.ends.items() if end <= now]:
+            del self.ends[uid]
+            arrived.append(replace(self.running.pop(uid), phase="Succeeded"))
+        for uid in [uid for uid, end in self.leaving.items() if end <= now]:
+            del self.leaving[uid]
+            self.running.pop(uid, None)
+            arrived.append(PodGone(uid))
+        for fact in facts:
+            if isinstance(fact, PodSeen):
+                self.running[fact.uid] = fact
+                self.names[fact.uid] = fact.gang or fact.name
+        decisions = turn(self.cluster, arrived, now)
+        self.cluster.check()
+        self.decisions += decisions
+        bound = sorted(self._apply(decision, now) for decision in decisions)
+        return [name for name in bound if name]
+
+    def _apply(self, decision: Decision, now: float) -> str:
+        if isinstance(decision, Tell):
+            self.told[decision.gang] = decision.reason
+            return ""
+        if isinstance(decision, Evict):
+            return self._evict(decision, now)
+        if not isinstance(decision, Bind):
+            return ""
+        seen = replace(self.running[decision.pod], node=decision.node, phase="Running")
+        self.running[decision.pod] = seen
+        self.cluster.apply(seen)
+        self.began.setdefault(seen.gang or seen.name, now)
+        lasts = self.lasts.get(seen.gang or seen.name, seen.runs_for_s)
+        if lasts is not None:
+            self.ends[decision.pod] = now + lasts
+        return decision.name
+
+    def _evict(self, decision: Evict, now: float) -> str:
+        if decision.name in self.budgets:
+            why = "a disruption budget forbids it"
+            self.cluster.apply(EvictDone(decision.pod, why, decision.trial))
+            return ""
+        if decision.trial:
+            self.cluster.apply(EvictDone(decision.pod, trial=True))
+            return ""
+        self.evicted.append(decision.name)
+        self.whys.append(decision.why)
+        self.ends.pop(decision.pod, None)
+        self.leaving[decision.pod] = now + self.grace_s
+        seen = self.running[decision.pod] = replace(self.running[decision.pod], deleting=True)
+        self.cluster.apply(EvictDone(decision.pod))
+        self.cluster.apply(seen)
+        return ""
+
+
+def job(
+    name: str, pods: int, gpus: int = 8, runs_for_s: float | None = None, **other: object
+) -> list[Fact]:
+    """A gang of equal pods; least: its minimum; the rest goes to the group or to its pods."""
+    created = float(str(other.pop("created", 0.0)))
+    least = int(str(other.pop("least", pods)))
+    own = {key: other.pop(key) for key in ("preempts", "checkpoint", "labels") if key in other}
+    one = factories.pod(f"{name}-0", gpus, name, runs_for_s=runs_for_s, created=created)
+    members = [
+        replace(one, uid=f"uid-{name}-{i}", name=f"{name}-{i}", order=(i, f"{name}-{i}"), **own)  # type: ignore[arg-type]  # a test's shorthand
+        for i in range(pods)
+    ]
+    return [factories.gang(name, least, created=created, **other), *members]

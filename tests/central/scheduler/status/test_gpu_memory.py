@@ -1,0 +1,109 @@
+"""Caps of GPU memory at the centre: who must be sure of them waits, and who exceeds them goes."""
+
+from dataclasses import replace
+
+from central.model.decisions import Bind, Decision, Evict, Warn
+from central.model.facts import EvictDone, Fact, MemoryExceeded, PodGone, PodSeen
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
+from protos.sharing import LEAST, MEMORY, SHARE
+from protos.topology import MemoryOver
+from tests.central import factories
+
+GIB = 2**30
+
+
+def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
+    decisions = turn(made, list(facts), now)
+    made.check()
+    return decisions
+
+
+def node(made: Cluster, name: str, level: str) -> None:
+    what = factories.topology(2, shares=True, level=level)
+    say(made, factories.node(name, gpus=2, shares=True), factories.report(name, what))
+
+
+def capped(name: str, level: str = "none", **other: object) -> PodSeen:
+    plain = factories.part(name, 30, **other)
+    return replace(plain, spec=replace(plain.spec, memory_cap=4 * GIB, memory_level=level))
+
+
+def over(pod: str, *, final: bool) -> MemoryExceeded:
+    return MemoryExceeded("a", (MemoryOver("ns", pod, f"uid-{pod}", 1, 5 * GIB, 4 * GIB, final),))
+
+
+def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
+    made = Cluster(factories.LEVELS)
+    node(made, "a", "none")
+    assert not [each for each in say(made, capped("p", "watch")) if isinstance(each, Bind)]
+    reason = made.gangs["ns", "p", False].reason
+    assert reason.endswith("has room for 0 of 1 (1 node: enforces GPU memory by none at most)")
+    node(made, "b", "watch")
+    bound = made.pods["uid-p"].node
+    assert bound == "b"
+    assert not [each for each in say(made, capped("q", "kernel")) if isinstance(each, Bind)]
+    assert [each.node for each in say(made, capped("r")) if isinstance(each, Bind)] == ["b"]
+
+
+def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
+    """GPU 0 is watched, GPU 1 has MPS: whoever needs that goes there, however full the other is."""
+    made = Cluster(factories.LEVELS)
+    say(made, factories.node("a", gpus=2, shares=True))
+    say(made, factories.report("a", factories.topology(2, shares=True, level=("watch", "mps"))))
+    for name in ("p", "q", "r"):
+        say(made, capped(name, "mps"))
+    assert [made.pods[f"uid-{name}"].gpus for name in ("p", "q", "r")] == [2, 2, 2]
+    say(made, capped("s", "mps"))
+    sure = "(10 hundredths of GPUs whose memory is enforced by mps free, at most 10 of one)"
+    assert sure in made.gangs["ns", "s", False].reason
+    say(made, capped("t", "watch"))
+    assert made.pods["uid-t"].gpus == 1
+    assert dict(made.intents("a")[0].limits) == {MEMORY: 4 * GIB, SHARE: 30, LEAST: 2}
+    say(made, capped("u", "mig"))
+    assert "(1 node: enforces GPU memory by mps at most)" in made.gangs["ns", "u", False].reason
+    # The GPU is configured anew: what is not given yet is planned anew, what is given stays.
+    given = (factories.grant_part("p", 1, 30), factories.grant_part("t", 0, 30))
+    say(made, factories.report("a", factories.topology(2, shares=True, level="watch"), 2, given))
+    assert [made.pods[f"uid-{name}"].gpus for name in ("p", "q", "t")] == [2, 0, 1]
+
+
+def test_the_agent_knows_the_cap_as_long_as_the_pod_lives() -> None:
+    made = Cluster(factories.LEVELS)
+    node(made, "a", "watch")
+    say(made, capped("p"))
+    assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
+    gpu = made.pods["uid-p"].gpus.bit_length() - 1
+    what = factories.topology(2, shares=True, level="watch")
+    say(made, factories.report("a", what, 2, (factories.grant_part("p", gpu, 30),)))
+    assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
+    say(made, replace(capped("p", node="a"), phase="Succeeded"))
+    assert made.intents("a") == ()
+
+
+def test_who_exceeds_it_is_warned_then_evicted() -> None:
+    made = Cluster(factories.LEVELS)
+    node(made, "a", "watch")
+    say(made, capped("p"))
+    say(made, replace(capped("p", node="a"), phase="Running"))
+    warned = [each for each in say(made, over("p", final=False), now=1.0) if isinstance(each, Warn)]
+    assert [each.name for each in warned] == ["p"]
+    assert "has 5Gi of the memory of GPU 1 on node a and may have 4Gi" in warned[0].why
+    assert not [e for e in say(made, over("p", final=False), now=3.0) if isinstance(e, Warn)]
+    evicted = [e for e in say(made, over("p", final=True), now=12.0) if isinstance(e, Evict)]
+    assert [(each.name, each.node) for each in evicted] == [("p", "a")]
+    assert not say(made, over("p", final=True), now=13.0)  # it is leaving
+    say(made, EvictDone("uid-p", "a budget"), now=14.0)
+    assert not [e for e in say(made, over("p", final=True), now=15.0) if isinstance(e, Evict)]
+    assert [e for e in say(made, over("p", final=True), now=80.0) if isinstance(e, Evict)]
+
+
+def test_news_of_a_pod_that_is_gone_or_elsewhere_is_none() -> None:
+    made = Cluster(factories.LEVELS)
+    node(made, "a", "watch")
+    assert not say(made, over("p", final=True))
+    say(made, replace(capped("p", node="b"), phase="Running"))
+    assert not [e for e in say(made, over("p", final=True)) if isinstance(e, Evict)]
+    assert not [
+        e for e in say(made, over("p", final=True), PodGone("uid-p")) if isinstance(e, Evict)
+    ]

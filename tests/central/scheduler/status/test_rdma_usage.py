@@ -1,0 +1,89 @@
+"""What pods use of their network cards: shown, and told to whoever comes to a limit."""
+
+from dataclasses import replace
+
+from central.model.decisions import Decision, Warn
+from central.model.facts import Fact, NodeGone, PodSeen, RdmaUsed
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
+from central.server.queries import explain, node_views
+from protos.topology import RdmaLimit, RdmaUse
+from tests.central import factories
+
+
+def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
+    decisions = turn(made, list(facts), now)
+    made.check()
+    return decisions
+
+
+def warnings(decisions: list[Decision]) -> list[str]:
+    return [f"{each.name} {each.why}" for each in decisions if isinstance(each, Warn)]
+
+
+def used(pod: str, handles: int, objects: int = 3, failures: int = -1, card: int = 0) -> RdmaUse:
+    limit = RdmaLimit(8, 100)
+    return RdmaUse("ns", pod, f"mlx5_{card}", RdmaLimit(handles, objects), limit, failures)
+
+
+def cluster() -> Cluster:
+    made = Cluster(factories.LEVELS)
+    what = factories.carded(factories.topology(4), 64)
+    say(
+        made,
+        factories.node("a", gpus=4),
+        factories.report("a", what, 1, (factories.grant_card("p", 0),)),
+    )
+    say(made, factories.gang("g", 1, uid="uid-g"), pod("p"), pod("q"))
+    return made
+
+
+def pod(name: str) -> PodSeen:
+    return factories.wishing(factories.pod(name, 1, "g"), 8)
+
+
+def test_whoever_has_all_that_it_may_have_is_told_once() -> None:
+    made = cluster()
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 7),))))
+    told = say(made, RdmaUsed("a", (used("p", 8),)), now=5.0)
+    assert warnings(told) == [
+        "p has all of the 8 RDMA handles that it may have of network card mlx5_0 on node a"
+    ]
+    warned = next(each for each in told if isinstance(each, Warn))
+    assert (warned.gang, warned.gang_uid, warned.reason) == ("g", "uid-g", "RdmaLimitReached")
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 8, 9),)), now=10.0))
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 7),)), now=15.0))
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 8),)), now=20.0))
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 7),)), now=700.0))
+    assert len(warnings(say(made, RdmaUsed("a", (used("p", 8, 100),)), now=705.0))) == 1
+
+
+def test_where_the_kernel_counts_refusals_these_are_what_counts() -> None:
+    made = cluster()
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 8, failures=0),))))
+    told = warnings(say(made, RdmaUsed("a", (used("p", 8, failures=2),)), now=5.0))
+    assert told[0].endswith("of network card mlx5_0 on node a; it was refused more 2 times")
+    other = warnings(say(made, RdmaUsed("a", (used("q", 1, failures=1, card=1),)), now=6.0))
+    assert other == [
+        "q was refused RDMA resources of network card mlx5_1 on node a, at its limit or that of all pods"
+    ]
+
+
+def test_nobody_is_told_of_who_is_gone() -> None:
+    made = cluster()
+    assert not warnings(say(made, RdmaUsed("a", (used("nobody", 8),))))
+    assert not warnings(say(made, RdmaUsed("elsewhere", (used("p", 8),))))
+    ended = replace(pod("p"), node="a", phase="Succeeded")
+    assert not warnings(say(made, ended, RdmaUsed("a", (used("p", 8),))))
+    say(made, NodeGone("a"))
+
+
+def test_it_is_shown_by_node_and_by_pod() -> None:
+    made = cluster()
+    say(made, RdmaUsed("a", (used("p", 7),)))
+    (view,) = node_views(made)
+    here = {use.pod: (use.card, use.current.hca_handle) for use in view.cards}
+    assert here == {"p": ("mlx5_0", 7), "q": ("mlx5_0", -1)}
+    told = explain(made, "ns", "q")
+    assert told is not None
+    assert {use.pod for use in told.cards} == {"p", "q"}

@@ -1,0 +1,98 @@
+"""The centre's gRPC side on a real port, with tokens that a table knows, and clients that speak to it."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from central.model.facts import Fact
+from central.model.identity import Identity, Refusal
+from central.server import tls
+from central.server.grpc import grpc_server
+from central.server.grpc.agent_service import Intake
+from central.server.grpc.plans import Intents
+from central.server.grpc.query_service import Books, Desk
+from protos import wire
+from protos.stubs import fleet_pb2 as pb
+from protos.topology import Gpu, NodeTopology
+
+AGENT = "system:serviceaccount:lockstep-system:lockstep-agent"
+TOKENS: dict[str, Identity | Refusal] = {
+    "user": Identity("jane"),
+    "other-account": Refusal("someone else's account", known=True),
+    "expired": Refusal("the API server does not know the token"),
+    "unasked": Refusal("the API server can't be asked", passing=True),
+}
+
+
+def review(token: str) -> Identity | Refusal:
+    """Tokens "agent-NODE" are that node's agent's."""
+    if token.startswith("agent-"):
+        return Identity(AGENT, token.removeprefix("agent-"))
+    return TOKENS.get(token, Refusal("the API server does not know the token"))
+
+
+@cache
+def credentials() -> tls.Credentials:
+    return tls.issue("lockstep-system", datetime.now(UTC))
+
+
+class Centre:
+    def __init__(self, books: Books | None = None, silent_after_s: float = 30.0) -> None:
+        self.facts: list[Fact] = []
+        self.intents = Intents()
+        self.intake = Intake(self.facts.append, review, self.intents, silent_after_s)
+        services: list[Callable[[grpc.aio.Server], None]] = [self.intake.add_to]
+        if books is not None:
+            services.append(Desk(books, review).add_to)
+        self.server = grpc_server.serve("127.0.0.1:0", credentials(), services)
+        self.address = f"127.0.0.1:{self.server.port}"
+
+    def channel(self) -> grpc.Channel:
+        return grpc.secure_channel(
+            self.address, grpc.ssl_channel_credentials(credentials().ca), _ALONE
+        )
+
+    def aio_channel(self) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(
+            self.address, grpc.ssl_channel_credentials(credentials().ca), _ALONE
+        )
+
+
+_ALONE: Sequence[tuple[str, int]] = (("grpc.use_local_subchannel_pool", 1),)
+
+
+def auth(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def topology(gpus: int = 2) -> NodeTopology:
+    return NodeTopology(
+        gpus=tuple(Gpu(i, f"GPU-{i}", "H100", 80 << 30, f"0000:0{i}:00.0") for i in range(gpus)),
+        links=tuple(tuple("X" if i == j else "NV18" for j in range(gpus)) for i in range(gpus)),
+        islands=(tuple(range(gpus)),),
+    )
+
+
+def report(node: str = "n1", generation: int = 1, **more: object) -> pb.NodeReport:
+    message = pb.NodeReport(node=node, boot_id="b", generation=generation)
+    if not more.pop("heartbeat", False):
+        message.topology.CopyFrom(wire.to_topology(topology()))
+    else:
+        message.heartbeat = True
+    for field, value in more.items():
+        setattr(message, field, value)
+    return message
+
+
+def refusal(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    """What the call is refused with."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        told: Any = error  # its type does not say that it is the call, too
+        return told.code(), told.details()
+    raise AssertionError("it was not refused")

@@ -1,0 +1,246 @@
+"""A journal is read back as it was written, is bounded, and gives the same decisions again."""
+
+import base64
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import types
+import typing
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from central.cli.main import main
+from central.model.decisions import Decision
+from central.model.facts import Fact, PodGone
+from central.scheduler import cycle
+from central.scheduler.state.cluster import Cluster
+from central.server import codec, journal, replay
+from central.server.journal import Journal
+from tests.central import factories
+from tests.central.simulator import manifests
+
+WORDS = st.text(st.characters(codec="utf-8"), max_size=5)
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    str: WORDS,
+    int: st.integers(-(2**62), 2**62),
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    Any: st.recursive(  # what objects of the API are made of
+        WORDS | st.integers(-(2**62), 2**62) | st.booleans() | st.none(),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
+        max_leaves=4,
+    ),
+}
+
+
+def any_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of the type, as the readers of journals see types."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if kind is types.NoneType:
+        return st.none()
+    if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
+        hints = typing.get_type_hints(kind)
+        names = getattr(kind, "_fields", None) or [
+            f.name for f in dataclasses.fields(kind) if f.init
+        ]
+        return st.builds(kind, **{name: any_of(hints[name]) for name in names})
+    if origin is tuple and inside[-1] is Ellipsis:
+        return st.lists(any_of(inside[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(any_of, inside))
+    if origin is frozenset:
+        return st.frozensets(any_of(inside[0]), max_size=2)
+    if origin in {types.UnionType, typing.Union}:
+        return st.one_of(*map(any_of, inside))
+    assert issubclass(origin, Mapping), kind
+    return st.dictionaries(any_of(inside[0]), any_of(inside[1]), max_size=2)
+
+
+@pytest.mark.parametrize(
+    "kind", [*typing.get_args(Fact), *typing.get_args(Decision)], ids=lambda kind: kind.__name__
+)
+def test_every_fact_and_decision_comes_back_equal(kind: type) -> None:
+    @settings(max_examples=25, deadline=None)
+    @given(any_of(kind))
+    def comes_back(value: Any) -> None:
+        written = codec.dumps(codec.tagged([value]))
+        [found] = codec.untagged(json.loads(written))
+        assert found == value
+        assert type(found) is kind
+
+    comes_back()
+
+
+def test_what_was_written_before_a_field_was_there_keeps_its_default() -> None:
+    [found] = codec.untagged([["EvictDone", {"pod": "p"}]])
+    assert found.why == ""
+    with pytest.raises(codec.Unreadable, match="Nonsense"):
+        codec.untagged([["Nonsense", {}]])
+
+
+def busy() -> list[manifests.Json]:
+    objects = [manifests.node(f"n{i}", rack=f"r{i // 2}") for i in range(6)]
+    objects.append(manifests.node("late", arrives_at="5m", leaves_at="40m"))
+    for i in range(12):
+        objects += manifests.gang(f"g{i}", 1 + i % 5, 1 + i % 8, runs=f"{3 + i}m")
+        objects.append(manifests.pod(f"p{i}", 1, at=f"{i}m", runs="1h", recreate="true"))
+    return objects
+
+
+def written(folder: Path) -> Path:
+    source, file = folder / "in.json", folder / "day.journal"
+    source.write_text("\n".join(map(json.dumps, busy())))
+    assert main(["simulate", str(source), "-o", "json", "--journal", str(file)]) == 0
+    return file
+
+
+def test_a_simulated_day_is_decided_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+    capsys.readouterr()
+    assert main(["replay", str(file), "--check"]) == 0
+    assert "the same" in capsys.readouterr().out
+    done = replay.replay(str(file))
+    assert done.decisions > 50
+    assert done.turns > 40
+
+
+def test_the_first_other_decision_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+    lines = file.read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if '"Bind"' in line)
+    lines[place] = lines[place].replace('"node":"n', '"node":"x', 1)
+    file.write_text("\n".join(lines) + "\n")
+    capsys.readouterr()
+    assert main(["replay", str(file)]) == 1
+    told = capsys.readouterr().out
+    assert f"{file} is decided differently from turn 1 (line 2" in told
+    assert "then: Bind(" in told
+    assert "now:  Bind(" in told
+
+
+def test_a_decision_that_is_missing_or_new_is_a_difference(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    lines = file.read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith('{"decided"'))
+    file.write_text("\n".join(lines[:place] + lines[place + 1 :]) + "\n")
+    with pytest.raises(replay.Differs, match="then: nothing more"):
+        replay.replay(str(file))
+
+
+@pytest.mark.parametrize("lost", [1, 20, 200])
+def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, lost: int) -> None:
+    file = written(tmp_path)
+    file.write_bytes(file.read_bytes()[:-lost])
+    done = replay.replay(str(file))
+    assert done.turns > 40
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (None, "No such file"),
+        ("", ""),
+        ("[]\n", "line 1 is not a line of a journal"),
+        ('{"journal": 2}\n', "its format 2 is not 1"),
+        ('{"journal": 1}\n', "line 1: settings: 'settings'"),
+        ("not json\n", "line 1: not JSON"),
+        ('{"journal":1,"settings":{"levels":[]}}\n{"what":1}\n', "line 2 is not a line"),
+        ('{"journal":1,"settings":{"levels":[]}}\n{"turn":[0,[["No",{}]]]}\n', "line 2: "),
+        ('{"journal":1,"settings":{"levels":[]}}\n{"checkpoint":"AAAA"}\n', "line 2: checkpoint"),
+    ],
+)
+def test_what_is_no_journal_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, what: str
+) -> None:
+    file = tmp_path / "x.journal"
+    if content is not None:
+        file.write_text(content)
+    code = main(["replay", str(file)])
+    told = capsys.readouterr().err
+    assert code == (2 if what else 0)
+    assert what in told
+    assert "Traceback" not in told
+
+
+def test_a_full_file_gives_way_to_a_new_one_that_stands_for_itself(tmp_path: Path) -> None:
+    file = tmp_path / "long.journal"
+    cluster = Cluster(factories.LEVELS)
+    kept = Journal(file, cluster, most_bytes=10_000)
+    setup: list[Fact] = [factories.node("a", rack="r1"), factories.report("a")]
+    kept.learn(0.0, setup)
+    cycle.learn(cluster, setup, 0.0)
+    for number in range(200):
+        pod = factories.pod(f"p-{number}", 3)
+        gone = PodGone(f"uid-p-{number - 2}")
+        facts: list[Fact] = [pod, gone]
+        now = float(number)
+        kept.turn(now, facts)
+        kept.decided(cycle.turn(cluster, facts, now))
+    kept.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["long.journal", "long.journal.1"]
+    assert '{"checkpoint"' in file.read_text()[:400]
+    for part in (file, tmp_path / "long.journal.1"):
+        done = replay.replay(str(part), check=True)
+        assert done.decisions > 0
+        assert part.stat().st_size < 60_000
+    for seed in ("1", "2"):  # another process hashes differently
+        done_there = subprocess.run(
+            [sys.executable, "-m", "central", "replay", "--check", str(file)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+        )
+        assert done_there.returncode == 0, done_there.stdout + done_there.stderr
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "builtins print",
+        "central.scheduler.snapshot.snapshot np.save",
+        "central.scheduler.snapshot.snapshot np.memmap",
+    ],
+)
+def test_a_checkpoint_can_do_nothing_else(what: str) -> None:
+    module, name = what.split()
+    calls = b"\x80\x04\x8c%c%b\x8c%c%b\x93\x8c\x04/xyz\x85R." % (
+        len(module),
+        module.encode(),
+        len(name),
+        name.encode(),
+    )
+    with pytest.raises(codec.Unreadable, match=f"{module}.{name} is not a value of the core"):
+        journal.unpack(base64.b64encode(zlib.compress(calls)).decode())
+
+
+def test_a_full_disk_ends_the_journal_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+
+    class OnFullDisk(Journal):
+        def _open(self) -> Any:
+            return file
+
+    with full.open("wb", buffering=0) as file:
+        kept = OnFullDisk("x", Cluster())
+        kept.turn(0.0, [factories.node("a")])
+        kept.turn(1.0, [])
+        kept.decided([])
+    assert [record.message for record in caplog.records] == [
+        "journal x: No space left on device; no more is written to it"
+    ]

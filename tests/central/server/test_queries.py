@@ -1,0 +1,115 @@
+"""The cluster in the words of the desk."""
+
+from central.model.facts import Fact, NodeSilent, QueueSeen
+from central.scheduler.cycle import turn
+from central.scheduler.state.cluster import Cluster
+from central.server.grpc.query_service import HeldSlice
+from central.server.queries import explain, node_views
+from tests.central import factories
+
+
+def cluster() -> Cluster:
+    made = Cluster(factories.LEVELS)
+    facts: list[Fact] = [
+        factories.node("a", rack="r1", block="b1"),
+        factories.node("b", rack="r1", block="b1", unschedulable=True),
+        factories.node("c", gpus=4),
+        factories.report("a", grants=(factories.grant("run-0", 0, 1),)),
+        factories.report("c", factories.topology(8)),
+        factories.gang("run", 2),
+        factories.pod("run-0", 2, "run", node="a", phase="Running"),
+        factories.pod("run-1", 2, "run"),
+        factories.gang("big", 3),
+        *(factories.pod(f"big-{rank}", 8, "big") for rank in range(3)),
+        factories.pod("other", 1, node="a", ours=False, phase="Running"),
+    ]
+    turn(made, facts, 0.0)
+    return made
+
+
+def test_a_node_with_its_holders_and_its_trouble() -> None:
+    made = cluster()
+    a, b, c = node_views(made)
+    assert (a.domains, a.gpus_allocatable, a.gpus_used, a.trouble) == (("b1", "r1"), 8, 5, "")
+    assert [(h.pod, h.gpus, h.confirmed) for h in a.holders] == [
+        ("run-0", 0b0011, True),
+        ("run-1", 0b1100, False),
+        ("other", 0, False),
+    ]
+    assert b.trouble == "cordoned; no agent has reported"
+    assert c.trouble == "8 healthy GPUs, but the kubelet offers 4"
+    turn(made, [NodeSilent("a")], 1.0)
+    assert node_views(made, "a")[0].trouble == "its agent is silent"
+    assert node_views(made, "nowhere") == []
+
+
+def test_a_gang_by_its_name_and_by_its_members() -> None:
+    made = cluster()
+    by_gang = explain(made, "ns", "run")
+    assert by_gang is not None
+    assert by_gang == explain(made, "ns", "run-1")
+    assert (by_gang.phase, by_gang.reason) == (
+        "Running",
+        "2 of 2 pods placed in one island of node a",
+    )
+    assert [(pod.name, pod.node, pod.confirmed) for pod in by_gang.pods] == [
+        ("run-0", "a", True),
+        ("run-1", "a", False),
+    ]
+    waiting = explain(made, "ns", "big")
+    assert waiting is not None
+    assert waiting.phase == "Pending"
+    assert waiting.reason.startswith("needs 3 pods x 8 GPUs at once; the cluster has room for 0")
+
+
+def test_a_gang_by_the_job_that_made_it() -> None:
+    made = cluster()
+    other: list[Fact] = [
+        factories.gang("sweep-5d0c", 2, owner="job/sweep"),
+        *(factories.pod(f"sweep-w-{rank}", 8, "sweep-5d0c") for rank in range(2)),
+    ]
+    turn(made, other, 1.0)
+    for name in ("sweep", "job/sweep", "Job/sweep"):
+        found = explain(made, "ns", name)
+        assert found is not None
+        assert (found.name, found.phase, len(found.pods)) == ("sweep", "Pending", 2)
+    assert explain(made, "ns", "weep") is None
+
+
+def test_pods_of_others_and_what_there_is_not() -> None:
+    made = cluster()
+    other = explain(made, "ns", "other")
+    assert other is not None
+    assert other.reason == "another scheduler's pod, on node a"
+    assert explain(made, "ns", "nothing") is None
+
+
+def test_a_gang_that_waits_for_its_queues_share() -> None:
+    made = cluster()
+    short: list[Fact] = [QueueSeen("q"), factories.gang("big", 3, queue="q")]
+    turn(made, short, 1.0)
+    found = explain(made, "ns", "big")
+    assert found is not None
+    assert found.queue == "q (has 0 of 7 GPUs of its fair share)"
+    running = explain(made, "ns", "run")
+    assert running is not None
+    assert running.queue == "default"
+
+
+def test_slices_and_who_holds_them() -> None:
+    made = Cluster(factories.LEVELS)
+    pods = [
+        factories.slicer(factories.pod(name, node="a", phase="Running"), 1) for name in ("p", "q")
+    ]
+    truth = (factories.grant_slices("p", 1), factories.grant_slices("q", 7))
+    report = factories.report("a", factories.sliced(factories.topology(2), 3), 1, truth)
+    turn(made, [factories.node("a", gpus=2, slices=3), report, *pods], 0.0)
+    (view,) = node_views(made)
+    assert (view.gpus_allocatable, view.gpus_used, view.slices_used) == (2, 0, 2)
+    assert view.trouble == ""
+    held = {holder.pod: (holder.slices, holder.confirmed) for holder in view.holders}
+    assert held["p"] == ((HeldSlice("MIG-1", "1g.5gb", 2),), True)
+    assert held["q"] == ((HeldSlice("MIG-7"),), True)
+    found = explain(made, "ns", "p")
+    assert found is not None
+    assert found.pods[0].slices == (HeldSlice("MIG-1", "1g.5gb", 2),)

@@ -1,0 +1,121 @@
+"""What must be true of every turn's bindings, whatever happened before: read off the cluster, not off
+the code that decided."""
+
+from collections.abc import Sequence
+
+from central.model.decisions import Bind, Decision, Evict
+from central.model.facts import SubGroups
+from central.scheduler.filters import node_filters
+from central.scheduler.inventory import hypernode_tree, nics
+from central.scheduler.snapshot import island_masks
+from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.gangs import Gang, Pod
+from protos.names import NODE
+
+
+def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
+    bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
+    _carded(cluster, bound)
+    _volumes(cluster, [decision for decision in decisions if isinstance(decision, Bind)])
+    gangs = {}
+    for uid in bound:
+        gang = cluster.gang_of(cluster.pods[uid])
+        assert gang is not None
+        gangs[gang.key] = gang
+    for gang in gangs.values():
+        assert not gang.missing(), f"{gang.name} is bound in part"
+        fresh = [pod for pod in gang.placed() if pod.seen.uid in bound]
+        if len(fresh) == len(gang.placed()):
+            _close(cluster, gang.name, fresh, _level(cluster, gang.required, _tier(gang)))
+        for policy, pods in _groups(gang).values():
+            if any(pod.seen.uid in bound for pod in pods):
+                assert len(pods) >= policy.size, f"a group of {gang.name} is bound in part"
+                # Others may have been there before the tree was as it is.
+                if all(pod.seen.uid in bound for pod in pods):
+                    level = _level(cluster, policy.required, policy.tier)
+                    _close(cluster, gang.name, pods, level)
+
+
+def _carded(cluster: Cluster, bound: set[str]) -> None:
+    """Who is bound finds room below the limits of some network cards, beside all who are there."""
+    for uid in bound:
+        pod = cluster.pods[uid]
+        room = cluster.nodes[pod.node].card_room() if pod.node else None
+        if room is not None and pod.spec.rdma_containers and pod.held is not None:
+            mine = nics.of_pod(pod, cluster.nodes[pod.node].known_cards())
+            full = [name for name in mine if min(room.cards[name]) < 0]
+            assert mine, f"{pod.seen.name} has no cards"
+            assert not full, f"{pod.seen.name} finds no room on {full} of {pod.node}"
+
+
+def _volumes(cluster: Cluster, binds: Sequence[Bind]) -> None:
+    """A volume is one claim's, and can be used where the claim's pods are."""
+    whose: dict[str, tuple[str, str]] = {}
+    for bind in binds:
+        for claim, name in bind.claims:
+            volume = cluster.kinds.storage.seen(name)
+            if volume is None:
+                continue
+            node = cluster.nodes[bind.node].seen
+            assert node is not None
+            assert node_filters.inside(volume.places, node), f"{name} can't be used on {bind.node}"
+            mine = (bind.namespace, claim)
+            assert whose.setdefault(name, mine) == mine, f"{name} is given to two claims"
+            assert volume.claim in (None, mine), f"{name} is {volume.claim}'s"
+
+
+def _tier(gang: Gang) -> int | None:
+    return gang.object.required_tier if gang.object is not None else None
+
+
+def _groups(gang: Gang) -> dict[tuple[str, ...], tuple[SubGroups, list[Pod]]]:
+    """The placed members by the first policy that speaks of them, and the values of its labels."""
+    found: dict[tuple[str, ...], tuple[SubGroups, list[Pod]]] = {}
+    for pod in gang.placed():
+        labels = dict(pod.seen.labels)
+        for policy in gang.object.subgroups if gang.object is not None else ():
+            values = tuple(labels.get(key, "") for key in policy.keys)
+            if all(values) and all(e.matches(labels) for e in policy.labels):
+                found.setdefault((policy.name, *values), (policy, []))[1].append(pod)
+                break
+    return found
+
+
+def _level(cluster: Cluster, required: str, tier: int | None) -> str:
+    levels = cluster.snapshot.domains.levels
+    if required or tier is None:
+        return required
+    if tier and cluster.hypernodes:
+        return hypernode_tree.widest_within(levels, tier) or NODE
+    return NODE if not tier else levels[-tier] if tier <= len(levels) else ""
+
+
+def _close(cluster: Cluster, name: str, pods: Sequence[Pod], level: str) -> None:
+    """They are in one domain of the level."""
+    nodes = {pod.node for pod in pods}
+    levels = cluster.snapshot.domains.levels
+    assert len(nodes) == 1 or level not in island_masks.ON_NODE, f"{name} is on {nodes}"
+    if level in island_masks.PARTS:
+        shape = cluster.nodes[nodes.pop()].shape
+        gpus = 0
+        for pod in pods:
+            gpus |= pod.gpus
+        parts = island_masks.masks(shape, level)
+        assert any(not gpus & ~part for part in parts), f"{name} is in no {level}"
+    elif level in levels:
+        of = cluster.snapshot.domains.of[levels.index(level)]
+        found = {int(of[cluster.snapshot.row[node]]) for node in nodes}
+        assert len(found) == 1, f"{name} spans {level} {found}"
+        assert -1 not in found, f"{name} is outside of every {level}"
+
+
+def within_budgets(cluster: Cluster, decisions: list[Decision]) -> None:
+    """Nobody gives way to others beyond what the disruption budgets say."""
+    going = [
+        cluster.pods[each.pod]
+        for each in decisions
+        if isinstance(each, Evict) and each.why.startswith(("makes room", "is moved"))
+    ]
+    for name, spent in cluster.budgets.spends(going).items():
+        budget = cluster.budgets.seen[name]
+        assert spent <= budget.allowed, f"{spent} go, {budget} allows fewer"
