@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from agent import commands
-from agent.health.gpu_health import Damping
+from agent.health.gpu_health import HoldDown
 from agent.keeper.command import add_arguments as add_keeper_arguments
 from agent.nics import selector
 from agent.settings import version
@@ -118,7 +118,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="a driver that has not answered for so long counts as hanging (default: %(default)g)",
     )
-    held = Damping()
+    held = HoldDown()
     run.add_argument(
         "--hold",
         type=_seconds,
@@ -128,7 +128,11 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         "further fall (default: %(default)g)",
     )
     run.add_argument(
-        "--hold-most", type=_seconds, default=held.most_s, metavar="SECONDS", help="at most so long"
+        "--hold-most",
+        type=_seconds,
+        default=held.max_hold_s,
+        metavar="SECONDS",
+        help="at most so long",
     )
     run.add_argument(
         "--hold-xid",

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from agent import commands, nvml
 from agent.backoff import Voice
 from agent.health import gpu_health, nic_health
-from agent.health.gpu_health import Case, Event, Health
+from agent.health.gpu_health import DeviceHealth, XidEvent
 from agent.machine import host, sysfs, xid_rules
 from agent.machine.capture import CaptureError
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts, Unusable
@@ -19,7 +19,7 @@ from agent.machine.survey import survey
 from agent.mig import slice_health
 from agent.nics import nic_allocation, selector
 from agent.node import Node
-from agent.nvml.processes import Used
+from agent.nvml.processes import MemoryByPid
 from agent.nvml.processes import read as read_processes
 from agent.nvml.usage import Usage
 from agent.nvml.usage import read as read_usage
@@ -44,18 +44,20 @@ class Hardware:
         self._voice = Voice(log)
         self._noted: set[str] = set()
         self._driver = Patience("the NVIDIA driver")
-        self._news: SimpleQueue[Event | None] = SimpleQueue()
+        self._news: SimpleQueue[XidEvent | None] = SimpleQueue()
         self.minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
         self._meter = Patience("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
         self.sharing = Sharing(settings, node, self.processes)
         self.facts: tuple[GpuFacts, ...] = ()
-        self.health = Health()
-        self.cards: dict[str, Case] = {}  # by name
-        self.slices: slice_health.Cases = {}
+        self.gpus: dict[str, DeviceHealth] = {}  # by uuid
+        self.nics: dict[str, DeviceHealth] = {}  # by name
+        self.slices: dict[str, DeviceHealth] = {}  # by uuid
         self.looked_at = 0.0  # by the monotonic clock
         self.xids: dict[tuple[str, int], int] = {}  # how often, by uuid and number
-        self.events = None if settings.capture else nvml.Events(settings.driver_root, self.heard)
+        self.events = (
+            None if settings.capture else nvml.EventListener(settings.driver_root, self.heard)
+        )
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -68,14 +70,14 @@ class Hardware:
 
     def heard(self, uuid: str, xid: int, gi: int = -1, ci: int = -1) -> None:
         """From any thread: the driver says that something happened."""
-        self._news.put(Event(uuid, xid, gi, ci))
+        self._news.put(XidEvent(uuid, xid, gi, ci))
 
     def wake(self) -> None:
         self._news.put(None)
 
-    def _wait(self) -> list[Event]:
+    def _wait(self) -> list[XidEvent]:
         """For the next look: what was heard until then."""
-        events: list[Event] = []
+        events: list[XidEvent] = []
         try:
             item = self._news.get(timeout=self._pause_s())
             while True:
@@ -88,11 +90,11 @@ class Hardware:
     def _pause_s(self) -> float:
         """Until the next look; sooner where a hold ends."""
         every_s = self._settings.survey_every_s
-        held = (*self.health.cases.values(), *self.cards.values(), *self.slices.values())
-        due = gpu_health.due(held, self._settings.damping)
+        held = (*self.gpus.values(), *self.nics.values(), *self.slices.values())
+        due = gpu_health.next_release(held, self._settings.hold_down)
         return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
-    def look(self, events: Sequence[Event] = (), *, first: bool = False) -> None:
+    def look(self, events: Sequence[XidEvent] = (), *, first: bool = False) -> None:
         """Raises CaptureError at the first look: a capture that can't be read will not heal."""
         known = self._node.state.topology
         self._tell(events, known)
@@ -104,28 +106,28 @@ class Hardware:
             self._voice.bad(str(error))
             return
         xids = [event for event in events if event.xid]
-        before = self.health.cases
-        self.health, topology = gpu_health.step(
-            self.health,
+        before = self.gpus
+        self.gpus, topology = gpu_health.step(
+            self.gpus,
             seen,
             self.facts,
             xids,
             now=time.monotonic(),
-            damping=self._settings.damping,
+            hold_down=self._settings.hold_down,
         )
-        now, damping = time.monotonic(), self._settings.damping
+        now, hold_down = time.monotonic(), self._settings.hold_down
         self.slices, topology = slice_health.step(
-            self.slices, topology, xids, now=now, damping=damping
+            self.slices, topology, xids, now=now, hold_down=hold_down
         )
-        self.cards, topology = nic_health.step(self.cards, topology, now=now, damping=damping)
+        self.nics, topology = nic_health.step(self.nics, topology, now=now, hold_down=hold_down)
         self._say(known, topology, first)
         self._node.set_topology(self._offered(topology))
         self.looked_at = time.monotonic()
-        if self.events and _listed(before) != _listed(self.health.cases):
+        if self.events and _listed(before) != _listed(self.gpus):
             self.events.renew()
 
     def _say(self, known: NodeTopology, topology: NodeTopology, first: bool) -> None:
-        for sentence in slice_health.divisions(known, topology):
+        for sentence in slice_health.layout_changes(known, topology):
             log.info("%s", sentence)
         for judge in () if first else (gpu_health, slice_health, nic_health):
             for sentence in judge.changes(known, topology):
@@ -149,15 +151,15 @@ class Hardware:
             log.warning("%s", sentence)
         self._noted = noted
 
-    def processes(self, uuids: Sequence[str]) -> Mapping[str, Used | None]:
+    def processes(self, uuids: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         """Raises NvmlError or Hanging."""
         return self._meter.ask(lambda: read_processes(self._settings.driver_root, uuids), METER_S)
 
-    def _tell(self, events: Sequence[Event], known: NodeTopology) -> None:
+    def _tell(self, events: Sequence[XidEvent], known: NodeTopology) -> None:
         """One line for each error of each GPU, however often it came."""
         for event, times in Counter(event for event in events if event.xid).items():
             gpu = next((gpu.index for gpu in known.gpus if gpu.uuid == event.uuid), "?")
-            kind, found = xid_rules.xid(event.xid)
+            kind, found = xid_rules.classify(event.xid)
             often = f", {times} times" if times > 1 else ""
             where = f", GPU instance {event.gi}" if event.gi >= 0 else ""
             name = event.uuid or "-"
@@ -181,7 +183,7 @@ class Hardware:
             if known.gpus:
                 if not isinstance(error, Hanging):
                     self.facts = ()  # no driver: when it is back, it starts anew
-                return gpu_health.blind(known, str(error))
+                return gpu_health.all_unhealthy(known, str(error))
             return self._surveyed(
                 Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
             )
@@ -189,7 +191,7 @@ class Hardware:
         self.facts = machine.nvml.gpus
         seen = self._surveyed(machine)
         self._voice.good(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} network cards")
-        return gpu_health.judge(known, seen)
+        return gpu_health.keep_layout(known, seen)
 
     def _surveyed(self, machine: Machine) -> NodeTopology:
         return survey(machine, functions=selector.functions(self._settings.rdma_devices))
@@ -209,5 +211,5 @@ class Hardware:
         return usage
 
 
-def _listed(cases: Mapping[str, Case]) -> set[str]:
-    return {uuid for uuid, case in cases.items() if not case.lost}
+def _listed(devices: Mapping[str, DeviceHealth]) -> set[str]:
+    return {uuid for uuid, health in devices.items() if not health.lost}

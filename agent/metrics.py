@@ -59,7 +59,7 @@ class Metrics(Collector):
     def _gpus(self, usage: dict[str, Usage]) -> Iterator[Metric]:
         gpus = self._node.state.topology.gpus
         names = {gpu.uuid: (str(gpu.index), gpu.uuid) for gpu in gpus}
-        cases = self._hardware.health.cases
+        devices = self._hardware.gpus
         info = GaugeMetricFamily("lockstep_gpu_info", "A GPU", labels=(*GPU_LABELS, "model"))
         for gpu in gpus:
             info.add_metric((*names[gpu.uuid], gpu.model), 1)
@@ -74,9 +74,9 @@ class Metrics(Collector):
             "lockstep_gpu_unfit", "What speaks against it", labels=(*GPU_LABELS, "class")
         )
         for gpu in gpus:
-            case = cases.get(gpu.uuid)
-            if case is not None and case.against is not None:
-                held = "held" if case.well_since is not None else case.against.kind
+            health = devices.get(gpu.uuid)
+            if health is not None and health.cause is not None:
+                held = "held" if health.clear_since is not None else health.cause.kind
                 unfit.add_metric((*names[gpu.uuid], held), 1)
         yield unfit
         yield _gauge(
@@ -176,12 +176,12 @@ class Metrics(Collector):
             (),
             (((), float(memlock if memlock > 0 else "inf")),) if memlock else (),
         )
-        cases = self._hardware.cards
+        nics = self._hardware.nics
         yield _gauge(
             "lockstep_hca_falls",
             "How often it went down, since it was last fit for long",
             ("hca",),
-            (((name,), case.falls) for name, case in list(cases.items())),
+            (((name,), health.failures) for name, health in list(nics.items())),
         )
 
     def _rdma(self) -> Iterator[Metric]:

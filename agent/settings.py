@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 
-from agent.health.gpu_health import Damping
+from agent.health.gpu_health import HoldDown
 from agent.machine.facts import Unusable
 
 
@@ -25,7 +25,7 @@ class Settings:
     report_every_s: float = 5.0
     survey_every_s: float = 30.0
     driver_wait_s: float = 20.0
-    damping: Damping = field(default_factory=Damping)
+    hold_down: HoldDown = field(default_factory=HoldDown)
     pass_device_nodes: str = "auto"
     share_gpus: str = "all"
     share_config: Path | None = None
@@ -59,7 +59,7 @@ def settings(arguments: argparse.Namespace) -> Settings:
         for each in fields(Settings)
         if each.name.removesuffix("_s") in values
     }
-    given["damping"] = Damping(
+    given["hold_down"] = HoldDown(
         values["hold"], values["hold_most"], values["hold_xid"], values["settled"]
     )
     for name in ("sysfs_root", "proc_root", "driver_root", "capture"):

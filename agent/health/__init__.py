@@ -1,1 +1,1 @@
-"""Which GPUs and network cards are fit for work, for how long one that fell is held back, and why. Pure."""
+"""Health of GPUs and NICs: which are healthy, how long a failed one is held down, and why. Pure."""

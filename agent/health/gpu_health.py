@@ -1,155 +1,152 @@
-"""Which GPUs are fit for work, and why not. Pure: what was known, what was just seen, what the driver
-sent and the time, in; what is to be believed, out.
+"""Decides which GPUs are healthy, and why the others are not. Pure: the previous state, the survey, the driver's XIDs
+and the time go in; the new state and the topology to report come out.
 
-A GPU is unfit as soon as anything speaks against it. It is fit again once nothing has for a while:
-the hold. The hold doubles each time that the GPU falls, up to a limit, and starts anew once it has
-stayed fit for long. So a GPU that comes and goes is not offered at every coming.
+A GPU is unhealthy from the first error on. It is healthy again after a hold-down without errors, so that a GPU
+that fails every minute is not advertised every minute. Each failure doubles the hold-down, up to a maximum. A GPU
+that then stays healthy for `settled_s` starts again with the first hold-down.
+
+Example with a hold-down of 10 s: an error from 0 s to 3 s makes the GPU unhealthy from 0 s to 13 s. A second error
+from 20 s to 21 s makes it unhealthy from 20 s to 41 s, because this time the hold-down is 20 s.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from agent.machine import findings, xid_rules
 from agent.machine.facts import GpuFacts
 from agent.machine.findings import Finding
 from protos.topology import Gpu, NodeTopology
 
-ABSENT = "it is not listed any more"
+ABSENT = "no longer listed"
 
 
 @dataclass(frozen=True, slots=True)
-class Damping:
-    hold_s: float = 30.0  # after the first fall
-    most_s: float = 3600.0  # after many
-    xid_s: float = 600.0  # an XID that needs a reset counts so long where no reset is seen
-    settled_s: float = 7200.0  # fit for so long: earlier falls are forgotten
+class HoldDown:
+    hold_s: float = 30.0  # after the first failure
+    max_hold_s: float = 3600.0  # after many
+    xid_s: float = 600.0  # how long an XID that needs a reset counts if no reset is observed
+    settled_s: float = 7200.0  # time in health after which earlier failures are forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """An XID. uuid is empty where the driver did not say of which GPU: it counts for each."""
+class XidEvent:
+    """An XID from the driver. An empty uuid means that the driver named no GPU: it counts for every GPU."""
 
     uuid: str
-    xid: int
-    gi: int = -1  # the GPU instance that it happened in; -1: the whole GPU
-    ci: int = -1  # the compute instance of that; -1: all of it
+    xid: int  # 0: another event, which only asks for a survey
+    gi: int = -1  # the GPU instance in which it happened; -1: the whole GPU
+    ci: int = -1  # the compute instance in that GPU instance; -1: all of them
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """An event that counts for a while."""
+class Expiring:
+    """An XID that counts until a time (seconds, the caller's clock)."""
 
     finding: Finding
     until: float
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """All that is remembered of one GPU."""
+class DeviceHealth:
+    """What is remembered of one GPU, NIC or MIG slice. Times are seconds on the caller's clock."""
 
-    against: Finding | None = None  # None: fit
-    since: float = 0.0  # when that began
-    well_since: float | None = None  # unfit, but nothing speaks against it any more since then
-    falls: int = 0
-    marks: tuple[Mark, ...] = ()
-    links: frozenset[int] = frozenset()  # that were up in this run
-    ecc: int = -1  # uncorrectable errors at the last look
+    cause: Finding | None = None  # None: healthy
+    since: float = 0.0  # start of the present state, healthy or unhealthy
+    clear_since: float | None = None  # unhealthy, but without an error since this time
+    failures: int = 0
+    expiring: tuple[Expiring, ...] = ()
+    links: frozenset[int] = frozenset()  # NVLinks that this process has seen active
+    ecc: int = -1  # uncorrectable errors at the last survey
     lost: bool = False
 
-    def hold_s(self, damping: Damping) -> float:
-        return min(damping.most_s, damping.hold_s * 2.0 ** min(self.falls - 1, 60))
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    cases: Mapping[str, Case] = field(default_factory=dict)  # by uuid
+    def hold_s(self, hold_down: HoldDown) -> float:
+        doubled = hold_down.hold_s * 2.0 ** min(self.failures - 1, 60)
+        return min(hold_down.max_hold_s, doubled)
 
 
 def step(
-    health: Health,
+    known: Mapping[str, DeviceHealth],
     seen: NodeTopology,
     facts: Iterable[GpuFacts],
-    events: Iterable[Event],
+    events: Iterable[XidEvent],
     *,
     now: float,
-    damping: Damping,
-) -> tuple[Health, NodeTopology]:
-    """seen: with what speaks against each GPU at this moment; the topology that comes back says
-    what is believed."""
+    hold_down: HoldDown,
+) -> tuple[dict[str, DeviceHealth], NodeTopology]:
+    """The health of each GPU by uuid, and the topology to report. `seen` has the health of this
+    moment; GPUs that it does not list are forgotten."""
     by_uuid = {gpu.uuid: gpu for gpu in facts if gpu.uuid}
     events = tuple(events)
-    cases = dict(health.cases)
+    following: dict[str, DeviceHealth] = {}
     gpus = []
     for gpu in seen.gpus:
-        mine = [
+        xids = [
             event.xid
             for event in events
-            if event.uuid in ("", gpu.uuid) and not confined(event, gpu)
+            if event.uuid in ("", gpu.uuid) and not confined_to_slices(event, gpu)
         ]
-        case = _next(
-            cases.get(gpu.uuid), gpu, by_uuid.get(gpu.uuid), mine, now=now, damping=damping
-        )
-        cases[gpu.uuid] = case
-        gpus.append(replace(gpu, healthy=case.against is None, why=why(case, damping)))
-    here = {gpu.uuid for gpu in seen.gpus}
-    kept = {uuid: case for uuid, case in cases.items() if uuid in here}
-    return Health(kept), replace(seen, gpus=tuple(gpus))
+        health = known.get(gpu.uuid, DeviceHealth(since=now))
+        health = _next(health, gpu, by_uuid.get(gpu.uuid), xids, now=now, hold_down=hold_down)
+        following[gpu.uuid] = health
+        gpus.append(replace(gpu, healthy=health.cause is None, why=reason(health, hold_down)))
+    return following, replace(seen, gpus=tuple(gpus))
 
 
-def confined(event: Event, gpu: Gpu) -> bool:
-    """Whether it speaks against slices of this GPU, and not against the rest of it."""
-    if event.uuid != gpu.uuid or xid_rules.xid(event.xid)[0] != xid_rules.RESTART:
+def confined_to_slices(event: XidEvent, gpu: Gpu) -> bool:
+    """Whether the error affects only the slices of one GPU instance."""
+    if event.uuid != gpu.uuid or xid_rules.classify(event.xid)[0] != xid_rules.RESTART:
         return False
     return any(part.gi == event.gi for part in gpu.slices)
 
 
 def _next(
-    case: Case | None,
+    health: DeviceHealth,
     gpu: Gpu,
     facts: GpuFacts | None,
     xids: list[int],
     *,
     now: float,
-    damping: Damping,
-) -> Case:
-    first = case is None
-    case = _learn(case or Case(since=now), gpu, facts)
-    marks = [mark for mark in case.marks if mark.until > now]
-    told = facts is not None and facts.wear.recovery >= 0
-    struck: Finding | None = None
+    hold_down: HoldDown,
+) -> DeviceHealth:
+    health = _observe(health, gpu, facts)
+    expiring = [each for each in health.expiring if each.until > now]
+    # A driver that reports a recovery action also reports when no reset is needed any more.
+    reports_recovery = facts is not None and facts.wear.recovery >= 0
+    momentary: Finding | None = None  # an error that is over as soon as it has happened
     for code in xids:
-        kind, finding = xid_rules.xid(code)
+        kind, finding = xid_rules.classify(code)
         if kind not in (xid_rules.RESTART, xid_rules.RESET):
             continue
-        struck = struck or finding
-        if kind == xid_rules.RESET and not told:  # else the driver says itself when it is over
-            marks = [mark for mark in marks if mark.finding != finding]
-            marks.append(Mark(finding, now + damping.xid_s))
-    if facts is not None and facts.wear.ecc_volatile > case.ecc >= 0:
-        struck = struck or Finding("ecc", "an uncorrectable memory error")
+        momentary = momentary or finding
+        if kind == xid_rules.RESET and not reports_recovery:
+            expiring = [each for each in expiring if each.finding != finding]
+            expiring.append(Expiring(finding, now + hold_down.xid_s))
+    if facts is not None and facts.wear.ecc_volatile > health.ecc >= 0:
+        momentary = momentary or Finding("ecc", "an uncorrectable memory error")
     if facts is not None and facts.wear.ecc_volatile >= 0:
-        case = replace(case, ecc=facts.wear.ecc_volatile)
-    against = _read(gpu, facts) or (findings.links(facts, case.links) if facts else None)
-    against = against or (marks[0].finding if marks else None)
-    case = judged(replace(case, marks=tuple(marks)), against or struck, first, now, damping)
-    if struck and not against:  # it happened, and is over
-        case = replace(case, well_since=now)
-    return case
+        health = replace(health, ecc=facts.wear.ecc_volatile)
+    lasting = _reading(gpu, facts) or (findings.links(facts, health.links) if facts else None)
+    lasting = lasting or (expiring[0].finding if expiring else None)
+    health = replace(health, expiring=tuple(expiring))
+    health = advance(health, lasting or momentary, now, hold_down)
+    return replace(health, clear_since=now) if momentary and not lasting else health
 
 
-def _learn(case: Case, gpu: Gpu, facts: GpuFacts | None) -> Case:
-    """Remembers links, and a reset: the GPU was away, or counts its errors from zero again."""
+def _observe(health: DeviceHealth, gpu: Gpu, facts: GpuFacts | None) -> DeviceHealth:
+    """Remembers the active links. Forgets XIDs after a reset: the GPU was lost for a time, or its
+    error counter is lower than before."""
     lost = facts is None or bool(facts.fault)
-    reset = case.lost and not lost
-    if facts is not None and 0 <= facts.wear.ecc_volatile < case.ecc:
+    reset = health.lost and not lost
+    if facts is not None and 0 <= facts.wear.ecc_volatile < health.ecc:
         reset = True
     if reset:
-        case = replace(case, marks=(), ecc=-1)
+        health = replace(health, expiring=(), ecc=-1)
     up = frozenset(link.link for link in facts.nvlinks if link.active) if facts else frozenset()
-    return replace(case, lost=lost, links=case.links | up if not up <= case.links else case.links)
+    return replace(health, lost=lost, links=health.links | up)
 
 
-def _read(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
+def _reading(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
+    """The error that the survey found, with its kind."""
     if gpu.healthy:
         return None
     if facts is None:
@@ -158,62 +155,67 @@ def _read(gpu: Gpu, facts: GpuFacts | None) -> Finding | None:
     return Finding(found.kind if found else "silent", gpu.why)
 
 
-def judged(case: Case, against: Finding | None, first: bool, now: float, damping: Damping) -> Case:
-    if against is not None:
-        if case.against is None:
-            settled = now - case.since >= damping.settled_s
-            falls = 1 if settled or first else case.falls + 1
-            return replace(case, against=against, since=now, well_since=None, falls=falls)
-        return replace(case, against=against, well_since=None)
-    if case.against is None:
-        return case
-    well_since = now if case.well_since is None else case.well_since
-    if now - well_since >= case.hold_s(damping):
-        return replace(case, against=None, since=now, well_since=None)
-    return replace(case, well_since=well_since)
+def advance(
+    health: DeviceHealth, cause: Finding | None, now: float, hold_down: HoldDown
+) -> DeviceHealth:
+    """The state after a survey that found this error, or None."""
+    if cause is not None:
+        if health.cause is None:
+            settled = now - health.since >= hold_down.settled_s
+            failures = 1 if settled else health.failures + 1
+            return replace(health, cause=cause, since=now, clear_since=None, failures=failures)
+        return replace(health, cause=cause, clear_since=None)
+    if health.cause is None:
+        return health
+    clear_since = now if health.clear_since is None else health.clear_since
+    if now - clear_since >= health.hold_s(hold_down):
+        return replace(health, cause=None, since=now, clear_since=None)
+    return replace(health, clear_since=clear_since)
 
 
-def why(case: Case, damping: Damping) -> str:
-    if case.against is None:
+def reason(health: DeviceHealth, hold_down: HoldDown) -> str:
+    """Why the device is unhealthy; empty if it is healthy."""
+    if health.cause is None:
         return ""
-    if case.well_since is None:
-        return case.against.why
-    held = f"held back for {case.hold_s(damping):g} s"
-    return f"{case.against.why} (over; {held} to see that it does not come again)"
+    if health.clear_since is None:
+        return health.cause.why
+    return f"{health.cause.why} (cleared; held down for {health.hold_s(hold_down):g} s)"
 
 
-def due(cases: Iterable[Case], damping: Damping) -> float | None:
-    """When the next hold ends, if nothing happens: time for a look."""
+def next_release(devices: Iterable[DeviceHealth], hold_down: HoldDown) -> float | None:
+    """When the next hold-down ends if no error comes; None without a hold-down."""
     return min(
         (
-            case.well_since + case.hold_s(damping)
-            for case in cases
-            if case.against is not None and case.well_since is not None
+            health.clear_since + health.hold_s(hold_down)
+            for health in devices
+            if health.cause is not None and health.clear_since is not None
         ),
         default=None,
     )
 
 
-def judge(known: NodeTopology, seen: NodeTopology) -> NodeTopology:
-    """GPUs are who their uuid says. Where known ones are missing and no fit one is new, the node
-    keeps its layout, so that no index changes its meaning, and the missing are unhealthy."""
+def keep_layout(known: NodeTopology, seen: NodeTopology) -> NodeTopology:
+    """`seen`, or the known layout with the missing GPUs marked unhealthy.
+
+    A GPU is identified by its uuid. NVML renumbers the others when a GPU is missing, so the known layout stays
+    unless all known GPUs are there or a healthy new one is: then the hardware has changed."""
     before = {gpu.uuid for gpu in known.gpus}
     now = {gpu.uuid: gpu for gpu in seen.gpus}
-    strangers = [gpu for gpu in seen.gpus if gpu.uuid not in before]
-    if before <= now.keys() or any(gpu.healthy for gpu in strangers):
-        return seen  # all there, as at the start, or other hardware
-    cards = {hca.name: hca for hca in seen.hcas}
+    unknown = [gpu for gpu in seen.gpus if gpu.uuid not in before]
+    if before <= now.keys() or any(gpu.healthy for gpu in unknown):
+        return seen
+    nics = {hca.name: hca for hca in seen.hcas}
     return replace(
         known,
-        gpus=tuple(_now(gpu, now.get(gpu.uuid), strangers) for gpu in known.gpus),
+        gpus=tuple(_as_seen(gpu, now.get(gpu.uuid), unknown) for gpu in known.gpus),
         hcas=tuple(
-            replace(hca, why=cards[hca.name].why if hca.name in cards else ABSENT)
+            replace(hca, why=nics[hca.name].why if hca.name in nics else ABSENT)
             for hca in known.hcas
         ),
     )
 
 
-def _now(gpu: Gpu, seen: Gpu | None, strangers: list[Gpu]) -> Gpu:
+def _as_seen(gpu: Gpu, seen: Gpu | None, unknown: list[Gpu]) -> Gpu:
     if seen is not None:
         return replace(
             gpu,
@@ -223,27 +225,27 @@ def _now(gpu: Gpu, seen: Gpu | None, strangers: list[Gpu]) -> Gpu:
             mig_change=seen.mig_change,
             slices=seen.slices,
         )
-    # A GPU that is lost tells neither uuid nor address: it stands where it stood.
-    for stranger in strangers:
-        if stranger.pci == gpu.pci or (not stranger.pci and stranger.index == gpu.index):
-            return replace(gpu, healthy=False, why=stranger.why)
+    # NVML may report neither uuid nor address of a lost GPU: then its index identifies it.
+    for other in unknown:
+        if other.pci == gpu.pci or (not other.pci and other.index == gpu.index):
+            return replace(gpu, healthy=False, why=other.why)
     return replace(gpu, healthy=False, why=ABSENT)
 
 
-def blind(known: NodeTopology, why: str) -> NodeTopology:
-    """The GPUs can't be asked at all."""
+def all_unhealthy(known: NodeTopology, why: str) -> NodeTopology:
+    """For a driver that does not answer."""
     return replace(known, gpus=tuple(replace(gpu, healthy=False, why=why) for gpu in known.gpus))
 
 
 def changes(known: NodeTopology, now: NodeTopology) -> tuple[str, ...]:
-    """A sentence for each GPU whose health changed."""
+    """One log message for each GPU whose health changed."""
     before = {gpu.uuid: gpu for gpu in known.gpus}
-    said = []
+    messages = []
     for gpu in now.gpus:
         old = before.pop(gpu.uuid, None)
         if not gpu.healthy and (old is None or old.healthy or old.why != gpu.why):
-            said.append(f"GPU {gpu.index} ({gpu.uuid}) is not fit: {gpu.why}")
+            messages.append(f"GPU {gpu.index} ({gpu.uuid}) is unhealthy: {gpu.why}")
         elif gpu.healthy and old is not None and not old.healthy:
-            said.append(f"GPU {gpu.index} ({gpu.uuid}) is fit again")
-    said += [f"GPU {gpu.index} ({gpu.uuid}) is gone" for gpu in before.values()]
-    return tuple(said)
+            messages.append(f"GPU {gpu.index} ({gpu.uuid}) is healthy again")
+    messages += [f"GPU {gpu.index} ({gpu.uuid}) is {ABSENT}" for gpu in before.values()]
+    return tuple(messages)

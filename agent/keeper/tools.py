@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.nvml.library import PLACES
+from agent.nvml.library import FOLDERS
 
 CONTROL, SMI = "nvidia-cuda-mps-control", "nvidia-smi"
 BINARIES = (
@@ -69,7 +69,7 @@ def find(name: str, driver_root: Path | None) -> Tool:
         assert driver_root is not None
         path = driver_root / place / name
         if os.access(path, os.X_OK):
-            libraries = [driver_root / each for each in PLACES if (driver_root / each).is_dir()]
+            libraries = [driver_root / each for each in FOLDERS if (driver_root / each).is_dir()]
             env = (
                 ("PATH", f"{path.parent}:{os.environ.get('PATH', '')}"),
                 ("LD_LIBRARY_PATH", ":".join(map(str, libraries))),

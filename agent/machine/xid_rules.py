@@ -43,6 +43,6 @@ XIDS: dict[int, tuple[Class, str]] = {
 }
 
 
-def xid(code: int) -> tuple[Class, Finding]:
+def classify(code: int) -> tuple[Class, Finding]:
     kind, words = XIDS.get(code, (UNKNOWN, "not in our table"))
     return kind, Finding("xid", f"XID {code}: {words}")

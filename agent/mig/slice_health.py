@@ -1,80 +1,84 @@
-"""Which slices are fit for work, and why not. Pure.
+"""Decides which MIG slices are healthy, and why the others are not. Pure.
 
-A slice is as fit as its GPU. Beside that, an error that the driver says stayed within one GPU instance,
-and is over with the program that it hit, speaks against the slices of that instance alone, for a while."""
+A slice is unhealthy while its GPU is. Beyond that, an error that the driver confines to one GPU instance, and that
+ends with the process it hit, makes only the slices of that instance unhealthy, for one hold-down."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from agent.health.gpu_health import Case, Damping, Event, confined, judged, why
+from agent.health.gpu_health import (
+    DeviceHealth,
+    HoldDown,
+    XidEvent,
+    advance,
+    confined_to_slices,
+    reason,
+)
 from agent.machine import xid_rules
 from protos import slicing
 from protos.topology import Gpu, NodeTopology, Slice
 
-Cases = Mapping[str, Case]  # by uuid
-
 
 def step(
-    cases: Cases,
+    known: Mapping[str, DeviceHealth],
     topology: NodeTopology,
-    events: Iterable[Event],
+    events: Iterable[XidEvent],
     *,
     now: float,
-    damping: Damping,
-) -> tuple[Cases, NodeTopology]:
-    """topology: with what is believed of the GPUs."""
+    hold_down: HoldDown,
+) -> tuple[dict[str, DeviceHealth], NodeTopology]:
+    """The health of each slice by uuid, and the topology to report. `topology` has the GPUs' health
+    after their hold-down."""
     events = tuple(events)
-    kept: dict[str, Case] = {}
+    following: dict[str, DeviceHealth] = {}
     gpus = []
     for gpu in topology.gpus:
         parts = []
         for part in gpu.slices:
-            struck = [event for event in events if confined(event, gpu) and _hits(event, part)]
-            case = _next(cases.get(part.uuid), struck, now, damping)
-            kept[part.uuid] = case
-            said = why(case, damping) if gpu.healthy else gpu.why
-            parts.append(replace(part, healthy=not said, why=said))
+            health = known.get(part.uuid, DeviceHealth(since=now))
+            xids = [e.xid for e in events if confined_to_slices(e, gpu) and _hits(e, part)]
+            cause = xid_rules.classify(xids[0])[1] if xids else None
+            health = advance(health, cause, now, hold_down)
+            if cause:  # over as soon as it has happened
+                health = replace(health, clear_since=now)
+            following[part.uuid] = health
+            why = reason(health, hold_down) if gpu.healthy else gpu.why
+            parts.append(replace(part, healthy=not why, why=why))
         gpus.append(replace(gpu, slices=tuple(parts)) if parts else gpu)
-    return kept, replace(topology, gpus=tuple(gpus))
+    return following, replace(topology, gpus=tuple(gpus))
 
 
-def _hits(event: Event, part: Slice) -> bool:
+def _hits(event: XidEvent, part: Slice) -> bool:
     return event.gi == part.gi and event.ci in (-1, part.ci)
 
 
-def _next(case: Case | None, struck: list[Event], now: float, damping: Damping) -> Case:
-    found = xid_rules.xid(struck[0].xid)[1] if struck else None
-    case = judged(case or Case(since=now), found, case is None, now, damping)
-    return replace(case, well_since=now) if found else case  # it happened, and is over
-
-
 def changes(known: NodeTopology, now: NodeTopology) -> tuple[str, ...]:
-    """A sentence for each slice whose own health changed."""
+    """One log message for each slice whose own health changed, its GPU being healthy."""
     before = {part.uuid: part for _, part in slicing.of(known)}
-    said = []
+    messages = []
     for gpu, part in slicing.of(now):
         old = before.get(part.uuid)
         if old is None or not gpu.healthy:
             continue
         if not part.healthy and old.why != part.why:
-            said.append(f"{slicing.words(gpu, part)} is not fit: {part.why}")
+            messages.append(f"{slicing.words(gpu, part)} is unhealthy: {part.why}")
         elif part.healthy and not old.healthy:
-            said.append(f"{slicing.words(gpu, part)} is fit again")
-    return tuple(said)
+            messages.append(f"{slicing.words(gpu, part)} is healthy again")
+    return tuple(messages)
 
 
-def divisions(known: NodeTopology, now: NodeTopology) -> tuple[str, ...]:
-    """A sentence for each GPU that is divided otherwise than before."""
+def layout_changes(known: NodeTopology, now: NodeTopology) -> tuple[str, ...]:
+    """One log message for each GPU whose division into slices changed."""
     before = {gpu.uuid: gpu for gpu in known.gpus}
     return tuple(
-        f"GPU {gpu.index} ({gpu.uuid}) is {_division(gpu)}"
+        f"GPU {gpu.index} ({gpu.uuid}) is {_layout(gpu)}"
         for gpu in now.gpus
-        if _division(before.get(gpu.uuid)) != _division(gpu)
+        if _layout(before.get(gpu.uuid)) != _layout(gpu)
     )
 
 
-def _division(gpu: Gpu | None) -> str:
+def _layout(gpu: Gpu | None) -> str:
     if gpu is None or not gpu.mig:
         return "whole"
     profiles = [part.profile for part in gpu.slices]
-    return f"in slices: {', '.join(profiles)}" if profiles else "in MIG mode, without slices"
+    return f"in MIG slices: {', '.join(profiles)}" if profiles else "in MIG mode without slices"

@@ -1,7 +1,7 @@
-"""NVML through the vendor's own Python binding: the only folder that imports pynvml."""
+"""NVML through NVIDIA's Python binding. Only this folder imports pynvml."""
 
-from agent.nvml.events import Events
+from agent.nvml.events import EventListener
 from agent.nvml.library import NvmlError
 from agent.nvml.reader import read
 
-__all__ = ["Events", "NvmlError", "read"]
+__all__ = ["EventListener", "NvmlError", "read"]

@@ -1,4 +1,4 @@
-"""Who may compute on a GPU at once: anybody, or one process, which is then the server of MPS."""
+"""The compute mode of a GPU: any number of processes (default), or one, which is then the MPS server."""
 
 from pathlib import Path
 
@@ -23,5 +23,5 @@ def write(driver_root: Path | None, uuid: str, mode: int) -> None:
             pynvml.nvmlDeviceSetComputeMode(handle, mode)
         except pynvml.NVMLError as error:
             lacks = error.value == pynvml.NVML_ERROR_NO_PERMISSION
-            fix = ": the capability SYS_ADMIN is missing" if lacks else f": {error}"
-            raise NvmlError(f"the GPU's compute mode can't be set{fix}") from error
+            fix = ": capability SYS_ADMIN is missing" if lacks else f": {error}"
+            raise NvmlError(f"could not set the compute mode of GPU {uuid}{fix}") from error

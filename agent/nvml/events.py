@@ -1,5 +1,4 @@
-"""XIDs as the driver sends them. A thread of its own waits in NVML; it may hang there, and nobody
-else notices."""
+"""Receives XIDs and other events from the driver, in a thread of its own, because a call of NVML may hang."""
 
 import ctypes
 import logging
@@ -11,13 +10,13 @@ from typing import Any
 import pynvml
 
 from agent.backoff import Backoff, Voice
-from agent.nvml.library import NvmlError, opened, quiet
+from agent.nvml.library import NvmlError, opened, try_query
 
 log = logging.getLogger(__name__)
 
 WAIT_MS = 5000
 XID = pynvml.nvmlEventTypeXidCriticalError
-ANYTHING = (  # whatever of these the GPU knows: each means "look at once"
+EVENTS = (  # registered as far as the GPU supports them; each starts a survey at once
     XID
     | pynvml.nvmlEventTypeDoubleBitEccError
     | pynvml.nvmlEventMigConfigChange
@@ -29,45 +28,45 @@ ANYTHING = (  # whatever of these the GPU knows: each means "look at once"
     | 0x8000
 )
 
-# uuid, empty: of no known GPU; the XID, 0: only look; GPU and compute instance, -1: not told
-Heard = Callable[[str, int, int, int], None]
+# Arguments: uuid (empty: no known GPU), XID (0: another event), GPU instance and compute instance (-1: unknown).
+OnEvent = Callable[[str, int, int, int], None]
 NO_INSTANCE = 0xFFFFFFFF
 
 
-class Events:
-    def __init__(self, driver_root: Path | None, heard: Heard) -> None:
-        self._root, self._heard = driver_root, heard
+class EventListener:
+    def __init__(self, driver_root: Path | None, on_event: OnEvent) -> None:
+        self._root, self._on_event = driver_root, on_event
         self._voice = Voice(log)
-        self._anew = threading.Event()
-        self.listening = 0  # GPUs that tell events
+        self._renew = threading.Event()
+        self.listening = 0  # GPUs whose events are registered
 
     def renew(self) -> None:
-        """The GPUs are others than before, or one is back: register again."""
-        self._anew.set()
+        """Registers again, because the set of reachable GPUs has changed."""
+        self._renew.set()
 
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff(first_s=1.0, most_s=60.0)
         while not stop.is_set():
-            self._anew.clear()
+            self._renew.clear()
             try:
                 with opened(self._root):
                     self._listen(stop, backoff)
             except NvmlError as error:
-                self._voice.bad(f"no events of the driver: {error}")
+                self._voice.bad(f"no driver events: {error}")
             self.listening = 0
-            if not self._anew.is_set():
+            if not self._renew.is_set():
                 stop.wait(backoff.pause_s())
 
     def _listen(self, stop: threading.Event, backoff: Backoff) -> None:
-        """Until renew(), stop, or trouble, which is raised."""
+        """Returns after renew() or stop. Raises pynvml.NVMLError."""
         events = pynvml.nvmlEventSetCreate()
         try:
             names = _register(events)
             self.listening = len(names)
-            self._voice.good(f"{len(names)} GPUs tell their errors as they happen")
+            self._voice.good(f"listening for the events of {len(names)} GPUs")
             if not names:
-                self._anew.wait(60.0)
-            while names and not stop.is_set() and not self._anew.is_set():
+                self._renew.wait(60.0)
+            while names and not stop.is_set() and not self._renew.is_set():
                 try:
                     event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
                 except pynvml.NVMLError as error:
@@ -76,35 +75,35 @@ class Events:
                         continue
                     raise
                 xid = int(event.eventData) if event.eventType == XID else 0
-                # A GPU that was reset meanwhile may have another handle.
-                uuid = names.get(_address(event.device)) or quiet(
+                # A GPU that was reset since the registration may have another handle.
+                uuid = names.get(_address(event.device)) or try_query(
                     pynvml.nvmlDeviceGetUUID, event.device
                 )
-                self._heard(
+                self._on_event(
                     uuid or "",
                     xid,
                     _instance(event.gpuInstanceId),
                     _instance(event.computeInstanceId),
                 )
         finally:
-            quiet(pynvml.nvmlEventSetFree, events)
+            try_query(pynvml.nvmlEventSetFree, events)
 
 
 def _register(events: Any) -> dict[int, str]:
-    """uuid by handle, of the GPUs that can tell events."""
+    """The uuid of each GPU that supports XID events, by handle."""
     names: dict[int, str] = {}
     for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = quiet(pynvml.nvmlDeviceGetHandleByIndex, index)
+        handle = try_query(pynvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
-            continue  # lost: registered when it is back
-        wanted = ANYTHING & (quiet(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0)
-        uuid = quiet(pynvml.nvmlDeviceGetUUID, handle)
+            continue  # lost; renew() is called when it is back
+        wanted = EVENTS & (try_query(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0)
+        uuid = try_query(pynvml.nvmlDeviceGetUUID, handle)
         if not wanted & XID or not uuid:
             continue
         try:
             pynvml.nvmlDeviceRegisterEvents(handle, wanted, events)
         except pynvml.NVMLError as error:
-            log.info("GPU %d (%s) tells no events: %s", index, uuid, error)
+            log.info("GPU %d (%s) does not support NVML events: %s", index, uuid, error)
             continue
         names[_address(handle)] = uuid
     return names

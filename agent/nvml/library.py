@@ -1,5 +1,5 @@
-"""NVIDIA's library: where it lies, how it is opened, and what its refusals mean. It is called through
-ctypes, so a call that hangs holds up one thread and no other."""
+"""Finds, loads and initialises NVIDIA's library, and classifies its errors. ctypes releases the interpreter lock during
+a call, so a call that hangs blocks only its own thread."""
 
 import _ctypes
 import ctypes
@@ -14,8 +14,8 @@ import pynvml
 from agent.machine.facts import Unusable
 
 LIBRARY = "libnvidia-ml.so.1"
-# Where drivers and their containers put the library, below the host's root.
-PLACES = (
+# Where drivers and driver containers install the library, below the host's root.
+FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib64",
     "usr/lib/aarch64-linux-gnu",
@@ -26,8 +26,8 @@ PLACES = (
     "home/kubernetes/bin/nvidia/lib64",
     "usr/local/nvidia/lib64",
 )
-# Answers that mean "not this GPU, not this driver": the fact stays untold.
-UNTOLD = {
+# Errors that mean that this GPU or this driver does not support the query.
+UNSUPPORTED = {
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
@@ -38,17 +38,17 @@ UNTOLD = {
     pynvml.NVML_ERROR_UNKNOWN,
 }
 
-_lock = threading.Lock()  # of opening and closing: NVML counts how often it was initialised
-_inside = 0  # threads between the two
+_lock = threading.Lock()  # guards initialisation and shutdown, which NVML counts
+_inside = 0  # threads inside opened()
 
 
 class NvmlError(Unusable):
-    """NVML can't be used on this machine as it is."""
+    """NVML can't be used on this machine in its present state."""
 
 
 @contextmanager
 def opened(driver_root: str | Path | None = None) -> Iterator[None]:
-    """NVML, initialised. Raises NvmlError; so does what is asked of it inside."""
+    """Initialises NVML for the block. Raises NvmlError, also for NVML errors inside the block."""
     global _inside  # noqa: PLW0603  guarded by _lock, like pynvml's own count
     with _lock:
         _load(Path(driver_root) if driver_root else None)
@@ -65,11 +65,11 @@ def opened(driver_root: str | Path | None = None) -> Iterator[None]:
     finally:
         with _lock:
             _inside -= 1
-            quiet(pynvml.nvmlShutdown)
+            try_query(pynvml.nvmlShutdown)
 
 
 def _load(root: Path | None) -> None:
-    """By the loader's own path, which is where the container toolkit puts it; else below root."""
+    """From the loader's path, where the container toolkit puts the library, else from below root."""
     if pynvml.nvmlLib is not None:
         return
     places = [LIBRARY, *(str(path) for path in _candidates(root))]
@@ -79,21 +79,21 @@ def _load(root: Path | None) -> None:
             pynvml.nvmlLib = ctypes.CDLL(place)
         except OSError as error:
             if "cannot open shared object file" not in str(error):
-                problems.append(str(error))  # it is there, and of another machine's kind
+                problems.append(str(error))  # the file exists, but can't be loaded
             continue
         return
     if problems:
-        raise NvmlError(f"NVIDIA's library {LIBRARY} can't be loaded: {problems[0]}")
+        raise NvmlError(f"could not load NVIDIA's library {LIBRARY}: {problems[0]}")
     where = f" or below {root}" if root else ""
     raise NvmlError(
         f"NVIDIA's library {LIBRARY} is not on the loader's path{where}: install the NVIDIA driver, "
-        "name the host's root with --driver-root, or give a machine with --capture FILE"
+        "set --driver-root to the host's root, or use --capture FILE"
     )
 
 
 def _forget() -> None:
-    """Another version of the driver may be installed meanwhile: the next read loads it anew. As long
-    as the old library is there, the loader would find it by its name; it can't go while a thread is in it."""
+    """Unloads the library, because another version of the driver may be installed before the next read, and the loader
+    would return the old library by its name. It stays while a thread uses it."""
     old, pynvml.nvmlLib = pynvml.nvmlLib, None
     pynvml._nvmlGetFunctionPointer_cache.clear()
     if old is not None and not _inside:
@@ -103,12 +103,12 @@ def _forget() -> None:
 def _candidates(root: Path | None) -> list[Path]:
     if root is None:
         return []
-    found = [_within(root, root / place / LIBRARY) for place in PLACES]
+    found = [_within(root, root / place / LIBRARY) for place in FOLDERS]
     return [path for path in found if path.exists()]
 
 
 def _within(root: Path, path: Path) -> Path:
-    """An absolute link on the host means a path below root here."""
+    """Resolves symbolic links; an absolute target is relative to root."""
     for _ in range(8):
         if not path.is_symlink():
             break
@@ -122,23 +122,24 @@ def _trouble(error: Any) -> str:
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: "
         "load the kernel module (modprobe nvidia), or reboot after installing it",
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver's library and kernel module "
-        "are of different versions: reload the module, or reboot",
+        "have different versions: reload the module, or reboot",
         pynvml.NVML_ERROR_NO_PERMISSION: "no permission to open the NVIDIA driver's devices",
     }
-    return fix.get(error.value, f"NVML can't be initialised: {error}")
+    return fix.get(error.value, f"could not initialise NVML: {error}")
 
 
-def told(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The call's answer; None where this GPU or driver has none."""
+def query(call: Callable[..., Any], *arguments: Any) -> Any:
+    """The result; None if this GPU or driver does not support the call."""
     try:
         return call(*arguments)
     except pynvml.NVMLError as error:
-        if error.value in UNTOLD:
+        if error.value in UNSUPPORTED:
             return None
         raise
 
 
-def quiet(call: Callable[..., Any], *arguments: Any) -> Any:
+def try_query(call: Callable[..., Any], *arguments: Any) -> Any:
+    """The result; None after any NVML error."""
     try:
         return call(*arguments)
     except pynvml.NVMLError:

@@ -1,5 +1,5 @@
-"""NVML -> raw facts. What a GPU or a driver does not support stays untold; what does not work at all is
-one sentence."""
+"""Reads the raw facts of all GPUs from NVML. A value that the GPU or the driver does not support keeps its default;
+a GPU that can't be read has `fault` set to the reason."""
 
 import ctypes
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pynvml
 
 from agent.machine.facts import Fabric, GpuFacts, NvLink, NvmlFacts, Platform
 from agent.nvml import mig_devices, wear
-from agent.nvml.library import UNTOLD, opened, quiet, told
+from agent.nvml.library import UNSUPPORTED, opened, query, try_query
 
 P2P_NVLINK = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
 REMOTE = {
@@ -18,7 +18,7 @@ REMOTE = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: "switch",
     pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: "npu",
 }
-WORD = 64  # bits of one element of an affinity mask
+WORD_BITS = 64  # of one element of an affinity mask
 SET_WORDS = 32
 
 
@@ -38,10 +38,10 @@ def _read() -> NvmlFacts:
         except pynvml.NVMLError as error:
             handles.append(None)
             faults.append(f"NVML can't reach it: {error}")
-    cuda = told(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    cuda = query(pynvml.nvmlSystemGetCudaDriverVersion_v2)
     return NvmlFacts(
-        driver_version=told(pynvml.nvmlSystemGetDriverVersion) or "",
-        nvml_version=told(pynvml.nvmlSystemGetNVMLVersion) or "",
+        driver_version=query(pynvml.nvmlSystemGetDriverVersion) or "",
+        nvml_version=query(pynvml.nvmlSystemGetNVMLVersion) or "",
         cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
         gpus=tuple(_gpu(index, handles, fault) for index, fault in enumerate(faults)),
     )
@@ -54,36 +54,36 @@ def _gpu(index: int, handles: list[Any], fault: str) -> GpuFacts:
     try:
         return _healthy_gpu(index, handle, handles)
     except pynvml.NVMLError as error:
-        # It fell off the bus, or needs a reset: its identity often still answers.
+        # A GPU that fell off the bus or needs a reset often still reports its identity.
         return GpuFacts(
             index=index,
-            uuid=quiet(pynvml.nvmlDeviceGetUUID, handle) or "",
-            model=quiet(pynvml.nvmlDeviceGetName, handle) or "",
-            pci=_address(quiet(pynvml.nvmlDeviceGetPciInfo, handle)),
-            minor=_or(quiet(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
+            uuid=try_query(pynvml.nvmlDeviceGetUUID, handle) or "",
+            model=try_query(pynvml.nvmlDeviceGetName, handle) or "",
+            pci=_address(try_query(pynvml.nvmlDeviceGetPciInfo, handle)),
+            minor=_or(try_query(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
             fault=f"NVML can't read it: {error}",
         )
 
 
 def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
     info = pynvml.nvmlDeviceGetPciInfo(handle)
-    capability = told(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    capability = query(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
     mig, mig_change = mig_devices.mode(handle)
-    memory = told(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory = query(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return GpuFacts(
         index=index,
         uuid=pynvml.nvmlDeviceGetUUID(handle),
-        model=told(pynvml.nvmlDeviceGetName, handle) or "",
+        model=query(pynvml.nvmlDeviceGetName, handle) or "",
         pci=_address(info),
         device_id=info.pciDeviceId,
-        minor=_or(told(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
-        serial=told(pynvml.nvmlDeviceGetSerial, handle) or "",
-        module_id=_or(told(pynvml.nvmlDeviceGetModuleId, handle), -1),
+        minor=_or(query(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
+        serial=query(pynvml.nvmlDeviceGetSerial, handle) or "",
+        module_id=_or(query(pynvml.nvmlDeviceGetModuleId, handle), -1),
         capability=f"{capability[0]}.{capability[1]}" if capability else "",
         memory_bytes=memory.total if memory else 0,
-        memory_numa=_or(told(pynvml.nvmlDeviceGetNumaNodeId, handle), -1),
-        cpu_affinity=_mask(told(pynvml.nvmlDeviceGetCpuAffinityWithinScope, handle, SET_WORDS, 0)),
-        memory_affinity=_mask(told(pynvml.nvmlDeviceGetMemoryAffinity, handle, SET_WORDS, 0)),
+        memory_numa=_or(query(pynvml.nvmlDeviceGetNumaNodeId, handle), -1),
+        cpu_affinity=_mask(query(pynvml.nvmlDeviceGetCpuAffinityWithinScope, handle, SET_WORDS, 0)),
+        memory_affinity=_mask(query(pynvml.nvmlDeviceGetMemoryAffinity, handle, SET_WORDS, 0)),
         mig=mig,
         mig_change=mig_change,
         slices=mig_devices.read(handle) if mig else (),
@@ -96,8 +96,8 @@ def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
             _peer(handles, index, peer, pynvml.nvmlDeviceGetTopologyCommonAncestor)
             for peer in range(len(handles))
         ),
-        pcie_generation=told(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle) or 0,
-        pcie_width=told(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or 0,
+        pcie_generation=query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle) or 0,
+        pcie_width=query(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or 0,
         fabric=_fabric(handle),
         platform=_platform(handle),
         wear=wear.read(handle),
@@ -109,10 +109,10 @@ def _or(value: int | None, otherwise: int) -> int:
 
 
 def _peer(handles: list[Any], index: int, peer: int, call: Callable[..., Any], *more: Any) -> int:
-    """A row's entry; -1 for itself, for a peer that is gone, and where it is not told."""
+    """One entry of a row by peer; -1 for the GPU itself, an unreachable peer or an unsupported query."""
     if peer == index or handles[peer] is None:
         return -1
-    return _or(quiet(call, handles[index], handles[peer], *more), -1)
+    return _or(try_query(call, handles[index], handles[peer], *more), -1)
 
 
 def _nvlinks(handle: Any) -> tuple[NvLink, ...]:
@@ -122,24 +122,24 @@ def _nvlinks(handle: Any) -> tuple[NvLink, ...]:
             active = pynvml.nvmlDeviceGetNvLinkState(handle, link) == 1
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-                break  # past the last
-            if error.value in UNTOLD:
+                break  # past the last link
+            if error.value in UNSUPPORTED:
                 continue
             raise
         if not active:
             links.append(NvLink(link, active=False))
             continue
-        remote = told(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
-        address = _address(told(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
+        remote = query(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        address = _address(query(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
         links.append(NvLink(link, True, REMOTE.get(remote, ""), address))
     return tuple(links)
 
 
 def _fabric(handle: Any) -> Fabric | None:
-    """The newest form that the driver knows."""
+    """In the newest version of the structure that the driver supports."""
     for make in (pynvml.c_nvmlGpuFabricInfo_v3_t, pynvml.c_nvmlGpuFabricInfo_v2_t):
         info = make()
-        if told(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
+        if query(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
             continue
         return Fabric(
             state=info.state,
@@ -153,9 +153,9 @@ def _fabric(handle: Any) -> Fabric | None:
 
 def _platform(handle: Any) -> Platform | None:
     info = pynvml.c_nvmlPlatformInfo_v2_t()
-    if told(pynvml.nvmlDeviceGetPlatformInfo, handle, ctypes.byref(info)) is None:
+    if query(pynvml.nvmlDeviceGetPlatformInfo, handle, ctypes.byref(info)) is None:
         return None
-    # Its texts and numbers are declared as characters: read as they lie there.
+    # The binding declares all fields as characters, so they are read by their offsets.
     raw = ctypes.string_at(ctypes.addressof(info), ctypes.sizeof(info))
     serial = raw[20:36].split(b"\0")[0].decode("ascii", "replace").strip()
     slot, tray, host, _, module = raw[36:41]
@@ -163,8 +163,8 @@ def _platform(handle: Any) -> Platform | None:
 
 
 def _address(info: Any) -> str:
-    """NVML writes eight digits of domain, sysfs at least four. Empty where the far end of a link
-    has no name, or one that stands for none (fffffff:ffff:ff)."""
+    """The address as sysfs writes it: NVML's domain has eight digits, that of sysfs four. Empty where the remote end of
+    a link has no address, or the placeholder fffffff:ffff:ff."""
     text = info.busId if info else b""
     parts = (text.decode() if isinstance(text, bytes) else text).lower().split(":")
     if len(parts) != 3 or "." not in parts[2]:
@@ -174,10 +174,10 @@ def _address(info: Any) -> str:
 
 
 def _mask(words: Any) -> str:
-    """An affinity mask as the kernel writes lists: 0-55,112-167."""
+    """An affinity mask in the kernel's list format: 0-55,112-167."""
     if words is None:
         return ""
-    mask = sum(word << WORD * place for place, word in enumerate(words))
+    mask = sum(word << WORD_BITS * place for place, word in enumerate(words))
     ranges: list[str] = []
     start = 0
     while mask >> start:

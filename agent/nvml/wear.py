@@ -1,27 +1,27 @@
-"""What a GPU tells of its own state: memory errors, rows and pages that wait for a reset, and what the
-driver itself asks for. What is not supported stays untold."""
+"""Reads a GPU's memory errors, its pending row remappings and page retirements, and the recovery action that the driver
+recommends. Values that are not supported keep their defaults."""
 
 from typing import Any
 
 import pynvml
 
 from agent.machine.facts import Wear
-from agent.nvml.library import told
+from agent.nvml.library import query
 
 UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 
 
 def read(handle: Any) -> Wear:
-    rows = told(pynvml.nvmlDeviceGetRemappedRows, handle)
+    rows = query(pynvml.nvmlDeviceGetRemappedRows, handle)
     return Wear(
-        ecc_volatile=_number(told(_ecc, handle, pynvml.NVML_VOLATILE_ECC)),
-        ecc_aggregate=_number(told(_ecc, handle, pynvml.NVML_AGGREGATE_ECC)),
+        ecc_volatile=_number(query(_ecc, handle, pynvml.NVML_VOLATILE_ECC)),
+        ecc_aggregate=_number(query(_ecc, handle, pynvml.NVML_AGGREGATE_ECC)),
         rows_remapped=rows[1] if rows else 0,
         rows_pending=bool(rows and rows[2]),
         rows_failed=bool(rows and rows[3]),
-        pages_pending=bool(told(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)),
-        recovery=_number(told(_recovery, handle)),
+        pages_pending=bool(query(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)),
+        recovery=_number(query(_recovery, handle)),
     )
 
 

@@ -10,7 +10,7 @@ from agent import cgroups
 from agent.backoff import Voice
 from agent.machine.facts import Unusable
 from agent.nvml import memorylimits
-from agent.nvml.memorylimits import Limit
+from agent.nvml.memorylimits import MemoryLimit
 from agent.offers.offer import Refused
 from agent.patience import Hanging, Patience
 
@@ -26,19 +26,19 @@ T = TypeVar("T")
 class Driver(Protocol):
     """Raise Unusable with a sentence."""
 
-    def read(self, uuid: str, cgroup: Path) -> Limit: ...
+    def read(self, uuid: str, cgroup: Path) -> MemoryLimit: ...
 
-    def write(self, uuid: str, cgroup: Path, most: int) -> Limit: ...
+    def write(self, uuid: str, cgroup: Path, most: int) -> MemoryLimit: ...
 
 
 class Nvml:
     def __init__(self, driver_root: Path | None) -> None:
         self._root = driver_root
 
-    def read(self, uuid: str, cgroup: Path) -> Limit:
+    def read(self, uuid: str, cgroup: Path) -> MemoryLimit:
         return memorylimits.read(self._root, uuid, cgroup)
 
-    def write(self, uuid: str, cgroup: Path, most: int) -> Limit:
+    def write(self, uuid: str, cgroup: Path, most: int) -> MemoryLimit:
         return memorylimits.write(self._root, uuid, cgroup, most)
 
 
@@ -71,8 +71,8 @@ class Kernel:
             found = self._ask(lambda: self._driver.write(uuid, folder, cap))
         except (Unusable, Hanging) as error:
             raise Refused(f"its cap of GPU memory can't be set: {error}") from None
-        if found.most != cap:
-            raise Refused(f"its cap of GPU memory was set to {cap} bytes and is {found.most}")
+        if found.limit != cap:
+            raise Refused(f"its cap of GPU memory was set to {cap} bytes and is {found.limit}")
 
     def keep(self, uuid: str, pod: str, cap: int) -> int | None:
         """Sets it again where it is lost, as by a reset of the GPU. Bytes in use; None: not told."""
@@ -81,7 +81,7 @@ class Kernel:
         try:
             folder = self._folder(pod)
             found = self._ask(lambda: self._driver.read(uuid, folder))
-            if found.most != cap:
+            if found.limit != cap:
                 self.set(uuid, pod, cap)
                 log.info("pod %s: its cap of GPU memory is set again: %d bytes", pod, cap)
         except (Refused, Unusable, Hanging) as error:

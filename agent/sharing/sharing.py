@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from agent.kubelet import checkpoint
 from agent.machine.facts import GpuFacts, Unusable
 from agent.node import Node, State
-from agent.nvml.processes import Used
+from agent.nvml.processes import MemoryByPid
 from agent.offers.allocation import Key
 from agent.offers.offer import Refused
 from agent.patience import Hanging
@@ -27,7 +27,7 @@ from protos.topology import NodeTopology
 
 log = logging.getLogger(__name__)
 
-Processes = Callable[[Sequence[str]], Mapping[str, Used | None]]
+Processes = Callable[[Sequence[str]], Mapping[str, MemoryByPid | None]]
 Mounts = tuple[tuple[str, str, bool], ...]
 CAPTURED = "the machine is a capture"
 

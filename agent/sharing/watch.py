@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.backoff import Voice
 from agent.kubelet import checkpoint
 from agent.node import Node, State
-from agent.nvml.processes import Used
+from agent.nvml.processes import MemoryByPid
 from protos.names import GPU_SHARE
 from protos.nearest import card_of
 from protos.sharing import MEMORY
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 # The last part of a path that names a pod: of cgroupfs, and of systemd, which writes _ for -.
 POD = re.compile(r"pod([0-9a-fA-F]{8}[-_0-9a-zA-Z]{0,56})")
-Read = Callable[[Sequence[str]], Mapping[str, Used | None]]
+Read = Callable[[Sequence[str]], Mapping[str, MemoryByPid | None]]
 Name = tuple[str, str]
 
 

@@ -104,20 +104,20 @@ def box(built: Path) -> Iterator[Box]:
 
 def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: Box) -> None:
     with box.running("--survey-every=60"):  # an event does not wait for the next look
-        box.says("8 GPUs tell their errors")
+        box.says("listening for the events of 8 GPUs")
         box.control.xid(3, 31)
         box.says("XID 31: a program reached for memory")
         box.control.xid(3, 79)
         box.fit(7)
         assert "GPU 3 (" in box.said()
-        box.says("is not fit: XID 79: the GPU has fallen off the bus")
-    assert box.said().count("is not fit") == 1
+        box.says("is unhealthy: XID 79: the GPU has fallen off the bus")
+    assert box.said().count("is unhealthy") == 1
 
 
 def test_it_is_fit_again_when_the_driver_says_so(box: Box) -> None:
     box.control.set("recovery", 2, 0)
     with box.running("--hold-xid=3600"):
-        box.says("8 GPUs tell their errors")
+        box.says("listening for the events of 8 GPUs")
         box.control.set("recovery", 2, 1)
         box.control.xid(2, 95)
         box.fit(7)
@@ -191,7 +191,7 @@ def test_calls_that_fail_leave_one_line(box: Box) -> None:
 def test_an_old_driver_knows_none_of_it(box: Box, tmp_path: Path) -> None:
     box.built = library(tmp_path / "old", hide=OLD)
     with box.running():
-        box.says("no events of the driver")
+        box.says("no driver events")
         box.control.set("lost", 7, build.GPU_IS_LOST)
         box.fit(7)
 
@@ -200,7 +200,7 @@ def test_gpus_that_tell_no_events(box: Box) -> None:
     for gpu in range(8):
         box.control.set("events", gpu, 0)
     with box.running():
-        box.says("0 GPUs tell their errors")
+        box.says("listening for the events of 0 GPUs")
 
 
 def test_a_disk_that_is_full_stops_nothing(box: Box) -> None:

@@ -114,7 +114,7 @@ def test_a_library_below_the_drivers_root_is_found(built: Path, tmp_path: Path) 
     [
         ("init_error 9\n", "the NVIDIA driver is not loaded"),
         ("init_error 18\n", "are of different versions"),
-        ("init_error 999\n", "NVML can't be initialised"),
+        ("init_error 999\n", "could not initialise NVML"),
     ],
 )
 def test_a_driver_that_does_not_work_is_one_sentence(

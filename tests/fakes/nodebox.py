@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agent.health.gpu_health import Damping
+from agent.health.gpu_health import HoldDown
 from agent.machine.facts import Machine
 from agent.service import Agent
 from agent.settings import Settings
@@ -27,7 +27,7 @@ class NodeBox:
             capture=machines.save(directory, machine),
             report_every_s=0.2,
             survey_every_s=0.1,
-            damping=Damping(hold_s=0.05),
+            hold_down=HoldDown(hold_s=0.05),
         )
         self.agent = Agent(self.settings)
 

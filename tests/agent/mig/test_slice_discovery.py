@@ -136,9 +136,9 @@ def test_other_slices_are_seen_though_a_gpu_is_lost() -> None:
     gpus[0] = GpuFacts(0, fault="lost")
     gpus[6] = replace(gpus[6], slices=gpus[6].slices[:1])
     now = survey(Machine(replace(MACHINE.nvml, gpus=tuple(gpus)), MACHINE.sysfs))
-    judged = gpu_health.judge(known, now)
-    assert len(judged.gpus[6].slices) == 1
+    kept_layout = gpu_health.keep_layout(known, now)
+    assert len(kept_layout.gpus[6].slices) == 1
     gone = replace(MACHINE.nvml, gpus=(*MACHINE.nvml.gpus[:7], GpuFacts(7, fault="lost")))
-    kept = gpu_health.judge(known, survey(Machine(gone, MACHINE.sysfs)))
+    kept = gpu_health.keep_layout(known, survey(Machine(gone, MACHINE.sysfs)))
     assert kept.gpus[7].mig
     assert len(kept.gpus[7].slices) == 7

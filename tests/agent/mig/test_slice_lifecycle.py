@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.health.gpu_health import Event
+from agent.health.gpu_health import XidEvent
 from agent.machine.facts import GpuFacts, Machine
 from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA
@@ -204,16 +204,16 @@ def test_an_error_in_one_instance_is_that_slices_alone(box: NodeBox) -> None:
         gpus = box.agent.node.state.topology.gpus
         return {part.uuid for gpu in gpus for part in gpu.slices if not part.healthy}
 
-    hardware.look([Event(machines.uuid(3), 94, 9, 0)])
+    hardware.look([XidEvent(machines.uuid(3), 94, 9, 0)])
     assert unfit() == {uuid(3, 9)}
     assert all(gpu.healthy for gpu in box.agent.node.state.topology.gpus)
     eventually(lambda: not unfit())
-    hardware.look([Event(machines.uuid(3), 31, 9, 0)])  # a program's own
+    hardware.look([XidEvent(machines.uuid(3), 31, 9, 0)])  # a program's own
     assert not unfit()
-    hardware.look([Event(machines.uuid(3), 94)])  # told of no instance: all of them
+    hardware.look([XidEvent(machines.uuid(3), 94)])  # told of no instance: all of them
     assert unfit() == {uuid(3, gi) for gi in EQUAL}
     eventually(lambda: not unfit())
-    hardware.look([Event(machines.uuid(3), 79, 9, 0)])  # needs a reset: all of them
+    hardware.look([XidEvent(machines.uuid(3), 79, 9, 0)])  # needs a reset: all of them
     assert unfit() == {uuid(3, gi) for gi in EQUAL}
 
 
@@ -244,7 +244,7 @@ def test_slices_that_divide_an_instance_have_its_memory_together() -> None:
             told(box.kubelet.add_pod(wants("a", (name, 1))))["LOCKSTEP_GPU_ENFORCEMENT"] == "none"
         )
         counts(box, {name: 2})
-        box.agent._hardware.look([Event(machines.uuid(3), 94, 1, 0)])
+        box.agent._hardware.look([XidEvent(machines.uuid(3), 94, 1, 0)])
         parts = box.agent.node.state.topology.gpus[3].slices
         assert [each.healthy for each in parts] == [False, True]
 

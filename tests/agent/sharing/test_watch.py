@@ -10,7 +10,7 @@ import pytest
 from agent.machine import capture
 from agent.machine.survey import survey
 from agent.node import Node
-from agent.nvml.processes import Used
+from agent.nvml.processes import MemoryByPid
 from agent.sharing.watch import Memory, capped
 from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU_SHARE
@@ -39,7 +39,7 @@ class Box:
     """A node with a pod that has 30 hundredths of GPU 2 and may have 4 GiB of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.used: dict[str, Used | None] = {}
+        self.used: dict[str, MemoryByPid | None] = {}
         self.folder = folder
         self.node = Node("n")
         self.node.set_topology(survey(machines.machine()))
@@ -53,7 +53,7 @@ class Box:
         (folder / "kubelet_internal_checkpoint").write_text(json.dumps(data))
         self.memory = Memory(self.node, self.read, folder, folder, grace_s=10)
 
-    def read(self, gpus: Sequence[str]) -> Mapping[str, Used | None]:
+    def read(self, gpus: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         return {gpu: self.used.get(gpu, {}) for gpu in gpus}
 
     def process(self, pid: int, gpu: int, gib: float, cgroup: str) -> None:
@@ -101,7 +101,7 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
 def test_without_a_cap_the_driver_is_not_asked(tmp_path: Path) -> None:
     box = Box(tmp_path)
 
-    def never(gpus: Sequence[str]) -> Mapping[str, Used | None]:
+    def never(gpus: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         raise AssertionError(gpus)
 
     box.node.set_intents((), 2)
@@ -112,7 +112,7 @@ def test_without_a_cap_the_driver_is_not_asked(tmp_path: Path) -> None:
 def test_a_driver_that_fails_accuses_nobody(tmp_path: Path) -> None:
     box = Box(tmp_path)
 
-    def fails(gpus: Sequence[str]) -> Mapping[str, Used | None]:
+    def fails(gpus: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         raise OSError("the driver is gone")
 
     assert Memory(box.node, fails, tmp_path, tmp_path, 10).look(0.0) == ()
