@@ -1,4 +1,4 @@
-"""What the documents name is there: files, tests, flags, names in metadata, links."""
+"""Files, flags, commands, annotations and variables that the documents name exist."""
 
 import re
 import shlex
@@ -9,10 +9,9 @@ import pytest
 
 from agent import flags as agent_flags
 from central.cli import main
+from tests.docs.pages import DOCUMENTS, ROOT
 from tests.flags import flags
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 # Of other programs, and of programs of the tests.
 OTHERS_FLAGS = {
@@ -62,12 +61,6 @@ def commands(text: str) -> list[str]:
     return [match[1] for match in matches if match]
 
 
-def anchors(document: Path) -> set[str]:
-    """As GitHub makes them of headings."""
-    headings = re.findall(r"^#+ +(.+?)\s*$", document.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 class TestDocument:
     def test_files(self, document: Path) -> None:
@@ -83,18 +76,6 @@ class TestDocument:
         }
         missing = {name for name in wanted if not any(f.endswith(f"/{name}") for f in there())}
         assert missing - {"machine.json", "jobs.yaml", "cluster.yaml"} == set()
-
-    def test_links(self, document: Path) -> None:
-        links = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
-        missing = set()
-        for link in links:
-            if link.startswith(("https://", "http://")):
-                continue
-            path, _, anchor = link.partition("#")
-            target = document.parent / path if path else document
-            if not target.exists() or (anchor and anchor not in anchors(target)):
-                missing.add(link)
-        assert missing == set()
 
     def test_flags(self, document: Path) -> None:
         every = {
@@ -125,7 +106,7 @@ class TestDocument:
 
 
 def test_every_name_of_ours_is_on_the_page_of_names() -> None:
-    page = (ROOT / "docs/reference.md").read_text()
+    page = (ROOT / "docs/reference/annotations.md").read_text()
     programs = [
         file.read_text().replace("{names.DOMAIN}", "{DOMAIN}").replace("{DOMAIN}", "lockstep.dev")
         for folder in ("agent", "central", "protos")

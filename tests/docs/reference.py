@@ -1,0 +1,251 @@
+"""Writes the reference pages that follow from the code: `make reference` (python -m
+tests.docs.reference). test_reference.py compares the pages with what is written here."""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from agent import flags as agent_flags
+from central.cli import main as cli
+from central.status import Status, Totals
+from tests.captures.mig import sliced
+from tests.fakes import machines
+from tests.fakes.nodebox import node_box
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs/reference"
+NOTE = "<!-- Written by `make reference` from the code. Do not edit. -->\n"
+DAEMONS = {"lockstep central": "scheduler-flags.md", "lockstep-agent run": "agent-flags.md"}
+Rows = Iterator[tuple[str, ...]]
+
+
+def command_line() -> str:
+    text = "# Command line\n\n"
+    text += "Options that every command has (`-h`, `--help`) are left out.\n"
+    for prog, parser, about in (*commands(cli.parser()), *commands(agent_flags.parser())):
+        text += f"\n## {prog}\n\n{prose(about)}.\n"
+        if prog in DAEMONS:
+            text += f"Its options have [a page of their own]({DAEMONS[prog]}).\n"
+            continue
+        usage = " ".join([prog, *(_usage(each) for each in parser._actions if _is_operand(each))])
+        text += f"\nUsage: `{usage}`\n\n" + table(("option", "meaning"), options(parser))
+    return text
+
+
+def scheduler_flags() -> str:
+    return _flags("Scheduler flags", "lockstep central", cli.parser())
+
+
+def agent_run_flags() -> str:
+    return _flags("Agent flags", "lockstep-agent run", agent_flags.parser())
+
+
+def _flags(title: str, of: str, top: argparse.ArgumentParser) -> str:
+    parser = next(parser for prog, parser, _ in commands(top) if prog == of)
+    return f"# {title}\n\nUsage: `{of} [options]`\n\n" + table(
+        ("option", "meaning"), options(parser)
+    )
+
+
+def commands(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    """Every command that can be typed, with its parser and the help that its parent has of it."""
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            about = {each.dest: each.help or "" for each in action._choices_actions}
+            first = {id(parser): name for name, parser in reversed(action.choices.items())}
+            for name, parser in action.choices.items():
+                if first[id(parser)] != name or name not in about:
+                    continue  # an alias, or a name that help does not show
+                inner = list(commands(parser))
+                yield from inner or [(parser.prog, parser, about[name])]
+
+
+def options(of: argparse.ArgumentParser) -> Rows:
+    for action in of._actions:
+        if action.help and action.help not in (
+            argparse.SUPPRESS,
+            "show this help message and exit",
+        ):
+            about = of._get_formatter()._expand_help(action)
+            names = ", ".join(f"`{name}`" for name in action.option_strings)
+            value = "" if action.nargs == 0 else f"`{_value(action)}`"
+            yield " ".join(filter(None, (names, value))), prose(about)
+
+
+def _usage(action: argparse.Action) -> str:
+    name = _value(action)
+    many = {"?": "[{}]", "*": "[{} ...]", "+": "{} [{} ...]"}.get(str(action.nargs), "{}")
+    return many.replace("{}", name)
+
+
+def _value(action: argparse.Action) -> str:
+    if isinstance(action.metavar, str):
+        return action.metavar
+    return "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
+
+
+def _is_operand(action: argparse.Action) -> bool:
+    return not action.option_strings and action.help != argparse.SUPPRESS
+
+
+def metrics() -> str:
+    text = (
+        "# Metrics\n\nBoth programs serve `/metrics` with `--metrics-listen HOST:PORT`, and with "
+    )
+    text += "these metrics the usual `process_*` ones.\n"
+    for title, families in (("Scheduler", _of_scheduler()), ("Agent", _of_agent())):
+        rows = ((f"`{_exposed(each)}`", each.type, _labels(each), prose(each.documentation))
+                for each in sorted(families, key=lambda each: each.name))  # fmt: skip
+        text += f"\n## {title}\n\n" + table(("metric", "type", "labels", "meaning"), rows)
+    return text
+
+
+class _Loop:
+    """Of a scheduler that is at work and has nothing."""
+
+    queued, turned_at, decides = 0, 0.0, True
+
+    def ask(self, _question: Callable[..., Any], _timeout_s: float = 0.0) -> Totals:
+        return Totals(*[0] * len(Totals.__annotations__))
+
+
+def _of_scheduler() -> list[Metric]:
+    status = Status(dict)
+    status.watch(_Loop())
+    return _collected(status.registry)
+
+
+def _of_agent() -> list[Metric]:
+    """An agent's whose machine has a GPU in MIG mode, with the address of a scheduler."""
+    made = machines.machine()
+    gpus = (sliced(made.nvml.gpus[0], {1: "3g.20gb"}), *made.nvml.gpus[1:])
+    with node_box(replace(made, nvml=replace(made.nvml, gpus=gpus))) as box:
+        box.configure(metrics_listen="127.0.0.1:0", server="127.0.0.1:9", node="reference")
+        box.agent.start()
+        probes = box.agent._probes
+        assert probes is not None
+        return _collected(probes.registry)
+
+
+def _collected(of: Collector) -> list[Metric]:
+    return [each for each in of.collect() if each.name.startswith("lockstep")]
+
+
+def _exposed(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _labels(family: Metric) -> str:
+    return ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
+
+
+def kinds() -> str:
+    text = "# Custom resources\n\nFields that only Kubernetes sets (`apiVersion`, `kind`, "
+    text += "`metadata`) are left out. `[]` stands for a list's items, `{}` for a map's values.\n"
+    found = [
+        yaml.safe_load(file.read_text()) for file in sorted((ROOT / "daemonset/crds").iterdir())
+    ]
+    job = next(_schema(crd)["properties"]["spec"] for crd in found if _kind(crd) == "Job")
+    for crd in found:
+        spec, names = crd["spec"], crd["spec"]["names"]
+        [version] = spec["versions"]
+        short = "".join(f", `{name}`" for name in names.get("shortNames", ()))
+        text += (
+            f"\n## {names['kind']}\n\n`{spec['group']}/{version['name']}`, {spec['scope'].lower()}"
+        )
+        text += f"; `kubectl get {names['plural']}`{short}.\n"
+        text += prose(_schema(crd).get("description", "")) + "\n"
+        shared = None if names["kind"] == "Job" else job
+        text += table(("field", "type", "meaning"), _fields(_schema(crd), "", shared))
+    return text
+
+
+def _kind(crd: Mapping[str, Any]) -> str:
+    return str(crd["spec"]["names"]["kind"])
+
+
+def _schema(crd: Mapping[str, Any]) -> Any:
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def _fields(schema: Mapping[str, Any], path: str, job: Mapping[str, Any] | None) -> Rows:
+    for name, field in schema.get("properties", {}).items():
+        if not path and name in ("apiVersion", "kind", "metadata"):
+            continue
+        where = f"{path}.{name}".lstrip(".")
+        inner, mark = field, ""
+        if "items" in field:
+            inner, mark = field["items"], "[]"
+        elif isinstance(field.get("additionalProperties"), dict):
+            inner, mark = field["additionalProperties"], "{}"
+        if job is not None and field.get("properties") == job["properties"]:
+            yield f"`{where}`", "object", "As the `spec` of [Job](#job)."
+            continue
+        about = " ".join(filter(None, (prose(field.get("description", "")), _bounds(field))))
+        if about or not inner.get("properties"):
+            yield f"`{where}`", _type(field), about
+        yield from _fields(inner, where + mark, job)
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "items" in field:
+        return f"list of {_type(field['items'])}"
+    if isinstance(field.get("additionalProperties"), dict):
+        return "map"
+    if field.get("x-kubernetes-int-or-string") or ("anyOf" in field and "type" not in field):
+        return "integer or string"
+    return str(field.get("type", "any"))
+
+
+def _bounds(field: Mapping[str, Any]) -> str:
+    said = []
+    if "enum" in field:
+        said.append(
+            "One of " + ", ".join(f"`{each}`" for each in field["enum"] if each != "") + "."
+        )
+    if "minimum" in field or "maximum" in field:
+        low, high = field.get("minimum", ""), field.get("maximum", "")
+        said.append(f"From {low} to {high}." if low != "" and high != "" else
+                    f"At least {low}." if low != "" else f"At most {high}.")  # fmt: skip
+    if field.get("default") not in (None, {}, []):
+        said.append(f"Default `{json.dumps(field['default']).strip(chr(34))}`.")
+    return " ".join(said)
+
+
+def table(titles: tuple[str, ...], rows: Rows) -> str:
+    escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    found = [f"| {' | '.join(cells)} |\n" for cells in escaped]
+    if not found:
+        return ""
+    return f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}\n" + "".join(found)
+
+
+def prose(text: str) -> str:
+    """Help as Markdown: what it would take for markup stays as it is."""
+    text = " ".join(text.split())
+    return "".join(f"\\{each}" if each in "*<[" else each for each in text)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": command_line,
+    "scheduler-flags.md": scheduler_flags,
+    "agent-flags.md": agent_run_flags,
+    "metrics.md": metrics,
+    "crds.md": kinds,
+}
+
+
+def page(name: str) -> str:
+    return NOTE + PAGES[name]()
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        (FOLDER / name).write_text(page(name))

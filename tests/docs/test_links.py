@@ -1,0 +1,39 @@
+"""Links lead somewhere, and every page can be found."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, DOCUMENTS, ROOT, anchors, links
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_resolve(document: Path) -> None:
+    broken = []
+    for link in links(document):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+        elif DOCS in document.parents and DOCS not in target.parents:
+            broken.append(f"{link} (not part of the site)")
+    assert broken == []
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    reached, following = set[Path](), [DOCS / "index.md"]
+    while following:
+        page = following.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            following += [
+                (page.parent / link.partition("#")[0]).resolve()
+                for link in links(page)
+                if not link.startswith("#")
+            ]
+    assert set(DOCS.rglob("*.md")) - reached == set()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(re.findall(r"\S+", (ROOT / "README.md").read_text())) <= 1000

@@ -1,0 +1,11 @@
+"""The reference pages say what the code says."""
+
+import pytest
+
+from tests.docs import reference
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_page_is_as_the_code_has_it(name: str) -> None:
+    there = (reference.FOLDER / name).read_text()
+    assert there == reference.page(name), "write it again: make reference"
