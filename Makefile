@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fix lint types layers unit sim e2e bench stubs clean
+.PHONY: help install demo test check fix lint types layers unit sim e2e bench stubs reference clean
 
 help:                ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
@@ -44,5 +44,7 @@ bench: install       ## speed, as ratios in one run
 stubs: install       ## the gRPC stubs, again
 	python -m grpc_tools.protoc -I protos/stubs=protos --python_out=. --grpc_python_out=. \
 	    --mypy_out=quiet:. --mypy_grpc_out=quiet:. protos/*.proto
+reference: install   ## the pages of docs/reference that follow from the code, again
+	python -m tests.docs.reference
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

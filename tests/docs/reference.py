@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from agent import flags as agent_flags
 from central.cli import main as cli
-from central.status import Status, Totals
+from central.server.metrics import Status, Totals
 from tests.captures.mig import sliced
 from tests.fakes import machines
 from tests.fakes.nodebox import node_box

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent import flags as agent_flags
-from central.cli import main
+from central.cli import main as cli
 from tests.docs.pages import DOCUMENTS, ROOT
 from tests.flags import flags
 
@@ -80,7 +80,7 @@ class TestDocument:
     def test_flags(self, document: Path) -> None:
         every = {
             name
-            for parser in (agent_flags.parser(), main.parser())
+            for parser in (agent_flags.parser(), cli.parser())
             for _, flag in flags(parser)
             for name in flag.option_strings
         }
@@ -101,7 +101,7 @@ class TestDocument:
         for line in commands(document.read_text()):
             for command in re.sub(r"\s#.*|\s>.*", "", line).split("; "):
                 program, *words = shlex.split(command)
-                parser = agent_flags.parser() if program == "lockstep-agent" else main.parser()
+                parser = agent_flags.parser() if program == "lockstep-agent" else cli.parser()
                 parser.parse_args(words[: words.index("--")] if "--" in words else words)
 
 
