@@ -1,4 +1,4 @@
-"""lockstep-agent run | keeper | topology | capture."""
+"""lockstep-agent run | gpu-setup | topology | capture."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agent import commands
 from agent.flags import parser
-from agent.keeper import command as keeper
+from agent.gpu_setup import command as gpu_setup
 from agent.machine.facts import Unusable
 from agent.settings import Settings, settings
 from protos import logs
@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return commands.topology(given)
         if given.command == "capture":
             return commands.capture(given)
-        if given.command == "keeper":
-            return keeper.run(given)
+        if given.command in ("gpu-setup", "keeper"):
+            return gpu_setup.run(given)
         return run(settings(given))
     except Unusable as error:
         print(f"lockstep-agent: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Patience with a world that may heal: longer and longer pauses with jitter, and one log line per
+"""WithTimeout with a world that may heal: longer and longer pauses with jitter, and one log line per
 change of state, not per attempt."""
 
 import logging
@@ -20,20 +20,20 @@ class Backoff:
         self._next_s = self.first_s
 
 
-class Voice:
+class StateLogger:
     """Says a sentence when it is another than the last one."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._said = ""
+        self._last = ""
 
-    def good(self, sentence: str) -> None:
-        self._say(logging.INFO, sentence)
+    def ok(self, sentence: str) -> None:
+        self._write(logging.INFO, sentence)
 
-    def bad(self, sentence: str) -> None:
-        self._say(logging.WARNING, sentence)
+    def failed(self, sentence: str) -> None:
+        self._write(logging.WARNING, sentence)
 
-    def _say(self, level: int, sentence: str) -> None:
-        if sentence != self._said:
-            self._said = sentence
+    def _write(self, level: int, sentence: str) -> None:
+        if sentence != self._last:
+            self._last = sentence
             self._log.log(level, "%s", sentence)

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from agent.offers.offer import Refused
+from agent.resources.device_resource import Refused
 
 CONTROLLER = "rdma"
 QOS = ("", "burstable", "besteffort")  # guaranteed pods have no folder of their class

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from agent import commands
+from agent.gpu_setup.command import add_arguments as add_keeper_arguments
 from agent.health.gpu_health import HoldDown
-from agent.keeper.command import add_arguments as add_keeper_arguments
 from agent.nics import selector
 from agent.settings import version
-from agent.sharing.flags import add_arguments as add_sharing_arguments
+from agent.sharing.share_flags import add_arguments as add_sharing_arguments
 from protos import logs
 
 

@@ -12,13 +12,13 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from agent.hardware import Hardware
-from agent.kubelet.registration import Kubelet
+from agent.device_monitor import DeviceMonitor
+from agent.kubelet.registration import PluginRegistration
 from agent.mig import slice_metrics
-from agent.node import Node
+from agent.node_state import AgentNode
 from agent.nvml.usage import Usage
 from agent.reporter import Reporter
-from agent.sharing import metrics as shares
+from agent.sharing import share_metrics as shares
 from protos.names import GPU
 
 GPU_LABELS = ("gpu", "uuid")
@@ -36,9 +36,9 @@ def registry(collector: "Metrics") -> CollectorRegistry:
 class Metrics(Collector):
     def __init__(
         self,
-        node: Node,
-        hardware: Hardware,
-        kubelets: Sequence[Kubelet],
+        node: AgentNode,
+        hardware: DeviceMonitor,
+        kubelets: Sequence[PluginRegistration],
         reporter: Reporter | None,
     ) -> None:
         self._node, self._hardware = node, hardware
@@ -51,7 +51,7 @@ class Metrics(Collector):
         yield from self._grants(usage)
         yield from slice_metrics.families(self._node.state, usage)
         sharing = self._hardware.sharing
-        yield from shares.families(self._node.state, sharing.said(), sharing.used)
+        yield from shares.families(self._node.state, sharing.settings(), sharing.used)
         yield from self._cards()
         yield from self._rdma()
         yield from self._self()

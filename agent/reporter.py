@@ -9,8 +9,8 @@ from pathlib import Path
 
 import grpc
 
-from agent.backoff import Backoff, Voice
-from agent.node import Node, State
+from agent.backoff import Backoff, StateLogger
+from agent.node_state import AgentNode, NodeState
 from agent.sockets import MESSAGE_BYTES, details
 from protos import sharing, wire
 from protos.stubs import fleet_pb2 as pb
@@ -31,12 +31,12 @@ LOST = (
 )
 
 
-class Away(Exception):
+class SchedulerUnavailable(Exception):
     """The centre can't be reached, or does not want us; the message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class SchedulerEndpoint:
     """Where the centre is, and how both prove who they are."""
 
     server: str
@@ -65,7 +65,7 @@ class Peer:
         if self.ca_file:
             roots = _read(self.ca_file, "the centre's CA certificate (--ca-file)").encode()
             if b"BEGIN CERTIFICATE" not in roots:
-                raise Away(f"{self.ca_file} holds no certificate in PEM form")
+                raise SchedulerUnavailable(f"{self.ca_file} holds no certificate in PEM form")
         return grpc.secure_channel(
             self.server, grpc.ssl_channel_credentials(root_certificates=roots), options=options
         )
@@ -76,7 +76,7 @@ class Peer:
             return ()
         token = _read(self.token_file, "the ServiceAccount token (--token-file)").strip()
         if not token or not token.isascii() or not token.isprintable():
-            raise Away(f"{self.token_file} holds no token")
+            raise SchedulerUnavailable(f"{self.token_file} holds no token")
         return (("authorization", f"Bearer {token}"),)
 
 
@@ -84,16 +84,18 @@ def _read(file: Path, what: str) -> str:
     try:
         return file.read_text()
     except FileNotFoundError:
-        raise Away(f"{file} is not there yet: {what}") from None
+        raise SchedulerUnavailable(f"{file} is not there yet: {what}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Away(f"{file} can't be read: {error}; it should hold {what}") from None
+        raise SchedulerUnavailable(
+            f"{file} can't be read: {error}; it should hold {what}"
+        ) from None
 
 
 class Reporter:
     def __init__(
         self,
-        node: Node,
-        peer: Peer,
+        node: AgentNode,
+        peer: SchedulerEndpoint,
         report_every_s: float,
         version: str,
         *,
@@ -104,7 +106,7 @@ class Reporter:
         self._backoff, self._on_plans = backoff, on_plans
         self._report_every_s = report_every_s
         self._version = version
-        self._voice = Voice(log)
+        self._log = StateLogger(log)
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stopping = threading.Event()
@@ -118,7 +120,7 @@ class Reporter:
         with self._lock:
             if self._channel is None:
                 if self._stopping.is_set():
-                    raise Away("stopping")
+                    raise SchedulerUnavailable("stopping")
                 self._channel = self._peer.channel()
             return self._channel, rpc.FleetStub(self._channel)
 
@@ -145,18 +147,20 @@ class Reporter:
         except (grpc.RpcError, ValueError) as error:
             raise self._away(error, channel) from None
 
-    def _away(self, error: Exception, channel: grpc.Channel) -> Away:
+    def _away(self, error: Exception, channel: grpc.Channel) -> SchedulerUnavailable:
         where, said = f"the centre at {self._peer.server}", details(error)
         if isinstance(error, ValueError) and self._lost:
-            return Away(self._lost)  # the other loop closed the channel, and has said why
+            return SchedulerUnavailable(
+                self._lost
+            )  # the other loop closed the channel, and has said why
         code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.CANCELLED
         if code in LOST:
             self._lost = f"{where} is away ({_brief(said)})"
             self._drop(channel)
-            return Away(self._lost)
+            return SchedulerUnavailable(self._lost)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            return Away(f"{where} refuses us: {said}")
-        return Away(f"{where} answered {code.name}: {said}")
+            return SchedulerUnavailable(f"{where} refuses us: {said}")
+        return SchedulerUnavailable(f"{where} answered {code.name}: {said}")
 
     def _say(self, loop: str, trouble: str) -> None:
         """One voice for both loops: what ails one mostly ails the other."""
@@ -166,16 +170,16 @@ class Reporter:
             self._trouble[loop] = trouble
             first = next((said for _, said in sorted(self._trouble.items()) if said), "")
         if first:
-            self._voice.bad(f"{first}; trying again")
+            self._log.failed(f"{first}; trying again")
         else:
-            self._voice.good(f"the centre at {self._peer.server} answers")
+            self._log.ok(f"the centre at {self._peer.server} answers")
 
     # Reports
 
     def run(self, stop: threading.Event) -> None:
         backoff = self._backoff()
         told = 0  # the generation that the centre has
-        topology = State()  # the state whose topology it has
+        topology = NodeState()  # the state whose topology it has
         self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
         while not stop.is_set():
             state = self._node.state
@@ -189,10 +193,10 @@ class Reporter:
                     self._report(self._message(state, news=True))
                 if ack.want_full or not same:
                     topology = state
-            except Away as away:
+            except SchedulerUnavailable as away:
                 self.failed += 1
                 topology = (
-                    State()
+                    NodeState()
                 )  # a centre that is older may not know what it means to leave it out
                 self._say("reports", str(away))
                 stop.wait(backoff.pause_s())
@@ -203,10 +207,10 @@ class Reporter:
             self._say("reports", "")
             self._node.wait(self._due(told, stop), self._report_every_s)
 
-    def _due(self, told: int, stop: threading.Event) -> Callable[[State], bool]:
+    def _due(self, told: int, stop: threading.Event) -> Callable[[NodeState], bool]:
         return lambda state: state.generation != told or stop.is_set()
 
-    def _message(self, state: State, *, news: bool, topology_of: int = 0) -> pb.NodeReport:
+    def _message(self, state: NodeState, *, news: bool, topology_of: int = 0) -> pb.NodeReport:
         """Without news a heartbeat; else what is new: not the topology of an earlier generation."""
         report = pb.NodeReport(
             node=self._node.name,
@@ -236,7 +240,7 @@ class Reporter:
             )
             try:
                 answer = self._intents(request)
-            except Away as away:
+            except SchedulerUnavailable as away:
                 # What was planned stays planned. A centre that comes back may count its versions
                 # from the start.
                 version = 0

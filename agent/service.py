@@ -9,28 +9,28 @@ from functools import partial
 from queue import SimpleQueue
 
 from agent.cgroups import Cgroups
-from agent.hardware import Hardware
-from agent.kubelet.folder import Folder
-from agent.kubelet.plugin import Plugin
-from agent.kubelet.podresources import Admissions, PodResources, Truth
-from agent.kubelet.registration import Kubelet
-from agent.kubelet.unlisted import Unlisted
+from agent.device_monitor import DeviceMonitor
+from agent.kubelet.directory_watch import DirectoryWatch
+from agent.kubelet.plugin import DevicePlugin
+from agent.kubelet.pod_resources import AdmissionGate, ObservedGrants, PodResourcesClient
+from agent.kubelet.registration import PluginRegistration
+from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.machine.facts import Unusable
 from agent.mig.profile_resources import Resources
 from agent.mig.slice_resource import SliceOffer
 from agent.nics.nic_resource import HcaOffer
 from agent.nics.rdma_limits import Limits
-from agent.node import Node, State
-from agent.offers.cdi import Injection, Specs
-from agent.offers.devicefiles import DeviceFiles
-from agent.offers.gpuoffer import Recent
-from agent.offers.gpus import GpuOffer
-from agent.offers.offer import Offer
-from agent.reporter import Peer, Reporter
+from agent.node_state import AgentNode, NodeState
+from agent.reporter import Reporter, SchedulerEndpoint
+from agent.resources.cdi import Injection, Specs
+from agent.resources.device_files import DeviceFiles
+from agent.resources.device_resource import DeviceResource
+from agent.resources.gpu_resource import RecentAllocation
+from agent.resources.whole_gpu import WholeGpuResource
 from agent.settings import Settings, version
-from agent.sharing.offer import ShareOffer
-from agent.sharing.requests import STATES
-from agent.sharing.watch import Memory, capped
+from agent.sharing.memory_watch import MemoryWatch, capped
+from agent.sharing.setup_requests import STATES
+from agent.sharing.share_resource import GpuShareResource
 from protos.names import RDMA
 from protos.probes import Probes, Unservable
 from protos.topology import RdmaLimit
@@ -44,18 +44,18 @@ MEMORY_S = 2.0  # between looks at processes' memory; without a cap there is not
 class Agent:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.node = Node(settings.node)
+        self.node = AgentNode(settings.node)
         self._stop = threading.Event()
         self._interrupted: SimpleQueue[None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._hardware = Hardware(settings, self.node)
-        resources = PodResources(settings.kubelet_dir / "pod-resources" / "kubelet.sock")
-        admissions = Admissions()
+        self._hardware = DeviceMonitor(settings, self.node)
+        resources = PodResourcesClient(settings.kubelet_dir / "pod-resources" / "kubelet.sock")
+        admissions = AdmissionGate()
         self._resources = resources
-        unlisted = Unlisted(
+        unlisted = UnlistedPods(
             settings.kubelet_dir / "device-plugins", settings.sysfs_root / "fs" / "cgroup"
         )
-        self._truth = Truth(self.node, resources, admissions, unlisted)
+        self._truth = ObservedGrants(self.node, resources, admissions, unlisted)
         self._limits = Limits(
             self.node,
             Cgroups(settings.cgroup_root) if settings.cgroup_root else None,
@@ -78,18 +78,18 @@ class Agent:
                 (RDMA, "LOCKSTEP_HCA", files.cards),
             )
         ]
-        given, cards_given = Recent(), Recent()
-        gpus = GpuOffer(files.of, self._injections[0], given)
+        given, cards_given = RecentAllocation(), RecentAllocation()
+        gpus = WholeGpuResource(files.of, self._injections[0], given)
         hcas = HcaOffer(
             files.of_cards,
             given.now,
             self._injections[1],
-            self._limits.starting,
+            self._limits.pre_start,
             cards_given,
         )
-        shares = ShareOffer(files.of, self._injections[0], self._hardware.sharing)
-        offers: tuple[Offer, ...] = (gpus, shares, hcas)
-        self._plugins = Folder(settings.kubelet_dir / "device-plugins", self.node.wake)
+        shares = GpuShareResource(files.of, self._injections[0], self._hardware.sharing)
+        offers: tuple[DeviceResource, ...] = (gpus, shares, hcas)
+        self._plugins = DirectoryWatch(settings.kubelet_dir / "device-plugins", self.node.wake)
         self._admissions = admissions
         self._kubelets = [self._kubelet(offer) for offer in offers]
         self._slices = Resources(
@@ -101,11 +101,11 @@ class Agent:
             ),
         )
         made = settings.sharing_dir
-        self._setups = Folder(made / STATES, self._hardware.wake) if made else None
+        self._setups = DirectoryWatch(made / STATES, self._hardware.wake) if made else None
         self._reporter: Reporter | None = None
         self._probes: Probes | None = None
         if settings.server:
-            peer = Peer(
+            peer = SchedulerEndpoint(
                 settings.server, settings.ca_file, settings.token_file, settings.server_name
             )
             self._reporter = Reporter(
@@ -116,11 +116,11 @@ class Agent:
                 on_plans=self._truth.look_for,
             )
 
-    def _kubelet(self, offer: Offer) -> Kubelet:
-        plugin = Plugin(offer, self.node, self._resources, self._admissions, self._truth)
-        return Kubelet(self._plugins, self.node, plugin)
+    def _kubelet(self, offer: DeviceResource) -> PluginRegistration:
+        plugin = DevicePlugin(offer, self.node, self._resources, self._admissions, self._truth)
+        return PluginRegistration(self._plugins, self.node, plugin)
 
-    def _serve(self, kubelet: Kubelet) -> None:
+    def _serve(self, kubelet: PluginRegistration) -> None:
         if kubelet not in self._kubelets:
             self._kubelets.append(kubelet)
         self._spawn("kubelet", partial(kubelet.run, self._stop))
@@ -232,13 +232,13 @@ class Agent:
                 injection.refresh()
             self.node.wait(self._moved(state), timeout_s=self._settings.survey_every_s)
 
-    def _moved(self, old: State) -> Callable[[State], bool]:
+    def _moved(self, old: NodeState) -> Callable[[NodeState], bool]:
         return lambda state: state.topology is not old.topology or self._stop.is_set()
 
     def _watch_memory(self) -> None:
         s = self._settings
         plugins = s.kubelet_dir / "device-plugins"
-        memory = Memory(
+        memory = MemoryWatch(
             self.node,
             self._hardware.processes,
             s.proc_root,
@@ -257,19 +257,19 @@ class Agent:
         while not self._stop.is_set():
             state = self.node.state
             self._hardware.sharing.keep()
-            shared = frozenset(state.sold().shared)
+            shared = frozenset(state.allocated().shared)
             if shared != known:
                 self._hardware.wake()
             known = shared
             pause_s = self._settings.survey_every_s if shared else 60
             self.node.wait(self._given(state), timeout_s=pause_s)
 
-    def _given(self, old: State) -> Callable[[State], bool]:
+    def _given(self, old: NodeState) -> Callable[[NodeState], bool]:
         return lambda state: (
             state.grants is not old.grants
             or state.grants_known != old.grants_known
-            or state.sales is not old.sales
-            or state.unnamed is not old.unnamed
+            or state.allocations is not old.allocations
+            or state.unlisted is not old.unlisted
             or state.intents is not old.intents
             or self._stop.is_set()
         )

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 import grpc
 
 from agent.kubelet.latency import Latency
-from agent.kubelet.podresources import Admissions, PodResources, Truth
-from agent.node import Node, State
-from agent.offers import allocation
-from agent.offers.offer import Device, Offer, Refused
+from agent.kubelet.pod_resources import AdmissionGate, ObservedGrants, PodResourcesClient
+from agent.node_state import AgentNode, NodeState
+from agent.resources import gpu_allocation
+from agent.resources.device_resource import Device, DeviceResource, Refused
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 
@@ -24,19 +24,19 @@ WHO_S = 3.0  # of the 30 that PreStartContainer has
 OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
 
-class Plugin(rpc.DevicePluginServicer):
+class DevicePlugin(rpc.DevicePluginServicer):
     def __init__(
         self,
-        offer: Offer,
-        node: Node,
-        resources: PodResources,
-        admissions: Admissions,
-        truth: Truth,
+        resource: DeviceResource,
+        node: AgentNode,
+        resources: PodResourcesClient,
+        admissions: AdmissionGate,
+        truth: ObservedGrants,
     ) -> None:
-        self.offer = offer
+        self.resource = resource
         self._node, self._resources = node, resources
         self._admissions, self._truth = admissions, truth
-        self._asked: frozenset[allocation.Key] = frozenset()
+        self._asked: frozenset[gpu_allocation.ContainerKey] = frozenset()
         self._count = threading.Lock()
         self.streams = 0  # ListAndWatch calls that are open
         self.closing = threading.Event()
@@ -58,7 +58,7 @@ class Plugin(rpc.DevicePluginServicer):
             told: tuple[Device, ...] | None = None
             state = self._node.state
             while context.is_active() and not self.closing.is_set():
-                now = self.offer.devices(state)
+                now = self.resource.devices(state)
                 if now != told:
                     yield listing(now)
                     told = now
@@ -67,7 +67,7 @@ class Plugin(rpc.DevicePluginServicer):
             with self._count:
                 self.streams -= 1
 
-    def _news(self, old: State, context: grpc.ServicerContext) -> Callable[[State], bool]:
+    def _news(self, old: NodeState, context: grpc.ServicerContext) -> Callable[[NodeState], bool]:
         return lambda state: (
             not same_devices(state, old) or self.closing.is_set() or not context.is_active()
         )
@@ -76,7 +76,7 @@ class Plugin(rpc.DevicePluginServicer):
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> pb.PreferredAllocationResponse:
         self._admissions.begin()
-        listed: tuple[allocation.Holding, ...] | None
+        listed: tuple[gpu_allocation.ContainerDevices, ...] | None
         try:
             listed = self._resources.list(LIST_S)
         except OSError as error:
@@ -85,18 +85,18 @@ class Plugin(rpc.DevicePluginServicer):
         state = self._node.state
         answer = pb.PreferredAllocationResponse()
         for wanted in request.container_requests:
-            question = allocation.Question(
+            question = gpu_allocation.DeviceRequest(
                 tuple(wanted.available_deviceIDs),
                 tuple(wanted.must_include_deviceIDs),
                 wanted.allocation_size,
             )
-            choice = self.offer.preferred(question, state, listed, self._asked)
+            choice = self.resource.preferred(question, state, listed, self._asked)
             self._asked = choice.asked
             log.info(
                 "prefer %d of %d: %s (%s)",
                 wanted.allocation_size,
                 len(wanted.available_deviceIDs),
-                self.offer.words(choice.device_ids, state),
+                self.resource.describe(choice.device_ids, state),
                 choice.why,
             )
             answer.container_responses.add(deviceIDs=choice.device_ids)
@@ -119,10 +119,10 @@ class Plugin(rpc.DevicePluginServicer):
         return answer
 
     def _response(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
-        self._node.sell(self.offer.resource, tuple(ids), time.monotonic())
+        self._node.record_allocation(self.resource.name, tuple(ids), time.monotonic())
         state = self._node.state
-        given = self.offer.response(ids, state)
-        log.info("allocate %s", self.offer.words(ids, state))
+        given = self.resource.response(ids, state)
+        log.info("allocate %s", self.resource.describe(ids, state))
         return pb.ContainerAllocateResponse(
             envs=given.envs,
             devices=[
@@ -141,28 +141,28 @@ class Plugin(rpc.DevicePluginServicer):
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
         ids = tuple(request.devices_ids)
-        holder = self._truth.holder(self.offer.resource, ids, WHO_S)
-        held = self.offer.words(ids, self._node.state)
+        holder = self._truth.holder(self.resource.name, ids, WHO_S)
+        held = self.resource.describe(ids, self._node.state)
         if holder is None:
             log.warning("a container starts with %s; pod-resources does not say which", held)
         else:
             log.info("%s/%s, container %s, starts with %s", *holder, held)
         try:
-            self.offer.starting(ids, holder)
+            self.resource.pre_start(ids, holder)
         except Refused as refused:
             log.warning("a container with %s may not start: %s", held, refused)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
         return pb.PreStartContainerResponse()
 
 
-def same_devices(state: State, old: State) -> bool:
+def same_devices(state: NodeState, old: NodeState) -> bool:
     """Whether no offer can have other devices."""
     return (
         state.topology is old.topology
         and state.grants is old.grants
-        and state.sales is old.sales
-        and state.unnamed is old.unnamed
-        and state.gone is old.gone
+        and state.allocations is old.allocations
+        and state.unlisted is old.unlisted
+        and state.orphaned is old.orphaned
     )
 
 

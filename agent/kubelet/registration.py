@@ -12,11 +12,11 @@ from pathlib import Path
 
 import grpc
 
-from agent.backoff import Backoff, Voice
-from agent.kubelet.folder import Folder
+from agent.backoff import Backoff, StateLogger
+from agent.kubelet.directory_watch import DirectoryWatch
 from agent.kubelet.latency import Latency
-from agent.kubelet.plugin import OPTIONS, Plugin
-from agent.node import Node
+from agent.kubelet.plugin import OPTIONS, DevicePlugin
+from agent.node_state import AgentNode
 from agent.sockets import CHANNEL, PATH_BYTES, details
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
@@ -35,24 +35,24 @@ THREADS = 32  # a container that starts may wait in PreStartContainer; nobody wa
 Identity = tuple[int, int, int] | None
 
 
-class Trouble(Exception):
+class KubeletUnavailable(Exception):
     """Can't serve the kubelet now; the message is a sentence. It may heal."""
 
 
-class Kubelet:
+class PluginRegistration:
     """For one plugin, in a thread of its own: the trouble of one resource is not another's."""
 
-    def __init__(self, folder: Folder, node: Node, plugin: Plugin) -> None:
+    def __init__(self, folder: DirectoryWatch, node: AgentNode, plugin: DevicePlugin) -> None:
         self._folder, self.plugins = folder, folder.path
         self.socket = self.plugins / "kubelet.sock"
-        self._node, self._plugin, self._offer = node, plugin, plugin.offer
-        self.own = self.plugins / self._offer.endpoint
-        self._voice = Voice(log)
+        self._node, self._plugin, self._resource = node, plugin, plugin.resource
+        self.own = self.plugins / self._resource.endpoint
+        self._log = StateLogger(log)
         self.registered = False
 
     @property
     def resource(self) -> str:
-        return self._offer.resource
+        return self._resource.name
 
     @property
     def took(self) -> Latency:
@@ -62,22 +62,24 @@ class Kubelet:
     @property
     def offers(self) -> bool:
         """Whether there is anything to register."""
-        return bool(self._offer.devices(self._node.state))
+        return bool(self._resource.devices(self._node.state))
 
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff()
         while not stop.is_set():
             # A resource that no device stands behind would only confuse.
             if not self.offers:
-                self._node.wait(lambda state: stop.is_set() or bool(self._offer.devices(state)), 60)
+                self._node.wait(
+                    lambda state: stop.is_set() or bool(self._resource.devices(state)), 60
+                )
                 continue
             # Nor may a GPU be given before it is known who has which.
             self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
             try:
                 if self._serve_once(stop):
                     backoff.reset()
-            except Trouble as trouble:
-                self._voice.bad(f"not serving the kubelet: {trouble}")
+            except KubeletUnavailable as trouble:
+                self._log.failed(f"not serving the kubelet: {trouble}")
                 stop.wait(backoff.pause_s())
 
     def _serve_once(self, stop: threading.Event) -> bool:
@@ -92,11 +94,13 @@ class Kubelet:
             try:
                 server.add_insecure_port(f"unix:{self.own}")
             except RuntimeError as error:
-                raise Trouble(f"can't listen at {self.own}: {_why(self.own) or error}") from None
+                raise KubeletUnavailable(
+                    f"can't listen at {self.own}: {_why(self.own) or error}"
+                ) from None
             server.start()
             ours, kubelet = identity(self.own), identity(self.socket)
             self._register()
-            self._voice.good(f"registered {self._offer.resource} with the kubelet at {self.socket}")
+            self._log.ok(f"registered {self._resource.name} with the kubelet at {self.socket}")
             self.registered = True
             self._watch(stop, ours, kubelet)
             return True
@@ -111,13 +115,13 @@ class Kubelet:
     def _check_directory(self) -> None:
         length = len(str(self.own).encode())
         if length > PATH_BYTES:
-            raise Trouble(
+            raise KubeletUnavailable(
                 f"{self.own} has {length} bytes, and a unix socket's path may have "
                 f"{PATH_BYTES}: choose a shorter --kubelet-dir"
             )
         try:
             if not self.plugins.is_dir():
-                raise Trouble(
+                raise KubeletUnavailable(
                     f"{self.plugins} is not there: mount the kubelet's directory, or set --kubelet-dir"
                 )
             allowed = os.access(self.plugins, os.W_OK | os.X_OK)
@@ -125,24 +129,28 @@ class Kubelet:
         except PermissionError:
             allowed = there = False
         if not allowed:
-            raise Trouble(f"no permission to write in {self.plugins}: the agent must run as root")
+            raise KubeletUnavailable(
+                f"no permission to write in {self.plugins}: the agent must run as root"
+            )
         if not there:
-            raise Trouble(f"{self.socket} is not there: the kubelet does not run")
+            raise KubeletUnavailable(f"{self.socket} is not there: the kubelet does not run")
         if not os.access(self.socket, os.R_OK | os.W_OK):
-            raise Trouble(f"no permission to connect to {self.socket}: the agent must run as root")
+            raise KubeletUnavailable(
+                f"no permission to connect to {self.socket}: the agent must run as root"
+            )
 
     def _register(self) -> None:
         request = pb.RegisterRequest(
             version=VERSION,
-            endpoint=self._offer.endpoint,
-            resource_name=self._offer.resource,
+            endpoint=self._resource.endpoint,
+            resource_name=self._resource.name,
             options=OPTIONS,
         )
         with grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL) as channel:
             try:
                 rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_S)
             except grpc.RpcError as error:
-                raise Trouble(
+                raise KubeletUnavailable(
                     f"{self.socket} did not take the registration: {details(error)}"
                 ) from None
 
@@ -154,20 +162,20 @@ class Kubelet:
             if self.offers:
                 offered = time.monotonic()
             elif time.monotonic() - offered > EMPTY_S:
-                self._voice.good(f"there is no {self._offer.resource} any more")
+                self._log.ok(f"there is no {self._resource.name} any more")
                 return
             if identity(self.socket) != kubelet:
-                self._voice.good("the kubelet has restarted")
+                self._log.ok("the kubelet has restarted")
                 return
             if identity(self.own) != ours:
-                self._voice.good(f"{self.own} was removed")
+                self._log.ok(f"{self.own} was removed")
                 return
             if self._plugin.streams:
                 heard = time.monotonic()
             elif time.monotonic() - heard > DEAF_S:
-                self._voice.bad(
+                self._log.failed(
                     f"the kubelet does not listen to us any more; does another plugin serve "
-                    f"{self._offer.resource}?"
+                    f"{self._resource.name}?"
                 )
                 return
 

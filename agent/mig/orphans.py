@@ -4,7 +4,7 @@ annotation, which the kubelet keeps. So an agent that starts anew knows it. Pure
 import re
 from collections.abc import Iterable, Mapping
 
-from agent.sales import Place
+from agent.allocations import MigAddress
 from protos.names import DOMAIN
 from protos.topology import Gpu, Slice
 
@@ -16,7 +16,9 @@ def told(parts: Iterable[tuple[Gpu, Slice]]) -> str:
     return ",".join(f"{part.uuid}={gpu.uuid}/{part.gi}/{part.ci}" for gpu, part in parts)
 
 
-def places(annotations: Iterable[Mapping[str, str]], slices: Iterable[str]) -> dict[str, Place]:
+def addresses(
+    annotations: Iterable[Mapping[str, str]], slices: Iterable[str]
+) -> dict[str, MigAddress]:
     """Of these slices, where it was told."""
     wanted = set(slices)
     return {

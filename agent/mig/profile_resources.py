@@ -3,14 +3,14 @@
 import threading
 from collections.abc import Callable
 
-from agent.node import Node, State
+from agent.node_state import AgentNode, NodeState
 from protos import slicing
 
 
 class Resources:
     """serve is called once for each resource, and goes on by itself, slices or none."""
 
-    def __init__(self, node: Node, serve: Callable[[str], None]) -> None:
+    def __init__(self, node: AgentNode, serve: Callable[[str], None]) -> None:
         self._node, self._serve = node, serve
         self._known: set[str] = set()
 
@@ -22,5 +22,5 @@ class Resources:
             self._node.wait(lambda state: stop.is_set() or not there(state) <= self._known, 60)
 
 
-def there(state: State) -> set[str]:
+def there(state: NodeState) -> set[str]:
     return {slicing.resource(part.profile) for _, part in slicing.of(state.topology)}

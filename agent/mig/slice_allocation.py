@@ -5,14 +5,14 @@ left with the least, so that others stay free for whoever wants many, or for bei
 
 from collections.abc import Collection
 
-from agent.offers.allocation import Question
+from agent.resources.gpu_allocation import DeviceRequest
 from protos import slicing
 from protos.nearest import distance
 from protos.topology import NodeTopology
 
 
 def preferred(
-    question: Question,
+    question: DeviceRequest,
     topology: NodeTopology,
     held: Collection[str],
     cards: Collection[str] = (),

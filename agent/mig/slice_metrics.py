@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from agent.node import State
+from agent.node_state import NodeState
 from agent.nvml.usage import Usage
 from protos import slicing
 from protos.topology import Gpu, Slice
@@ -12,7 +12,7 @@ from protos.topology import Gpu, Slice
 LABELS = ("gpu", "uuid", "slice", "profile")
 
 
-def families(state: State, usage: Mapping[str, Usage]) -> Iterator[Metric]:
+def families(state: NodeState, usage: Mapping[str, Usage]) -> Iterator[Metric]:
     """usage: by uuid, of GPUs and slices."""
     there = {part.uuid: (gpu, part) for gpu, part in slicing.of(state.topology)}
     if not there:

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from agent.nics import selector
-from agent.offers.allocation import Choice, Holding, Key, Question, Response, first_in_line
+from agent.resources.gpu_allocation import (
+    Choice,
+    ContainerDevices,
+    ContainerKey,
+    ContainerResponse,
+    DeviceRequest,
+    next_in_admission,
+)
 from protos import slicing
 from protos.names import DOMAIN, GPU, RDMA
 from protos.nearest import BETWEEN, SHARES, card_of, nearest
@@ -50,13 +57,13 @@ def offered(topology: NodeTopology, patterns: Sequence[str], policy: Policy) -> 
 
 
 def preferred(
-    question: Question,
+    question: DeviceRequest,
     topology: NodeTopology,
     plans: Iterable[Grant],
-    listed: Sequence[Holding] | None,
+    listed: Sequence[ContainerDevices] | None,
     *,
     just_given: Sequence[str] = (),
-    asked_before: frozenset[Key] = frozenset(),
+    asked_before: frozenset[ContainerKey] = frozenset(),
 ) -> Choice:
     """just_given: the GPUs of the last Allocate, where that was a moment ago. Whoever holds just
     these and no share yet is the one in admission, plan or not."""
@@ -65,7 +72,7 @@ def preferred(
     ours = {
         (plan.namespace, plan.pod, plan.container): plan for plan in plans if plan.resource == RDMA
     }
-    candidates = first_in_line((row.key for row in unserved), ours.keys())
+    candidates = next_in_admission((row.key for row in unserved), ours.keys())
     meant = candidates if len(candidates) == 1 else candidates - asked_before
     held = {row.key: _gpus(row) for row in rows}
     if len(meant) == 1:
@@ -82,13 +89,13 @@ def preferred(
     return Choice(_shares(question, topology, cards, gpus), who, candidates)
 
 
-def _gpus(row: Holding) -> tuple[str, ...]:
+def _gpus(row: ContainerDevices) -> tuple[str, ...]:
     """Whole ones and MIG slices that the container has."""
     found = [ids for name, ids in row.devices if name == GPU or slicing.is_slice(name)]
     return tuple(sorted(each for ids in found for each in ids))
 
 
-def _planned(plans: Iterable[Grant], key: Key) -> tuple[str, ...]:
+def _planned(plans: Iterable[Grant], key: ContainerKey) -> tuple[str, ...]:
     for plan in plans:
         if plan.resource == GPU and (plan.namespace, plan.pod, plan.container) == key:
             return plan.device_ids
@@ -96,7 +103,7 @@ def _planned(plans: Iterable[Grant], key: Key) -> tuple[str, ...]:
 
 
 def _shares(
-    question: Question, topology: NodeTopology, cards: Sequence[str], gpus: Sequence[str]
+    question: DeviceRequest, topology: NodeTopology, cards: Sequence[str], gpus: Sequence[str]
 ) -> tuple[str, ...]:
     """The must-haves, then shares of the planned cards, then of those nearest to the GPUs."""
     free: dict[str, list[str]] = {}
@@ -123,7 +130,7 @@ def _in_order(share_id: str) -> tuple[str, int, str]:
 
 def response(
     ids: Iterable[str], topology: NodeTopology, device_nodes: Iterable[str] = ()
-) -> Response:
+) -> ContainerResponse:
     """Raises ValueError for a card that is not here."""
     names = {card_of(each) for each in ids}
     cards = [hca for hca in topology.hcas if hca.name in names]
@@ -131,7 +138,7 @@ def response(
         unknown = sorted(names - {hca.name for hca in cards})
         raise ValueError(f"this node has no network card {', '.join(unknown)}")
     told = ",".join(hca.name for hca in cards)
-    return Response(
+    return ContainerResponse(
         envs={
             "NCCL_IB_HCA": f"={told}",  # with it NCCL takes these names and not all that begin so
             "UCX_NET_DEVICES": ",".join(f"{hca.name}:{hca.port}" for hca in cards),

@@ -3,18 +3,24 @@
 from collections.abc import Callable, Sequence
 
 from agent.nics import nic_allocation
-from agent.node import State
-from agent.offers.allocation import Choice, Holding, Key, Question, Response
-from agent.offers.cdi import Injection
-from agent.offers.gpuoffer import Recent
-from agent.offers.offer import Device
+from agent.node_state import NodeState
+from agent.resources.cdi import Injection
+from agent.resources.device_resource import Device
+from agent.resources.gpu_allocation import (
+    Choice,
+    ContainerDevices,
+    ContainerKey,
+    ContainerResponse,
+    DeviceRequest,
+)
+from agent.resources.gpu_resource import RecentAllocation
 from protos.names import RDMA
 from protos.nearest import card_of, share
 from protos.topology import Hca
 
 
 class HcaOffer:
-    resource = RDMA
+    name = RDMA
     endpoint = "lockstep-rdma.sock"
 
     def __init__(
@@ -22,13 +28,13 @@ class HcaOffer:
         device_nodes: Callable[[Sequence[Hca]], tuple[str, ...]],
         just_given: Callable[[], Sequence[str]],
         injection: Injection,
-        starting: Callable[[tuple[str, ...], Key | None], None],
-        given: Recent,
+        pre_start: Callable[[tuple[str, ...], ContainerKey | None], None],
+        given: RecentAllocation,
     ) -> None:
         self._device_nodes, self._just_given = device_nodes, just_given
-        self._injection, self._starting, self._given = injection, starting, given
+        self._injection, self._pre_start, self._given = injection, pre_start, given
 
-    def devices(self, state: State) -> tuple[Device, ...]:
+    def devices(self, state: NodeState) -> tuple[Device, ...]:
         return tuple(
             Device(share(hca.name, number), not hca.why, hca.numa)
             for hca in state.topology.hcas
@@ -37,10 +43,10 @@ class HcaOffer:
 
     def preferred(
         self,
-        question: Question,
-        state: State,
-        listed: Sequence[Holding] | None,
-        asked: frozenset[Key],
+        question: DeviceRequest,
+        state: NodeState,
+        listed: Sequence[ContainerDevices] | None,
+        asked: frozenset[ContainerKey],
     ) -> Choice:
         return nic_allocation.preferred(
             question,
@@ -51,7 +57,7 @@ class HcaOffer:
             asked_before=asked,
         )
 
-    def response(self, ids: Sequence[str], state: State) -> Response:
+    def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
         names = set(map(card_of, ids))
         cards = [hca for hca in state.topology.hcas if hca.name in names]
         files = () if self._injection.mode == "cdi" else self._device_nodes(cards)
@@ -60,9 +66,9 @@ class HcaOffer:
         self._given.put(ids)
         return given
 
-    def words(self, ids: Sequence[str], state: State) -> str:
+    def describe(self, ids: Sequence[str], state: NodeState) -> str:
         names = set(map(card_of, ids))
         return "HCAs " + ",".join(hca.name for hca in state.topology.hcas if hca.name in names)
 
-    def starting(self, ids: Sequence[str], holder: Key | None) -> None:
-        self._starting(tuple(ids), holder)
+    def pre_start(self, ids: Sequence[str], holder: ContainerKey | None) -> None:
+        self._pre_start(tuple(ids), holder)

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent.backoff import Voice
+from agent.backoff import StateLogger
 from agent.cgroups import Cgroups, Files
 from agent.kubelet import checkpoint
-from agent.node import Node
-from agent.offers.allocation import Key
-from agent.offers.offer import Refused
+from agent.node_state import AgentNode
+from agent.resources.device_resource import Refused
+from agent.resources.gpu_allocation import ContainerKey
 from protos.names import RDMA
 from protos.nearest import card_of
 from protos.topology import RdmaLimit, RdmaUse
@@ -77,14 +77,14 @@ class Limits:
     """defaults are for pods that wish nothing. cgroups None: nothing may be written."""
 
     def __init__(
-        self, node: Node, cgroups: Cgroups | None, plugins: Path, defaults: RdmaLimit
+        self, node: AgentNode, cgroups: Cgroups | None, plugins: Path, defaults: RdmaLimit
     ) -> None:
         self._node, self._cgroups, self._plugins = node, cgroups, plugins
         self._defaults = defaults
-        self._voice = Voice(log)
+        self._log = StateLogger(log)
         self._failed: dict[tuple[str, str, str], int] = {}
 
-    def starting(self, ids: tuple[str, ...], holder: Key | None) -> None:
+    def pre_start(self, ids: tuple[str, ...], holder: ContainerKey | None) -> None:
         """Writes the limits of the pod whose container is about to start with these shares. Raises
         Refused where a wish can't be kept; the defaults give way."""
         wish = self._wish(holder[:2] if holder else None)
@@ -105,7 +105,7 @@ class Limits:
                 raise Refused(
                     f"the pod's limits of {', '.join(cards)} can't be set: {refused}"
                 ) from None
-            self._voice.bad(f"default limits of {', '.join(cards)} are not set: {refused}")
+            self._log.failed(f"default limits of {', '.join(cards)} are not set: {refused}")
             return
         log.info("%s: %s", folder.name, "; ".join(line(card, limit) for card in cards))
 
@@ -121,7 +121,7 @@ class Limits:
             wish.get("hca_object", self._defaults.hca_object),
         )
 
-    def _uid(self, ids: tuple[str, ...], holder: Key | None) -> str:
+    def _uid(self, ids: tuple[str, ...], holder: ContainerKey | None) -> str:
         try:
             entries = checkpoint.read(self._plugins)
         except OSError as error:
@@ -159,7 +159,7 @@ class Limits:
         try:
             entries = [each for each in checkpoint.read(self._plugins) if each.resource == RDMA]
         except OSError as error:
-            self._voice.bad(str(error))
+            self._log.failed(str(error))
             return ()
         holders = {
             (grant.container, grant.device_ids): (grant.namespace, grant.pod)
@@ -176,7 +176,7 @@ class Limits:
             try:
                 used += self._keep(uid, pod, cards)
             except (OSError, Refused) as error:
-                self._voice.bad(f"limits of {'/'.join(pod)}: {error}")
+                self._log.failed(f"limits of {'/'.join(pod)}: {error}")
         self._tell(used)
         return tuple(used)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from agent.backoff import Backoff, Voice
+from agent.backoff import Backoff, StateLogger
 from agent.nvml.library import NvmlError, opened, try_query
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ NO_INSTANCE = 0xFFFFFFFF
 class EventListener:
     def __init__(self, driver_root: Path | None, on_event: OnEvent) -> None:
         self._root, self._on_event = driver_root, on_event
-        self._voice = Voice(log)
+        self._log = StateLogger(log)
         self._renew = threading.Event()
         self.listening = 0  # GPUs whose events are registered
 
@@ -52,7 +52,7 @@ class EventListener:
                 with opened(self._root):
                     self._listen(stop, backoff)
             except NvmlError as error:
-                self._voice.bad(f"no driver events: {error}")
+                self._log.failed(f"no driver events: {error}")
             self.listening = 0
             if not self._renew.is_set():
                 stop.wait(backoff.pause_s())
@@ -63,7 +63,7 @@ class EventListener:
         try:
             names = _register(events)
             self.listening = len(names)
-            self._voice.good(f"listening for the events of {len(names)} GPUs")
+            self._log.ok(f"listening for the events of {len(names)} GPUs")
             if not names:
                 self._renew.wait(60.0)
             while names and not stop.is_set() and not self._renew.is_set():

@@ -7,19 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from agent.kubelet import checkpoint
 from agent.machine.facts import GpuFacts, Unusable
-from agent.node import Node, State
+from agent.node_state import AgentNode, NodeState
 from agent.nvml.processes import MemoryByPid
-from agent.offers.allocation import Key
-from agent.offers.offer import Refused
-from agent.patience import Hanging
+from agent.resources.device_resource import Refused
+from agent.resources.gpu_allocation import ContainerKey
 from agent.settings import Settings
-from agent.sharing import kernel, wishes
-from agent.sharing.kernel import Kernel, Nvml
-from agent.sharing.levels import MPS, Able, offered
-from agent.sharing.mps import CLIENTS, SetUp
-from agent.sharing.policy import SharePolicy
-from agent.sharing.told import CAP, LEVEL, SLICE, Said, Told, by_gpu
-from agent.sharing.ways import Way
+from agent.sharing import caps, kernel_caps
+from agent.sharing.enforcement import MPS, Capabilities, with_sharing
+from agent.sharing.kernel_caps import KernelCaps, Nvml
+from agent.sharing.mps_client import CLIENTS, GpuSetupClient
+from agent.sharing.responses import CAP, LEVEL, TIME_SLICE, AllocateResponses, ShareSettings, by_gpu
+from agent.sharing.share_policy import SharePolicy
+from agent.sharing.sharing_mode import SharingMode
+from agent.timeout_call import TimedOut
 from protos.names import GPU_SHARE
 from protos.nearest import card_of
 from protos.sharing import RANKS
@@ -33,56 +33,58 @@ CAPTURED = "the machine is a capture"
 
 
 class Sharing:
-    """processes: see agent.nvml.processes; raises Unusable or Hanging."""
+    """processes: see agent.nvml.processes; raises Unusable or TimedOut."""
 
-    def __init__(self, settings: Settings, node: Node, processes: Processes) -> None:
+    def __init__(self, settings: Settings, node: AgentNode, processes: Processes) -> None:
         self._settings, self._node, self._processes = settings, node, processes
         self._plugins = settings.kubelet_dir / "device-plugins"
         self._policy = SharePolicy(settings.share_config, node.name, settings.share_gpus)
-        self._told = Told(self._plugins)
-        self._setup = SetUp(settings.sharing_dir)
-        self._kernel = Kernel(Nvml(settings.driver_root), settings.cgroup_root, settings.proc_root)
+        self._responses = AllocateResponses(self._plugins)
+        self._setup = GpuSetupClient(settings.sharing_dir)
+        self._kernel = KernelCaps(
+            Nvml(settings.driver_root), settings.cgroup_root, settings.proc_root
+        )
         self._seen: dict[str, str] = {}  # by uuid: why it was not offered, as it was told last
         self._driver_tells = False
         self._lock = threading.Lock()  # of what is wanted of GPUs
-        self._ways: dict[str, Way] = {}  # by uuid
+        self._ways: dict[str, SharingMode] = {}  # by uuid
         self.used: dict[tuple[str, ...], int] = {}  # bytes, by shares: where the kernel tells
 
     # What is offered
 
-    def offered(self, topology: NodeTopology, facts: Sequence[GpuFacts]) -> NodeTopology:
+    def with_sharing(self, topology: NodeTopology, facts: Sequence[GpuFacts]) -> NodeTopology:
         """The same topology; its GPUs say how shares of them are offered."""
-        ways = self._policy.now()
+        ways = self._policy.current()
         self._ways = {gpu.uuid: ways.of(gpu.index) for gpu in topology.gpus}
-        said = by_gpu(self._told.now(self._node.state))
+        said = by_gpu(self._responses.current(self._node.state))
         running = {
             # Whose level is not known is disturbed least where MPS does not come.
             uuid: MPS if any(each.level == MPS for each in rows) else rows[0].level or "none"
             for uuid, rows in said.items()
         }
         troubles = self._setup.troubles({gpu.uuid: gpu.capability for gpu in facts})
-        made = offered(topology, ways, self._able(topology), running, troubles)
+        made = with_sharing(topology, ways, self._capabilities(topology), running, troubles)
         for gpu in made.gpus:
             if gpu.share_why != self._seen.get(gpu.uuid, ""):
                 log.warning("GPU %d: %s", gpu.index, gpu.share_why or "it is shared again")
                 self._seen[gpu.uuid] = gpu.share_why
         return made
 
-    def _able(self, topology: NodeTopology) -> Able:
+    def _capabilities(self, topology: NodeTopology) -> Capabilities:
         s = self._settings
         if s.capture:
-            return Able(CAPTURED, self._setup.why_not(), CAPTURED)
+            return Capabilities(CAPTURED, self._setup.why_not(), CAPTURED)
         well = [gpu.uuid for gpu in topology.gpus if gpu.healthy and not gpu.mig]
         if not well:
             why = "no GPU is fit"
-            return Able(why, why, why)
+            return Capabilities(why, why, why)
         limits = self._kernel.why_not(well[0]) if s.gpu_memory == "auto" else _off(s.gpu_memory)
         watch = self._unwatched(well) if s.gpu_memory != "none" else _off(s.gpu_memory)
-        return Able(limits, self._setup.why_not(), watch)
+        return Capabilities(limits, self._setup.why_not(), watch)
 
     def _unwatched(self, uuids: Sequence[str]) -> str:
         """Why processes can't be watched; empty: they can."""
-        numbers = kernel.status(self._settings.proc_root).get("NSpid", "").split()
+        numbers = kernel_caps.status(self._settings.proc_root).get("NSpid", "").split()
         if len(numbers) != 1:
             # Drivers leave out processes that have no number where the one who asks is.
             return "the agent does not see the host's processes (hostPID)"
@@ -90,15 +92,15 @@ class Sharing:
             return ""
         try:
             told = self._processes(uuids)
-        except (Unusable, Hanging) as error:
+        except (Unusable, TimedOut) as error:
             return str(error)
         self._driver_tells = bool(told) and all(used is not None for used in told.values())
         return "" if self._driver_tells else "the driver tells nothing of processes"
 
     # What a container is told
 
-    def told(
-        self, ids: tuple[str, ...], state: State, meant: Collection[Key]
+    def response(
+        self, ids: tuple[str, ...], state: NodeState, meant: Collection[ContainerKey]
     ) -> tuple[dict[str, str], Mounts]:
         """Variables and mounts for who gets these shares of one GPU. meant: who it may be. Raises
         ValueError where its cap can't be known, or would not hold as surely as it must."""
@@ -108,42 +110,42 @@ class Sharing:
         served = {
             (g.namespace, g.pod, g.container) for g in state.grants if g.resource == GPU_SHARE
         }
-        asked = wishes.asked(state.intents, uuid, part, meant, served)
+        asked = caps.asked(state.intents, uuid, part, meant, served)
         if level == MPS and len(asked) > 1:
             raise ValueError(
                 f"{len(asked)} pods with unlike caps of GPU memory wait for such a share"
             )
-        wish = next(iter(asked)) if len(asked) == 1 else wishes.NO_WISH
+        wish = next(iter(asked)) if len(asked) == 1 else caps.NO_CAP
         if RANKS[level] < wish.least:
             raise ValueError(
                 f"its GPU enforces caps of memory by {level}, which is less than it must"
             )
-        said = Said(level, wish.cap, self._ways.get(uuid, Way()).slice)
+        said = ShareSettings(level, wish.cap, self._ways.get(uuid, SharingMode()).time_slice)
         with self._lock:
-            self._told.note(ids, said)
-            everyone = by_gpu(self._told.now(self._node.state)).get(uuid, [])
+            self._responses.record(ids, said)
+            everyone = by_gpu(self._responses.current(self._node.state)).get(uuid, [])
             if level == MPS and len(everyone) > CLIENTS:
                 raise ValueError(
                     f"MPS serves {CLIENTS} clients of a GPU: it has as many containers"
                 )
-            self._setup.want(uuid, everyone, gpu.memory_bytes if gpu else 0)
+            self._setup.request(uuid, everyone, gpu.memory_bytes if gpu else 0)
         envs = {LEVEL: level}
         if wish.cap:
             envs[CAP] = str(wish.cap)
-        if said.slice:
-            envs[SLICE] = said.slice
+        if said.time_slice:
+            envs[TIME_SLICE] = said.time_slice
         if level != MPS:
             return envs, ()
-        more, mounts = self._setup.given(uuid, part, said)
+        more, mounts = self._setup.client_access(uuid, part, said)
         return envs | more, mounts
 
     # What must hold
 
-    def starting(self, ids: tuple[str, ...], holder: Key | None) -> None:
+    def pre_start(self, ids: tuple[str, ...], holder: ContainerKey | None) -> None:
         """Before the first process of a container with these shares. Raises Refused."""
-        uuid, said = card_of(ids[0]), self._told.of(ids)
-        plan = wishes.of(self._node.state.intents, holder) if holder else None
-        wish = plan or wishes.Wish(said.cap)
+        uuid, said = card_of(ids[0]), self._responses.get(ids)
+        plan = caps.of(self._node.state.intents, holder) if holder else None
+        wish = plan or caps.MemoryCap(said.cap)
         if said.level and RANKS.get(said.level, 0) < wish.least:
             raise Refused(
                 f"its GPU enforces caps of memory by {said.level}, which is less than it must"
@@ -177,15 +179,15 @@ class Sharing:
             state = self._node.state
             if not state.grants_known:
                 return  # nobody is known to have left
-            said = self._told.now(state)
+            said = self._responses.current(state)
             rows = by_gpu(said)
             sizes = {gpu.uuid: gpu.memory_bytes for gpu in state.topology.gpus}
             for uuid, each in rows.items():
-                self._setup.want(uuid, each, sizes.get(uuid, 0))
-            self._setup.forget(rows)
+                self._setup.request(uuid, each, sizes.get(uuid, 0))
+            self._setup.release_others(rows)
         self._keep_caps(state, said)
 
-    def _keep_caps(self, state: State, said: Mapping[tuple[str, ...], Said]) -> None:
+    def _keep_caps(self, state: NodeState, said: Mapping[tuple[str, ...], ShareSettings]) -> None:
         holders = {
             tuple(sorted(g.device_ids)): (g.namespace, g.pod, g.container)
             for g in state.grants
@@ -193,7 +195,7 @@ class Sharing:
         }
         used: dict[tuple[str, ...], int] = {}
         for ids in [ids for ids, each in said.items() if each.level == "kernel"]:
-            wish = wishes.of(state.intents, holders[ids]) if ids in holders else None
+            wish = caps.of(state.intents, holders[ids]) if ids in holders else None
             cap = wish.cap if wish else said[ids].cap
             try:
                 pod = self._pod(ids) if cap else ""
@@ -204,13 +206,13 @@ class Sharing:
                 used[ids] = found
         self.used = used
 
-    def said(self) -> dict[tuple[str, ...], Said]:
+    def settings(self) -> dict[tuple[str, ...], ShareSettings]:
         """What those who have shares were told."""
-        return self._told.now(self._node.state)
+        return self._responses.current(self._node.state)
 
     def watched(self, ids: tuple[str, ...]) -> bool:
         """Whether who has these shares is to be watched: not, who was told that caps do not hold."""
-        return self._told.of(tuple(sorted(ids))).level != "none"
+        return self._responses.get(tuple(sorted(ids))).level != "none"
 
 
 def _off(word: str) -> str:

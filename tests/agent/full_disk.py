@@ -1,5 +1,5 @@
 """What a full disk does to the agent, as JSON: for a mount namespace of its own, where a disk of 64 KiB
-can be had. See test_bad_days.py."""
+can be had. See test_faults.py."""
 
 import json
 import logging
@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.offers.cdi import Specs
+from agent.resources.cdi import Specs
 from agent.service import Agent
 from agent.settings import Settings
 from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import machines
+from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import gpus, pod
-from tests.fakes.patience import eventually
 
 KIND = "lockstep.dev/gpu"
 

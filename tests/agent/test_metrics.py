@@ -21,8 +21,8 @@ from protos import logs
 from protos.names import GPU
 from protos.topology import Grant, RdmaLimit, RdmaUse
 from tests.fakes import machines
+from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, node_box, pod
-from tests.fakes.patience import eventually
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

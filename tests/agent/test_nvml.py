@@ -9,7 +9,7 @@ import pytest
 
 from agent.machine import capture
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts
-from tests.agent.looks import CAPTURES, Hardware, library
+from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 from tests.fakes.nvml import build
 
 OLD_DRIVER = (

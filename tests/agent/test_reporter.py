@@ -11,15 +11,15 @@ import pytest
 
 from agent.backoff import Backoff
 from agent.machine.survey import survey
-from agent.node import Node
-from agent.reporter import Peer, Reporter
+from agent.node_state import AgentNode
+from agent.reporter import Reporter, SchedulerEndpoint
 from protos import wire
 from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
 from tests.fakes.cable import Cable
+from tests.fakes.eventually import eventually
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
-from tests.fakes.patience import eventually
 
 
 @pytest.fixture
@@ -181,8 +181,8 @@ def test_a_centre_that_is_away_for_an_hour_costs_nothing_but_attempts(
     caplog.set_level(logging.INFO)
     attempts = int(3600 / Backoff().most_s)
     fleet.stop()
-    node = Node("node-1")
-    peer = Peer(fleet.address, fleet.ca_file, fleet.token_file)
+    node = AgentNode("node-1")
+    peer = SchedulerEndpoint(fleet.address, fleet.ca_file, fleet.token_file)
     reporter = Reporter(node, peer, 0.1, "1", backoff=lambda: Backoff(0.0005, 0.001))
     stop = threading.Event()
     threads = [
@@ -221,9 +221,11 @@ def test_a_centre_whose_machine_is_gone_without_a_word(tmp_path: Path) -> None:
     for each in (lost, other):
         each.start()
     lost.ca_file.write_bytes(lost.authority.ca)
-    node, stop = Node("node-1"), threading.Event()
+    node, stop = AgentNode("node-1"), threading.Event()
     with Cable(lost.port) as cable:
-        peer = Peer(f"localhost:{cable.port}", lost.ca_file, lost.token_file, ping_s=0.4)
+        peer = SchedulerEndpoint(
+            f"localhost:{cable.port}", lost.ca_file, lost.token_file, ping_s=0.4
+        )
         reporter = Reporter(node, peer, 600, "1", backoff=lambda: Backoff(0.01, 0.05))
         thread = threading.Thread(target=reporter.run_intents, args=(stop,))
         thread.start()

@@ -8,8 +8,8 @@ import pytest
 
 from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
+from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
-from tests.fakes.patience import eventually
 
 DEATHS = 100
 GRACE_S = 30.0

@@ -20,12 +20,12 @@ from agent.machine import capture
 from agent.settings import Settings, settings
 from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU, RDMA
-from tests.agent.looks import CAPTURES, Hardware, library
+from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 from tests.fakes import machines
+from tests.fakes.eventually import eventually
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nodebox import gpus, intent, pod
 from tests.fakes.nvml import build
-from tests.fakes.patience import eventually
 
 PROGRAM = (sys.executable, "-m", "agent")
 

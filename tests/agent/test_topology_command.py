@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.machine import capture
-from tests.agent.looks import CAPTURES, NAMES, Hardware, library
+from tests.agent.nvml_fixture import CAPTURES, NAMES, Hardware, library
 
 Cells = dict[tuple[str, str], str]
 PUBLISHED = CAPTURES / "published"

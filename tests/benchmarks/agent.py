@@ -17,9 +17,9 @@ from agent.machine import capture
 from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import sysfs
+from tests.fakes.eventually import eventually
 from tests.fakes.fleet import FleetBox
 from tests.fakes.nvml import build
-from tests.fakes.patience import eventually
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = ROOT / "tests/captures/hgx-h100-8.json"

@@ -14,7 +14,7 @@ from central.standalone.hollow_kubelet import Admission, Container, HollowKubele
 from protos.names import GPU
 from protos.topology import Grant
 from tests.fakes import machines
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 
 class NodeBox:

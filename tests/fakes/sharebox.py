@@ -17,13 +17,13 @@ from protos.names import GPU, GPU_SHARE
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import Grant
-from tests.agent.looks import CAPTURES, ROOT, Hardware, library
+from tests.agent.nvml_fixture import CAPTURES, ROOT, Hardware, library
 from tests.fakes import proc
+from tests.fakes.eventually import eventually
 from tests.fakes.fleet import FleetBox
 from tests.fakes.mps.install import install
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
-from tests.fakes.patience import eventually
 
 GIB = 2**30
 COUNT = 8
@@ -92,7 +92,13 @@ class ShareBox:
 
     def keep(self) -> "subprocess.Popen[bytes]":
         """The keeper, beside the agent."""
-        flags = ("keeper", "--sharing-dir", self.sharing, "--driver-root", self.folder / "driver")
+        flags = (
+            "gpu-setup",
+            "--sharing-dir",
+            self.sharing,
+            "--driver-root",
+            self.folder / "driver",
+        )
         with self.log.open("a") as log:
             return self.launch(*flags, log=log)
 

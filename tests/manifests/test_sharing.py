@@ -64,7 +64,7 @@ def test_agent_and_keeper_meet_in_one_folder() -> None:
     folder = str(chosen(daemonset(made, "lockstep-agent")).sharing_dir)
     keeper = daemonset(made, "lockstep-keeper")
     given = flags.parser().parse_args(keeper["containers"][0]["args"])
-    assert (given.command, str(given.sharing_dir)) == ("keeper", folder)
+    assert (given.command, str(given.sharing_dir)) == ("gpu-setup", folder)
     for name in ("lockstep-agent", "lockstep-keeper"):
         spec = daemonset(made, name)
         mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}

@@ -8,7 +8,7 @@ from agent.machine import capture
 from agent.machine.survey import survey
 from protos.nearest import beside, nearest, rails
 from protos.topology import NodeTopology, mask_of
-from tests.agent.looks import CAPTURES
+from tests.agent.nvml_fixture import CAPTURES
 
 
 def seen(name: str) -> NodeTopology:

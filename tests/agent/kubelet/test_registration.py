@@ -10,13 +10,13 @@ from functools import partial
 import pytest
 
 from agent.health.gpu_health import ABSENT
-from agent.offers.gpus import GpuOffer
+from agent.resources.whole_gpu import WholeGpuResource
 from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU, GPU_SHARE
 from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
+from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import gpus, intent, node_box, pod
-from tests.fakes.patience import eventually
 
 
 def test_registers_and_gives_the_closest() -> None:
@@ -175,8 +175,8 @@ def test_the_kubelet_restarts_again_and_again_while_pods_come_and_go() -> None:
 def test_the_own_socket_is_removed() -> None:
     with node_box() as box:
         box.start()
-        (box.kubelet.plugins / GpuOffer.endpoint).unlink()
-        eventually((box.kubelet.plugins / GpuOffer.endpoint).exists)
+        (box.kubelet.plugins / WholeGpuResource.endpoint).unlink()
+        eventually((box.kubelet.plugins / WholeGpuResource.endpoint).exists)
         box.wait_for(8)
         assert gpus(box.kubelet.add_pod(pod("a", 8))) == list(range(8))
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.machine import capture
 from agent.machine.capture import CaptureError
-from tests.agent.looks import CAPTURES, NAMES
+from tests.agent.nvml_fixture import CAPTURES, NAMES
 from tests.captures import make
 
 Change = Callable[[dict[str, Any]], object]

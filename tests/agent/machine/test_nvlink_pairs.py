@@ -9,7 +9,7 @@ from agent.machine import capture
 from agent.machine.facts import GpuFacts, Machine
 from agent.machine.survey import survey
 from protos.topology import NodeTopology
-from tests.agent.looks import CAPTURES, NAMES
+from tests.agent.nvml_fixture import CAPTURES, NAMES
 
 
 def named(name: str) -> Machine:

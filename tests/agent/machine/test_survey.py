@@ -20,7 +20,7 @@ from agent.machine.facts import (
 )
 from agent.machine.survey import pcie_word, survey
 from protos.topology import RdmaLimit
-from tests.agent.looks import CAPTURES
+from tests.agent.nvml_fixture import CAPTURES
 
 UP = Fabric(3, cluster_uuid="0" * 32)
 

@@ -15,7 +15,7 @@ from agent.machine.facts import (
     SysfsFacts,
     Unusable,
 )
-from tests.agent.looks import CAPTURES, NAMES
+from tests.agent.nvml_fixture import CAPTURES, NAMES
 from tests.fakes import sysfs as fake
 
 

@@ -14,11 +14,11 @@ from agent.machine import capture
 from agent.machine.facts import Machine
 from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
 from protos.names import GPU
-from tests.agent.looks import CAPTURES, library
-from tests.agent.test_hardware import Box
+from tests.agent.nvml_fixture import CAPTURES, library
+from tests.agent.test_device_monitor import Box
 from tests.captures.mig import sliced
+from tests.fakes.eventually import eventually
 from tests.fakes.nvml import build
-from tests.fakes.patience import eventually
 
 ONE, TWO, THREE = (f"nvidia.com/mig-{name}" for name in ("1g.5gb", "2g.10gb", "3g.20gb"))
 MACHINE = capture.load(CAPTURES / "dgx-a100-mig-8.json")

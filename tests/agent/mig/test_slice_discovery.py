@@ -11,7 +11,7 @@ from agent.machine.facts import GpuFacts, Machine, SliceFacts
 from agent.machine.slice_profiles import profile
 from agent.machine.survey import survey
 from protos import matrix, slicing, wire
-from tests.agent.looks import CAPTURES, Hardware, library
+from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 
 MIB = 1 << 20
 A100 = GpuFacts(0, model="NVIDIA A100-SXM4-40GB", memory_bytes=40536 * MIB)

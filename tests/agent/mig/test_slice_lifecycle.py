@@ -13,8 +13,8 @@ from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA
 from tests.captures.mig import part, sliced
 from tests.fakes import machines
+from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, node_box, pod
-from tests.fakes.patience import eventually
 
 ONE, TWO, THREE = (f"nvidia.com/mig-{name}" for name in ("1g.5gb", "2g.10gb", "3g.20gb"))
 UNEQUAL = {1: "3g.20gb", 5: "2g.10gb", 11: "1g.5gb", 12: "1g.5gb"}
@@ -162,19 +162,19 @@ def test_an_old_list_sells_nothing_twice(box: NodeBox) -> None:
     """The kubelet asks before it has heard of what has changed."""
     node = box.agent.node
     with pytest.raises(ValueError, match="GPU 2 is in MIG mode: it is given in slices"):
-        node.sell(GPU, (machines.uuid(2),), time.monotonic())
+        node.record_allocation(GPU, (machines.uuid(2),), time.monotonic())
     with pytest.raises(ValueError, match=r"no slice MIG-none of nvidia\.com/mig-1g\.5gb"):
-        node.sell(ONE, ("MIG-none",), time.monotonic())
-    node.sell(ONE, (uuid(2, 11),), time.monotonic())
+        node.record_allocation(ONE, ("MIG-none",), time.monotonic())
+    node.record_allocation(ONE, (uuid(2, 11),), time.monotonic())
     box.change(machine({3: EQUAL}))
     eventually(lambda: not node.state.topology.gpus[2].mig)
     with pytest.raises(ValueError, match="GPU 2 has slices in use"):
-        node.sell(GPU, (machines.uuid(2),), time.monotonic())
-    node.sell(GPU, (machines.uuid(0),), time.monotonic())
+        node.record_allocation(GPU, (machines.uuid(2),), time.monotonic())
+    node.record_allocation(GPU, (machines.uuid(0),), time.monotonic())
     box.change(machine({0: EQUAL, 3: EQUAL}))
     eventually(lambda: node.state.topology.gpus[0].mig)
     with pytest.raises(ValueError, match="GPU 0 is in use as a whole"):
-        node.sell(ONE, (uuid(0, 7),), time.monotonic())
+        node.record_allocation(ONE, (uuid(0, 7),), time.monotonic())
 
 
 def test_a_restarted_agent_and_kubelet_know_who_has_which(box: NodeBox) -> None:

@@ -10,15 +10,15 @@ import pytest
 from agent.machine.facts import Machine, Port
 from agent.machine.survey import survey
 from agent.nics import nic_allocation, selector
-from agent.offers import devicenodes
-from agent.offers.allocation import Holding, Question
+from agent.resources import device_nodes
+from agent.resources.gpu_allocation import ContainerDevices, DeviceRequest
 from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA
 from protos.nearest import share
 from protos.topology import Grant, RdmaLimit
 from tests.fakes import machines
+from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box
-from tests.fakes.patience import eventually
 
 CARDS = machines.machine(cards=8)  # and mlx5_8, for storage
 
@@ -219,11 +219,11 @@ def test_how_many_shares_and_whether_limits_can_be_set() -> None:
 
 
 def test_pod_resources_silent_means_the_gpus_just_given() -> None:
-    question = Question(tuple(share(f"mlx5_{n}", 0) for n in range(8)), (), 1)
+    question = DeviceRequest(tuple(share(f"mlx5_{n}", 0) for n in range(8)), (), 1)
     just = (machines.uuid(5),)
     choice = nic_allocation.preferred(question, survey(CARDS), (), None, just_given=just)
     assert choice.device_ids == ("mlx5_5::0",)
-    other = (Holding("team", "x", "c", ((GPU, just), (RDMA, ("mlx5_5::1",)))),)
+    other = (ContainerDevices("team", "x", "c", ((GPU, just), (RDMA, ("mlx5_5::1",)))),)
     choice = nic_allocation.preferred(question, survey(CARDS), (), other, just_given=just)
     assert choice.device_ids == ("mlx5_0::0",)  # they have theirs: somebody else is meant
 
@@ -231,7 +231,7 @@ def test_pod_resources_silent_means_the_gpus_just_given() -> None:
 def test_must_haves_are_in() -> None:
     available = tuple(share("mlx5_1", n) for n in range(12))
     choice = nic_allocation.preferred(
-        Question(available, (available[11],), 3), survey(CARDS), (), ()
+        DeviceRequest(available, (available[11],), 3), survey(CARDS), (), ()
     )
     assert choice.device_ids == ("mlx5_1::11", "mlx5_1::0", "mlx5_1::1")
 
@@ -247,12 +247,12 @@ def test_only_the_own_files(tmp_path: Path) -> None:
     for name in ("uverbs0", "uverbs1", "rdma_cm", "umad0"):
         (folder / name).touch()
     own = ("/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm")
-    assert devicenodes.cards(["uverbs1"], "auto", tmp_path) == own
-    assert devicenodes.cards(["uverbs1"], "always", tmp_path) == own
-    assert devicenodes.cards(["uverbs1"], "never", tmp_path) == ()
-    assert devicenodes.cards(["uverbs7"], "auto", tmp_path) == ()
+    assert device_nodes.cards(["uverbs1"], "auto", tmp_path) == own
+    assert device_nodes.cards(["uverbs1"], "always", tmp_path) == own
+    assert device_nodes.cards(["uverbs1"], "never", tmp_path) == ()
+    assert device_nodes.cards(["uverbs7"], "auto", tmp_path) == ()
     with pytest.raises(ValueError, match="infiniband/uverbs7: no such file below"):
-        devicenodes.cards(["uverbs7"], "always", tmp_path)
+        device_nodes.cards(["uverbs7"], "always", tmp_path)
 
 
 def test_limits_are_written_before_the_container_starts() -> None:

@@ -8,8 +8,8 @@ import pytest
 from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
 from agent.nics.rdma_limits import Limits, failures, line, parse, write
-from agent.node import Node
-from agent.offers.offer import Refused
+from agent.node_state import AgentNode
+from agent.resources.device_resource import Refused
 from protos.names import RDMA
 from protos.topology import Grant, RdmaLimit, RdmaUse
 from tests.fakes.rdma import FakeKernel
@@ -39,7 +39,7 @@ class Box:
     """One pod with a share of mlx5_1, whose container starts."""
 
     def __init__(self, root: Path, fake: FakeKernel | None, defaults: RdmaLimit) -> None:
-        self.fake, self.node = fake, Node("n")
+        self.fake, self.node = fake, AgentNode("n")
         self.plugins = root / "plugins"
         self.plugins.mkdir(exist_ok=True)
         self.hold(UID, "mlx5_1::3")
@@ -58,7 +58,7 @@ class Box:
         self.node.set_intents((Grant("team", "a", "c0", RDMA, ("mlx5_1",), told),), 1)
 
     def start(self, *ids: str) -> None:
-        self.limits.starting(ids or ("mlx5_1::3",), KEY)
+        self.limits.pre_start(ids or ("mlx5_1::3",), KEY)
 
 
 def limits_of(folder: Path) -> dict[str, RdmaLimit]:

@@ -11,7 +11,7 @@ import pytest
 
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import MEMORY
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, uid, whole
 
 ANYBODY, ONE_PROCESS = 0, 3
@@ -169,7 +169,7 @@ def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
 def test_without_the_keeper_none_is_offered_and_it_says_so(box: ShareBox) -> None:
     box.start("--sharing-dir", box.sharing)
     box.until_shares(400)
-    absent = f"`lockstep-agent keeper` does not run on {box.sharing}"
+    absent = f"`lockstep-agent gpu-setup` does not run on {box.sharing}"
     eventually(lambda: absent in box.gpu(0).share_why, 20)
     box.keep()
     box.until_shares(800)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.machine.survey import survey
-from agent.node import Node
-from agent.offers.allocation import Key
-from agent.offers.offer import Refused
+from agent.node_state import AgentNode
+from agent.resources.device_resource import Refused
+from agent.resources.gpu_allocation import ContainerKey
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
 from protos.names import GPU_SHARE
@@ -27,7 +27,7 @@ class Box:
     """A node of one GPU; nobody is asked what it is able to."""
 
     def __init__(self, folder: Path, level: str) -> None:
-        self.node = Node("n")
+        self.node = AgentNode("n")
         topology = survey(machines.machine(1))
         gpus = tuple(replace(gpu, shares=100, enforcement=level) for gpu in topology.gpus)
         self.node.set_topology(replace(topology, gpus=gpus))
@@ -41,10 +41,10 @@ class Box:
         self.node.set_intents(intents, self.node.state.intents_version + 1)
         return plan
 
-    def ask(self, first: int, *meant: Key) -> dict[str, str]:
+    def ask(self, first: int, *meant: ContainerKey) -> dict[str, str]:
         ids = tuple(sorted(share(machines.uuid(0), number) for number in (first, first + 1)))
-        self.node.sell(GPU_SHARE, ids, 0.0)
-        return self.sharing.told(ids, self.node.state, meant)[0]
+        self.node.record_allocation(GPU_SHARE, ids, 0.0)
+        return self.sharing.response(ids, self.node.state, meant)[0]
 
 
 def test_pods_with_unlike_caps_are_not_mixed_up(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_less_than_what_is_demanded_is_refused_twice(tmp_path: Path) -> None:
     box.ask(2)
     box.node.set_intents((plan,), 3)  # it came after the pod
     with pytest.raises(Refused, match="enforces caps of memory by watch, which is less"):
-        box.sharing.starting(ids, ("team", "a", "c"))
-    box.sharing.starting(ids, ("team", "another", "c"))
+        box.sharing.pre_start(ids, ("team", "a", "c"))
+    box.sharing.pre_start(ids, ("team", "another", "c"))
 
 
 def test_mps_has_no_room_for_a_49th_client(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact
 from tests.central.kube.api_fixtures import PODS, pod
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]

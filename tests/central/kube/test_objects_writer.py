@@ -16,7 +16,7 @@ from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact
 from tests.central.kube.api_fixtures import GROUPS, group
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 Run = Callable[..., list[Fact]]
 Connected = Callable[[str], Client]

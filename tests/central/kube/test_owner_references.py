@@ -11,7 +11,7 @@ from central.model.facts import OwnerGone, OwnerSeen
 from central.standalone.apiserver import StandaloneApi
 from protos import names
 from tests.central.kube.api_fixtures import pod
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 Json = dict[str, Any]
 READER = Reader(["lockstep"], [names.RACK])

@@ -12,7 +12,7 @@ from central.kube.write.status_writer import Tells
 from central.model.decisions import Evict, Tell, Warn
 from tests.central.kube.api_fixtures import EVENTS, GROUPS, PODS, group, pod
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]

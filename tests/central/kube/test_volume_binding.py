@@ -13,7 +13,7 @@ from central.kube.write.volume_binding import Provisioning
 from central.model.decisions import Bind
 from central.model.facts import BindDone, BindFailed, Fact
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
 Json = dict[str, Any]

@@ -35,7 +35,7 @@ from protos import names
 from tests.central.kube.api_fixtures import GROUPS, PODS, group, node, pod, priority_class, queue
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.cable import Cable
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]

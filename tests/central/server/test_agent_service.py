@@ -16,7 +16,7 @@ from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
 from protos.topology import Grant, RdmaLimit, RdmaUse
 from tests.central.scheduler_process import Centre, auth, refusal, report, topology
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 GRANT = Grant("default", "p", "main", "nvidia.com/gpu", ("GPU-0",))
 

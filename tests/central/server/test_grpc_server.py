@@ -9,7 +9,7 @@ import pytest
 from central.server import tls
 from central.server.grpc import grpc_server
 from tests.central.scheduler_process import credentials
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 
 @pytest.fixture

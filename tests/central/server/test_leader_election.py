@@ -17,7 +17,7 @@ import pytest
 from central.kube.transport.http_client import Client, connect
 from central.standalone.apiserver import StandaloneApi
 from protos.names import GPU, NAMESPACE
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 OWN = f"/api/v1/namespaces/{NAMESPACE}/pods"

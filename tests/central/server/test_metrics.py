@@ -15,7 +15,7 @@ from central.server.metrics import Status, totals_of
 from protos.probes import Probes, Unservable
 from tests.central import factories
 from tests.central.server.test_loop import World, running
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 
 
 class Box:

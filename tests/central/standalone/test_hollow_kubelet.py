@@ -10,7 +10,7 @@ import pytest
 
 from central.standalone.device_manager import CHECKPOINT
 from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
-from tests.fakes.patience import eventually
+from tests.fakes.eventually import eventually
 from tests.fakes.plugin import THING, Plugin
 
 

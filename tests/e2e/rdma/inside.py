@@ -13,8 +13,8 @@ from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
 from agent.machine import sysfs
 from agent.nics.rdma_limits import Limits, parse
-from agent.node import Node
-from agent.offers.offer import Refused
+from agent.node_state import AgentNode
+from agent.resources.device_resource import Refused
 from protos.names import RDMA
 from protos.topology import Grant, RdmaLimit
 
@@ -71,7 +71,7 @@ def main(version: int) -> None:
     plugins = Path(tempfile.mkdtemp())
     data = {"Data": {"PodDeviceEntries": [one.entry, two.entry]}, "Checksum": 0}
     (plugins / checkpoint.NAME).write_text(json.dumps(data))
-    node = Node("n")
+    node = AgentNode("n")
     node.set_grants((one.grant, two.grant))
     wish = (("hca_handle", 2), ("hca_object", 5))
     node.set_intents((Grant("team", "p1", "main", RDMA, ("rxe0",), wish),), 1)
@@ -80,7 +80,7 @@ def main(version: int) -> None:
     said: dict[str, object] = {"version": cgroups.version()}
 
     for pod in (one, two):
-        limits.starting((pod.share,), ("team", pod.grant.pod, "main"))
+        limits.pre_start((pod.share,), ("team", pod.grant.pod, "main"))
     said["max"] = [(pod.folder / "rdma.max").read_text() for pod in (one, two)]
     said["within"] = one.start(2, 5)
     said["too many handles"] = one.start(3, 0)
@@ -104,7 +104,7 @@ def main(version: int) -> None:
 
     (one.folder.parent / "rdma.max").write_text("rxe0 hca_handle=1")
     try:
-        limits.starting((one.share,), ("team", "p1", "main"))
+        limits.pre_start((one.share,), ("team", "p1", "main"))
     except Refused as refused:
         said["refused"] = str(refused)
     said["exclusive"] = [sysfs.read("/sys").rdma_exclusive, *_alone()]

@@ -1,0 +1,249 @@
+"""The kubelet's pod-resources socket: which container holds which devices, and when it may be asked.
+
+A kubelet that prunes an ended pod while it answers forgets the devices of an Allocate that is under
+way (they are recorded after it), and would give them out twice. So List and Allocate exclude each
+other here: nothing is listed from the moment the kubelet asks for a preference until a little after
+Allocate, except by the one who answers that question, when nothing is in the balance yet.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from agent.allocations import uses_gpus
+from agent.backoff import StateLogger
+from agent.kubelet.unlisted_pods import UnlistedPods
+from agent.node_state import AgentNode
+from agent.resources.gpu_allocation import ContainerDevices, ContainerKey
+from agent.sockets import CHANNEL, details
+from protos.names import GPU, GPU_SHARE, RDMA
+from protos.stubs import podresources_pb2 as pb
+from protos.stubs import podresources_pb2_grpc as rpc
+from protos.topology import Grant
+
+log = logging.getLogger(__name__)
+
+RECORD_S = 0.05  # from our answer to Allocate until the kubelet has certainly recorded it
+CALM = 6  # listings without news, after which it is listed less often
+SELDOM = 6  # times so seldom
+ALLOCATE_S = 1.0  # from our preference until Allocate; longer: the pod was not admitted
+
+
+class AdmissionGate:
+    """When pod-resources may be asked, and when not."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._listing = 0
+        self._allocating = 0
+        self._busy_until = 0.0
+
+    def begin(self) -> None:
+        """The kubelet asks for a preference: an admission is under way."""
+        with self._changed:
+            self._busy_until = time.monotonic() + ALLOCATE_S
+            self._changed.wait_for(lambda: not self._listing, timeout=ALLOCATE_S)
+
+    @contextmanager
+    def allocating(self) -> Iterator[None]:
+        with self._changed:
+            self._allocating += 1
+            self._changed.wait_for(lambda: not self._listing, timeout=ALLOCATE_S)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._allocating -= 1
+                self._busy_until = time.monotonic() + RECORD_S
+                self._changed.notify_all()
+
+    @contextmanager
+    def quiet(self, patience_s: float) -> Iterator[bool]:
+        """Yields whether nothing was under way before patience ended; then nothing will be."""
+        deadline = time.monotonic() + patience_s
+        with self._changed:
+            while self._allocating or time.monotonic() < self._busy_until:
+                if time.monotonic() >= deadline:
+                    break
+                self._changed.wait(min(deadline, self._wake_at()) - time.monotonic())
+            ready = not self._allocating and time.monotonic() >= self._busy_until
+            self._listing += ready
+        try:
+            yield ready
+        finally:
+            with self._changed:
+                self._listing -= ready
+                self._changed.notify_all()
+
+    def _wake_at(self) -> float:
+        return float("inf") if self._allocating else self._busy_until
+
+
+class PodResourcesClient:
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = None
+
+    def list(self, timeout_s: float) -> tuple[ContainerDevices, ...]:
+        """Containers in the kubelet's order, with our devices. Raises OSError where there is no
+        answer."""
+        with self._lock:
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL)
+            channel = self._channel
+        try:
+            answer = rpc.PodResourcesListerStub(channel).List(
+                pb.ListPodResourcesRequest(), timeout=timeout_s
+            )
+        except (grpc.RpcError, ValueError) as error:
+            with self._lock:
+                if self._channel is channel:
+                    self._channel = None
+            channel.close()
+            raise OSError(_why_not(self.socket, error)) from None
+        return tuple(
+            ContainerDevices(pod.namespace, pod.name, container.name, _ours(container))
+            for pod in answer.pod_resources
+            for container in pod.containers
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel:
+            channel.close()
+
+
+def _ours(container: pb.ContainerResources) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """A resource may be listed in several parts, one per NUMA node."""
+    held: dict[str, list[str]] = {}
+    for devices in container.devices:
+        if uses_gpus(devices.resource_name) or devices.resource_name == RDMA:
+            held.setdefault(devices.resource_name, []).extend(devices.device_ids)
+    return tuple((name, tuple(sorted(ids))) for name, ids in sorted(held.items()) if ids)
+
+
+def _why_not(socket: Path, error: Exception) -> str:
+    try:
+        there = socket.exists()
+    except PermissionError:
+        there = True
+    if not there:
+        return f"{socket} is not there: is the directory mounted, and does the kubelet run?"
+    said = details(error)
+    if "Permission denied" in said:
+        return f"{socket}: no permission; the agent must run as root"
+    return f"{socket} does not answer: {said}"
+
+
+class ObservedGrants:
+    """Keeps the node's grants what pod-resources says."""
+
+    def __init__(
+        self,
+        node: AgentNode,
+        resources: PodResourcesClient,
+        admissions: AdmissionGate,
+        unlisted: UnlistedPods | None = None,
+    ) -> None:
+        self._node, self._resources, self._admissions = node, resources, admissions
+        self._unlisted = unlisted
+        self._log = StateLogger(log)
+        self._refreshing = threading.Lock()
+        self._wake = threading.Event()
+        self._allocated = 0  # Allocates so far
+        self._confirmed = 0  # of them, how many the last listing has certainly seen
+
+    def stale(self) -> None:
+        """An Allocate was answered: what is known of grants is old."""
+        self._allocated += 1
+        self._wake.set()
+
+    def refresh(self, patience_s: float) -> bool:
+        """Whether the grants are now as new as the last Allocate before this call."""
+        target = self._allocated
+        with self._refreshing:
+            if 0 < target <= self._confirmed:
+                return True
+            with self._admissions.quiet(patience_s) as ready:
+                return ready and self._list()
+
+    def _list(self) -> bool:
+        seen, began = self._allocated, time.monotonic()
+        try:
+            listed = self._resources.list(timeout_s=1.0)
+        except OSError as error:
+            self._log.failed(f"pod-resources: {error}")
+            if self._unlisted and not self._node.state.grants_known:
+                self._node.set_unlisted(self._unlisted.allocations(None))
+            return False
+        self._log.ok(f"pod-resources at {self._resources.socket} answers")
+        self._confirmed = seen
+        grants = tuple(
+            Grant(row.namespace, row.pod, row.container, resource, ids)
+            for row in listed
+            for resource, ids in row.devices
+        )
+        unlisted = self._unlisted.allocations(grants) if self._unlisted else ()
+        unplaced = self._node.state.unplaced(grants)
+        orphaned = self._unlisted.addresses(unplaced) if self._unlisted and unplaced else {}
+        self._node.set_grants(grants, unlisted, began, orphaned)
+        return True
+
+    def look_for(self, plans: tuple[Grant, ...]) -> None:
+        """Plans have come. A GPU that is still off the list they need may be free by now: the centre
+        knows of pods that have ended before pod-resources is asked again."""
+        allocated = self._node.state.allocated()
+        for plan in plans:
+            other = allocated.shared.keys() if plan.resource == GPU else allocated.whole
+            if plan.resource in (GPU, GPU_SHARE) and not other.isdisjoint(plan.device_ids):
+                self._confirmed = -1
+                self.refresh(0.5)
+                return
+
+    def holder(
+        self, resource: str, device_ids: tuple[str, ...], patience_s: float
+    ) -> ContainerKey | None:
+        """Who holds exactly these."""
+        wanted = resource, tuple(sorted(device_ids))
+        for _ in range(2):
+            if not self.refresh(patience_s):
+                return None
+            for grant in self._node.state.grants:
+                if (grant.resource, grant.device_ids) == wanted:
+                    return grant.namespace, grant.pod, grant.container
+            self._confirmed = (
+                -1
+            )  # a kubelet on a busy node records what we answered later than it should
+        return None
+
+    def run(self, every_s: float, stop: threading.Event) -> None:
+        """Lists after every Allocate, and from time to time, since nobody tells of pods that end:
+        less often where nothing has happened for long."""
+        same = 0
+        while not stop.is_set():
+            self._wake.clear()
+            before = self._node.state.grants
+            with self._refreshing, self._admissions.quiet(0.5) as ready:
+                done = ready and self._list()
+            same = same + 1 if done and self._node.state.grants == before else 0
+            pause_s = every_s * (SELDOM if same > CALM and not self._both_ways() else 1)
+            if self._wake.wait(pause_s if done else min(every_s, 0.5)):
+                same = 0
+
+    def _both_ways(self) -> bool:
+        """Whether somebody holds a GPU that is not on one of the kubelet's lists for it: it has to
+        come back soon after."""
+        state = self._node.state
+        shared = any(gpu.shares for gpu in state.topology.gpus)
+        held = any(grant.resource in (GPU, GPU_SHARE) for grant in state.grants)
+        return bool(state.orphaned) or (shared and held)
+
+    def stop(self) -> None:
+        self._wake.set()

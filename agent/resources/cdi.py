@@ -1,0 +1,126 @@
+"""Container Device Interface: devices as files that the container runtime reads, by names that the
+kubelet passes on. https://github.com/cncf-tags/container-device-interface, version 0.5."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agent.backoff import StateLogger
+from agent.resources.gpu_allocation import ContainerResponse
+
+log = logging.getLogger(__name__)
+
+VERSION = "0.5.0"
+NVIDIA = "nvidia.com/gpu"  # the kind whose specs NVIDIA's toolkit writes, driver libraries and all
+
+Files = tuple[str, ...]
+Devices = Mapping[str, Files]  # their own files, by name
+
+
+def spec(kind: str, devices: Devices, variable: str) -> dict[str, Any]:
+    """Files that all devices have come once for all of them. Each device says its own name in a
+    variable of its own: of a variable that two devices set, the last one's value would be left."""
+    shared = set.intersection(*map(set, devices.values())) if len(devices) > 1 else set[str]()
+    made: dict[str, Any] = {"cdiVersion": VERSION, "kind": kind, "devices": []}
+    for place, (name, files) in enumerate(devices.items()):
+        edits = {
+            "env": [f"{variable}_{place}={name}"],
+            "deviceNodes": [{"path": file} for file in files if file not in shared],
+        }
+        made["devices"].append({"name": name, "containerEdits": edits})
+    if shared:
+        made["containerEdits"] = {"deviceNodes": [{"path": file} for file in sorted(shared)]}
+    return made
+
+
+class Specs:
+    """The specs of one directory, one file per kind. A spec is whole or not there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock = threading.Lock()
+        self._log = StateLogger(log)
+        self._written: dict[str, dict[str, Any] | None] = {}
+
+    def file(self, kind: str) -> Path:
+        return self.directory / f"{kind.replace('/', '-')}.json"
+
+    def put(self, kind: str, devices: Devices, variable: str) -> bool:
+        """Whether the directory now says this. Without devices there is no file."""
+        wanted = spec(kind, devices, variable) if devices else None
+        with self._lock:
+            file = self.file(kind)
+            if (
+                kind in self._written
+                and self._written[kind] == wanted
+                and file.exists() == bool(devices)
+            ):
+                return True
+            try:
+                self._write(file, wanted)
+            except OSError as error:
+                self._log.failed(f"{file} can't be written: {error.strerror}")
+                return False
+            self._written[kind] = wanted
+            self._log.ok(f"{file}: {len(devices)} devices")
+            return True
+
+    def _write(self, file: Path, wanted: dict[str, Any] | None) -> None:
+        if wanted is None:
+            file.unlink(missing_ok=True)
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f".{file.name}.new")  # runtimes read what ends in .json
+        try:
+            new.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+            new.chmod(0o644)
+            new.replace(file)
+        finally:
+            new.unlink(missing_ok=True)
+
+
+class Injection:
+    """How containers come by the devices of one resource.
+
+    env: variables and device files. cdi: names, and variables that do not make NVIDIA's runtime
+    look. both: all of it. current() tells the devices of now with their files."""
+
+    def __init__(
+        self,
+        mode: str,
+        kind: str,
+        variable: str,
+        specs: Specs | None,
+        current: Callable[[], Devices],
+    ) -> None:
+        self.mode, self.kind, self._variable = mode, kind, variable
+        self._specs, self._current = specs, current
+
+    def refresh(self) -> bool:
+        if self.mode == "env" or self.kind == NVIDIA:
+            return self.mode != "env"
+        assert self._specs is not None
+        return self._specs.put(self.kind, self._current(), self._variable)
+
+    def apply(self, names: Sequence[str], given: ContainerResponse) -> ContainerResponse:
+        """Raises ValueError where only CDI is allowed and can't be had."""
+        if self.mode == "env":
+            return given
+        known = self.refresh() and (self.kind == NVIDIA or set(names) <= self._current().keys())
+        if not known:
+            if self.mode == "cdi":
+                raise ValueError(f"no CDI spec of {self.kind} for {', '.join(names)}")
+            return given
+        envs = dict(given.envs)
+        if self.mode == "cdi" and self.kind == NVIDIA and "NVIDIA_VISIBLE_DEVICES" in envs:
+            envs["NVIDIA_VISIBLE_DEVICES"] = "void"  # the spec has it all: nothing to add
+        return replace(
+            given,
+            envs=envs,
+            device_nodes=() if self.mode == "cdi" else given.device_nodes,
+            cdi_devices=tuple(f"{self.kind}={name}" for name in names),
+        )

@@ -1,0 +1,115 @@
+"""Who has more of a shared GPU's memory than it may: what the driver tells of processes, summed by pod
+(whose cgroup they are in) and compared with the caps that the centre sends along. The agent only tells;
+to evict is the centre's matter."""
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from agent.backoff import StateLogger
+from agent.kubelet import checkpoint
+from agent.node_state import AgentNode, NodeState
+from agent.nvml.processes import MemoryByPid
+from protos.names import GPU_SHARE
+from protos.nearest import card_of
+from protos.sharing import MEMORY
+from protos.topology import MemoryOver
+
+log = logging.getLogger(__name__)
+
+# The last part of a path that names a pod: of cgroupfs, and of systemd, which writes _ for -.
+POD = re.compile(r"pod([0-9a-fA-F]{8}[-_0-9a-zA-Z]{0,56})")
+Read = Callable[[Sequence[str]], Mapping[str, MemoryByPid | None]]
+Name = tuple[str, str]
+
+
+def capped(state: NodeState) -> bool:
+    """Whether some pod here has a cap."""
+    return any(MEMORY in dict(plan.limits) for plan in state.intents)
+
+
+class MemoryWatch:
+    """read: raises OSError or Unusable where the driver does not answer. watched: whether who has these
+    shares is to be."""
+
+    def __init__(
+        self,
+        node: AgentNode,
+        read: Read,
+        proc_root: Path,
+        plugins: Path,
+        grace_s: float,
+        *,
+        watched: Callable[[tuple[str, ...]], bool] = lambda ids: True,
+    ) -> None:
+        self._node, self._read = node, read
+        self._proc, self._plugins, self._grace_s = proc_root, plugins, grace_s
+        self._watched = watched
+        self._since: dict[tuple[str, str], float] = {}  # uid and GPU: over the cap
+        self._log = StateLogger(log)
+
+    def look(self, now: float) -> tuple[MemoryOver, ...]:
+        state = self._node.state
+        caps = {
+            (plan.namespace, plan.pod): dict(plan.limits).get(MEMORY, 0)
+            for plan in state.intents
+            if plan.resource == GPU_SHARE
+        }
+        if not any(caps.values()):
+            self._since.clear()
+            return ()
+        index = {gpu.uuid: gpu.index for gpu in state.topology.gpus}
+        pods = self._pods(caps)
+        gpus = sorted({gpu for _, gpu in pods.values() if gpu in index})
+        try:
+            told = self._read(gpus)
+        except Exception as error:  # noqa: BLE001  a driver may fail in any way; its looks say so, too
+            self._log.failed(f"no memory of processes: {error}")
+            return ()
+        used: dict[str, int] = {}
+        for gpu in gpus:
+            for pid, size in (told.get(gpu) or {}).items():
+                uid = self._uid(pid)
+                if uid in pods and pods[uid][1] == gpu:
+                    used[uid] = used.get(uid, 0) + size
+        over = {uid: size for uid, size in used.items() if size > caps[pods[uid][0]] > 0}
+        self._since = {
+            (uid, pods[uid][1]): self._since.get((uid, pods[uid][1]), now) for uid in over
+        }
+        found = []
+        for uid, size in sorted(over.items()):
+            name, gpu = pods[uid]
+            late = now - self._since[uid, gpu] >= self._grace_s
+            found.append(MemoryOver(*name, uid, index[gpu], size, caps[name], late))
+        self._log.ok(f"{len(found)} pods exceed their GPU memory")
+        return tuple(found)
+
+    def _pods(self, caps: Mapping[Name, int]) -> dict[str, tuple[Name, str]]:
+        """By uid: the pods with a cap, and the GPU that each has a share of."""
+        holders = {
+            (grant.container, grant.device_ids): (grant.namespace, grant.pod)
+            for grant in self._node.state.grants
+            if grant.resource == GPU_SHARE
+            and caps.get((grant.namespace, grant.pod))
+            and self._watched(grant.device_ids)
+        }
+        try:
+            entries = checkpoint.read(self._plugins)
+        except OSError as error:
+            self._log.failed(str(error))
+            return {}
+        return {
+            entry.uid: (holders[entry.container, entry.device_ids], card_of(entry.device_ids[0]))
+            for entry in entries
+            if (entry.container, entry.device_ids) in holders
+        }
+
+    def _uid(self, pid: int) -> str:
+        """Of the pod that the process is in; empty: of none."""
+        try:
+            text = (self._proc / str(pid) / "cgroup").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+        found = POD.findall(text)
+        return found[-1].replace("_", "-") if found else ""

@@ -1,0 +1,53 @@
+"""GPUs in shares in Prometheus' words: what is offered of each, and what containers hold of them."""
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from agent.node_state import NodeState
+from agent.sharing.responses import ShareSettings
+from protos.names import GPU, GPU_SHARE
+from protos.nearest import card_of
+
+GRANT = ("namespace", "pod", "container", "gpu", "enforcement")
+
+
+def families(
+    state: NodeState,
+    said: Mapping[tuple[str, ...], ShareSettings],
+    used: Mapping[tuple[str, ...], int],
+) -> Iterator[Metric]:
+    """said: what holders were told; used: bytes, where the kernel counts them; both by devices."""
+    gpus = {gpu.uuid: gpu for gpu in state.topology.gpus if not gpu.mig}
+    offered = GaugeMetricFamily(
+        "lockstep_gpu_shares",
+        "Hundredths that it is offered as",
+        labels=("gpu", "uuid", "enforcement"),
+    )
+    for gpu in gpus.values():
+        offered.add_metric((str(gpu.index), gpu.uuid, gpu.enforcement), gpu.shares)
+    yield offered
+    held = GaugeMetricFamily(
+        "lockstep_grant_gpu_hundredths",
+        "Hundredths of GPUs that a container holds, and how caps of memory hold for it",
+        labels=GRANT,
+    )
+    memory = GaugeMetricFamily(
+        "lockstep_grant_gpu_share_memory_used_bytes",
+        "Memory in use of a GPU that a container shares, all of its pod's, where the kernel counts it",
+        labels=GRANT,
+    )
+    for grant in state.grants:
+        holder = (grant.namespace, grant.pod, grant.container)
+        ids = grant.device_ids
+        if grant.resource == GPU:
+            for uuid in [each for each in ids if each in gpus]:
+                held.add_metric((*holder, str(gpus[uuid].index), "whole"), 100)
+        elif grant.resource == GPU_SHARE and card_of(ids[0]) in gpus:
+            level = said[ids].level if ids in said else ""
+            labels = (*holder, str(gpus[card_of(ids[0])].index), level or "unknown")
+            held.add_metric(labels, len(ids))
+            if ids in used:
+                memory.add_metric(labels, used[ids])
+    yield held
+    yield memory

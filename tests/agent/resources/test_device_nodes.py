@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+
+from agent.resources.device_nodes import paths
+
+MINORS = {"GPU-a": 3, "GPU-b": 0, "GPU-c": -1}
+
+
+def machine(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).touch()
+    return root
+
+
+def test_those_that_exist(tmp_path: Path) -> None:
+    assert paths(["GPU-a"], MINORS, "auto", tmp_path) == ()
+    dev = machine(tmp_path, "nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm")
+    assert paths(["GPU-a"], MINORS, "auto", dev) == (
+        "/dev/nvidia3",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+    )
+    assert paths(["GPU-c"], MINORS, "auto", dev) == ()
+    assert paths(["GPU-a"], MINORS, "never", dev) == ()
+
+
+def test_all_or_an_error(tmp_path: Path) -> None:
+    dev = machine(tmp_path, "nvidia0", "nvidiactl")
+    with pytest.raises(ValueError, match="--pass-device-nodes=always"):
+        paths(["GPU-b"], MINORS, "always", dev)
+    machine(tmp_path, "nvidia-uvm")
+    assert len(paths(["GPU-b"], MINORS, "always", dev)) == 3

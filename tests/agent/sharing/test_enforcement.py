@@ -1,0 +1,70 @@
+"""How surely caps hold on each GPU: what is configured, what the node can, who is there already."""
+
+from dataclasses import replace
+
+from agent.machine.survey import survey
+from agent.sharing.enforcement import Capabilities, with_sharing
+from agent.sharing.sharing_mode import parse
+from protos.topology import NodeTopology
+from tests.fakes import machines
+
+TOPOLOGY = survey(machines.machine(4))
+ALL = Capabilities("", "", "")
+UUIDS = [gpu.uuid for gpu in TOPOLOGY.gpus]
+
+
+def seen(topology: NodeTopology) -> list[tuple[int, str, str]]:
+    return [(gpu.shares, gpu.enforcement, gpu.share_why) for gpu in topology.gpus]
+
+
+def test_every_gpu_in_its_own_way() -> None:
+    ways = parse("0: mps; 1: watch; 2: none")
+    assert seen(with_sharing(TOPOLOGY, ways, ALL, {}, {})) == [
+        (100, "mps", ""),
+        (100, "watch", ""),
+        (100, "none", ""),
+        (0, "none", ""),
+    ]
+
+
+def test_auto_is_the_best_that_nobody_notices() -> None:
+    def best(able: Capabilities) -> str:
+        return with_sharing(TOPOLOGY, parse("all"), able, {}, {}).gpus[0].enforcement
+
+    assert best(ALL) == "kernel"
+    assert best(replace(ALL, kernel="old driver")) == "watch"
+    assert best(Capabilities("old driver", "", "no hostPID")) == "none"
+
+
+def test_what_is_demanded_and_cant_be_had_is_not_offered() -> None:
+    able = Capabilities("old driver", "no keeper", "no hostPID")
+    ways = parse("0: kernel; 1: mps; 2: watch; 3: none")
+    assert seen(with_sharing(TOPOLOGY, ways, able, {}, {})) == [
+        (0, "none", "not shared by kernel: old driver"),
+        (0, "none", "not shared by mps: no keeper"),
+        (0, "none", "not shared by watch: no hostPID"),
+        (100, "none", ""),
+    ]
+
+
+def test_who_is_there_is_not_disturbed() -> None:
+    """To MPS and from it a GPU goes when it is nobody's; the rest is each container's own."""
+    ways = parse("0: mps; 1: watch; 2: none; 3: whole")
+    running = dict(zip(UUIDS, ["watch", "mps", "kernel", "mps"], strict=True))
+    assert seen(with_sharing(TOPOLOGY, ways, ALL, running, {})) == [
+        (0, "watch", "shared by watch; shared by mps when the pods there have ended"),
+        (0, "mps", "shared by mps; shared by watch when the pods there have ended"),
+        (100, "none", ""),
+        (0, "mps", "shared by mps; whole again when the pods there have ended"),
+    ]
+
+
+def test_mps_that_does_not_serve_gives_no_more_shares() -> None:
+    why = {UUIDS[0]: "the server ended"}
+    made = with_sharing(TOPOLOGY, parse("0,1: mps"), ALL, {UUIDS[0]: "mps"}, why)
+    assert seen(made)[:2] == [(0, "mps", "the server ended"), (100, "mps", "")]
+
+
+def test_a_gpu_in_mig_mode_is_given_in_slices_only() -> None:
+    mig = replace(TOPOLOGY, gpus=tuple(replace(gpu, mig=True) for gpu in TOPOLOGY.gpus))
+    assert with_sharing(mig, parse("all: watch"), ALL, {}, {}) == mig

@@ -1,0 +1,219 @@
+"""The agent's eye on the hardware, on the fake NVML library: errors as they happen, drivers that
+lack calls, hang and fail. The library is loaded once by a process, so each test has one of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.machine import capture
+from central.standalone.hollow_kubelet import HollowKubelet
+from protos.names import GPU
+from tests.agent.nvml_fixture import CAPTURES, Hardware, library
+from tests.fakes.eventually import eventually
+from tests.fakes.nodebox import gpus, pod
+from tests.fakes.nvml import build
+from tests.fakes.nvml.control import Control
+
+OLD = (
+    "nvmlEventSetWait_v2",
+    "nvmlEventSetCreate",
+    "nvmlDeviceGetSupportedEventTypes",
+    "nvmlDeviceRegisterEvents",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetNvLinkErrorCounter",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetPowerUsage",
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("nvml"))
+
+
+class Box:
+    """The agent as a program beside a hollow kubelet, on the fake library."""
+
+    def __init__(self, folder: Path, built: Path, kubelet: HollowKubelet) -> None:
+        self.folder, self.built, self.kubelet = folder, built, kubelet
+        self.whole = 8  # GPUs that are given whole
+        self.control = Control(folder / build.CONTROL)
+        self.hardware = Hardware(built, folder)
+        self.hardware.install(capture.load(CAPTURES / "hgx-h100-8.json"))
+        self.log = folder / "log"
+
+    @contextmanager
+    def running(self, *arguments: str, stderr: str = "") -> Iterator[subprocess.Popen[bytes]]:
+        fast = (
+            "--rdma-devices=none",
+            "--survey-every=0.2",
+            "--hold=0.3",
+            "--hold-xid=1.5",
+            "--driver-wait=0.5",
+        )
+        command = [sys.executable, "-m", "agent", "run", "--node=n", *fast, *arguments]
+        command += ["--kubelet-dir", str(self.folder), "--sysfs-root", str(self.hardware.sysfs)]
+        environment = {
+            **os.environ,
+            "LOCKSTEP_FAKE_NVML": str(self.folder / build.PROFILE),
+            "LD_LIBRARY_PATH": str(self.built),
+        }
+        with Path(stderr or self.log).open("w") as file:
+            process = subprocess.Popen(command, stderr=file, env=environment)
+        try:
+            self.fit(self.whole, seconds=20)
+            yield process
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=5) == 0
+        finally:
+            process.kill()
+            process.wait()
+        if not stderr:
+            assert "Traceback" not in self.said()
+
+    def fit(self, count: int, seconds: float = 8) -> None:
+        eventually(lambda: self.kubelet.allocatable.get(GPU) == count, seconds)
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def says(self, words: str) -> None:
+        eventually(lambda: words in self.said(), 8)
+
+
+@pytest.fixture
+def box(built: Path) -> Iterator[Box]:
+    with (
+        tempfile.TemporaryDirectory(prefix="ls-") as name,  # a unix socket's path must be short
+        HollowKubelet(Path(name)) as kubelet,
+    ):
+        yield Box(Path(name), built, kubelet)
+
+
+def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: Box) -> None:
+    with box.running("--survey-every=60"):  # an event does not wait for the next look
+        box.says("listening for the events of 8 GPUs")
+        box.control.xid(3, 31)
+        box.says("XID 31: a program reached for memory")
+        box.control.xid(3, 79)
+        box.fit(7)
+        assert "GPU 3 (" in box.said()
+        box.says("is unhealthy: XID 79: the GPU has fallen off the bus")
+    assert box.said().count("is unhealthy") == 1
+
+
+def test_it_is_fit_again_when_the_driver_says_so(box: Box) -> None:
+    box.control.set("recovery", 2, 0)
+    with box.running("--hold-xid=3600"):
+        box.says("listening for the events of 8 GPUs")
+        box.control.set("recovery", 2, 1)
+        box.control.xid(2, 95)
+        box.fit(7)
+        box.says("the driver asks to reset this GPU")
+        box.control.set("recovery", 2, 0)
+        box.fit(8)
+
+
+def test_readings_that_speak_against_a_gpu(box: Box) -> None:
+    with box.running():
+        for key, words in (
+            ("rows_pending", "waits to be remapped"),
+            ("rows_failed", "could not be remapped"),
+            ("pages", "pages wait to be retired"),
+        ):
+            box.control.set(key, 5, 1)
+            box.fit(7)
+            box.says(words)
+            box.control.set(key, 5, 0)
+            box.fit(8, 20)
+        box.control.set("link", 1, 4, 0)
+        box.fit(7)
+        box.says("NVLink 4 went down (17 of 18 are up)")
+        box.control.set("link", 1, 4, 1)
+        box.fit(8, 30)
+
+
+def test_a_gpu_that_vanishes_while_it_is_held_and_comes_back(box: Box) -> None:
+    with box.running():
+        mine = gpus(box.kubelet.add_pod(pod("a", 4)))
+        box.control.set("lost", mine[0], build.GPU_IS_LOST)
+        box.fit(7)
+        box.says("GPU is lost")
+        others = gpus(box.kubelet.add_pod(pod("b", 4)))
+        assert not set(mine) & set(others), "nothing is given twice"
+        box.control.set("lost", mine[0], 0)
+        box.fit(8)
+        box.says(f"GPU {mine[0]} (")
+        box.control.xid(mine[0], 79)  # its events are heard again
+        box.fit(7)
+
+
+def test_a_driver_that_hangs_holds_nobody_up(box: Box) -> None:
+    with box.running():
+        box.control.hang("nvmlDeviceGetName", 2.0)  # of each GPU: long beyond all patience
+        box.says("the NVIDIA driver has not answered for 0.5 s")
+        box.fit(0)
+        refused = box.kubelet.add_pod(pod("b", 1))
+        assert not refused.ok
+        box.control.hang("nvmlDeviceGetName", 0)
+        box.fit(8, 30)
+        assert gpus(box.kubelet.add_pod(pod("c", 2)))
+
+
+def test_a_hang_does_not_keep_the_agent_from_ending(box: Box) -> None:
+    with box.running():
+        box.control.hang("nvmlDeviceGetUUID", 3600.0)
+        box.says("has not answered")
+
+
+def test_calls_that_fail_leave_one_line(box: Box) -> None:
+    with box.running():
+        for error in (999, 3, 17):
+            box.control.fail("nvmlDeviceGetTotalEccErrors", error)
+            box.control.fail("nvmlEventSetWait_v2", error)
+        box.fit(0)  # 17: the operating system refuses
+        box.control.fail("nvmlDeviceGetTotalEccErrors", 0)
+        box.fit(8)
+
+
+def test_an_old_driver_knows_none_of_it(box: Box, tmp_path: Path) -> None:
+    box.built = library(tmp_path / "old", hide=OLD)
+    with box.running():
+        box.says("no driver events")
+        box.control.set("lost", 7, build.GPU_IS_LOST)
+        box.fit(7)
+
+
+def test_gpus_that_tell_no_events(box: Box) -> None:
+    for gpu in range(8):
+        box.control.set("events", gpu, 0)
+    with box.running():
+        box.says("listening for the events of 0 GPUs")
+
+
+def test_a_disk_that_is_full_stops_nothing(box: Box) -> None:
+    """Every line of the log fails to be written."""
+    with box.running(stderr="/dev/full"):
+        box.control.set("lost", 0, build.GPU_IS_LOST)
+        box.fit(7)
+        assert gpus(box.kubelet.add_pod(pod("a", 2)))
+
+
+def test_what_was_read_is_part_of_a_capture(box: Box) -> None:
+    box.control.set("ecc", 0, 3)
+    box.control.set("ecc_aggregate", 0, 9)
+    box.control.set("rows_pending", 0, 1)
+    wear = json.loads(box.hardware.seen("capture"))["gpus"][0]["wear"]
+    assert wear == {"ecc_volatile": 3, "ecc_aggregate": 9, "rows_pending": True}
