@@ -2,10 +2,12 @@
 
 import re
 import shlex
+import textwrap
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent import flags as agent_flags
 from central.cli import main as cli
@@ -103,6 +105,52 @@ class TestDocument:
                 program, *words = shlex.split(command)
                 parser = agent_flags.parser() if program == "lockstep-agent" else cli.parser()
                 parser.parse_args(words[: words.index("--")] if "--" in words else words)
+
+
+EXAMPLES = [
+    pytest.param(block, id=f"{document.relative_to(ROOT)}-{at}")
+    for document in DOCUMENTS
+    for at, block in enumerate(
+        re.findall(r"^ *```yaml\n(.*?)^ *```", document.read_text(), re.MULTILINE | re.DOTALL)
+    )
+]
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: example, annotations: {lockstep.dev/capture: dgx-a100-8}}
+---
+"""
+
+
+@pytest.mark.parametrize("block", EXAMPLES)
+def test_yaml_examples_can_be_read(
+    block: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole objects are accepted by the simulator; parts of objects are at least YAML."""
+    block = textwrap.dedent(block)
+    parts = list(yaml.safe_load_all(block))
+    assert parts
+    ours = [
+        not str(part.get("apiVersion", "monitoring.")).startswith("monitoring.") for part in parts
+    ]
+    if all(ours):
+        path = tmp_path / "example.yaml"
+        path.write_text(CLUSTER + block)
+        assert cli.main(["simulate", str(path), "--until", "1h"]) == 0, capsys.readouterr().err
+
+
+def test_the_readme_is_short_and_every_page_can_be_reached() -> None:
+    readme = ROOT / "README.md"
+    assert len(readme.read_text().split()) <= 1000
+    reached, new = {readme}, [readme]
+    while new:
+        page = new.pop()
+        for link in re.findall(r"\]\(([^)\s#]+\.md)[^)]*\)", page.read_text()):
+            target = (page.parent / link).resolve()
+            if target.exists() and target not in reached:
+                reached.add(target)
+                new.append(target)
+    assert {page for page in DOCUMENTS if page not in reached} == set()
 
 
 def test_every_name_of_ours_is_on_the_page_of_names() -> None:
