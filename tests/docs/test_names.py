@@ -136,7 +136,7 @@ def test_yaml_examples_can_be_read(
     if all(ours):
         path = tmp_path / "example.yaml"
         path.write_text(CLUSTER + block)
-        assert cli.main(["simulate", str(path), "--until", "1h"]) == 0, capsys.readouterr().err
+        assert main.main(["simulate", str(path), "--until", "1h"]) == 0, capsys.readouterr().err
 
 
 def test_the_readme_is_short_and_every_page_can_be_reached() -> None:
