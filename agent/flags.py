@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from agent import commands
-from agent.gpu_setup.command import add_arguments as add_keeper_arguments
+from agent.gpu_setup.command import add_arguments as add_setup_arguments
 from agent.health.gpu_health import HoldDown
 from agent.nics import selector
 from agent.settings import version
@@ -36,12 +36,15 @@ def parser() -> Parser:
     _add_run_arguments(run)
     topology = kinds.add_parser("topology", help="print this machine's matrix", allow_abbrev=False)
     commands.add_topology_arguments(topology)
-    keeper = kinds.add_parser(
-        "keeper",
-        help="set GPUs up for MPS and for time slices, as the agent wants",
-        allow_abbrev=False,
+    add_setup_arguments(
+        kinds.add_parser(
+            "gpu-setup",
+            help="set GPUs up for MPS and time slices as the agent requests",
+            allow_abbrev=False,
+        )
     )
-    add_keeper_arguments(keeper)
+    # The former name of gpu-setup, without help: hidden, for one version.
+    add_setup_arguments(kinds.add_parser("keeper", allow_abbrev=False))
     capture = kinds.add_parser("capture", help="print this machine as JSON", allow_abbrev=False)
     commands.add_capture_arguments(capture)
     return top
