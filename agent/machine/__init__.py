@@ -1,2 +1,2 @@
-"""What the machine is: raw facts of sysfs and the host (NVML's are read next door), made into a topology (survey,
-pairs, findings; pure). A capture is the facts, written down."""
+"""A machine's hardware: raw facts from sysfs and the host (agent/nvml reads those of NVML), and the pure
+functions that derive the topology from them. A capture is one machine's facts as a JSON file."""

@@ -1,8 +1,8 @@
-"""A capture: one machine's raw facts as one JSON file. What survey() makes of it, it makes of the
-machine itself; a bug report is a file.
+"""Reads and writes captures: one machine's raw facts as one JSON file. survey() derives the same topology
+from a capture as from the machine, so a capture is enough for a bug report.
 
-Fields that a machine did not tell are left out. A file that is not what the schema says is
-refused with its name and the field.
+Fields at their defaults are left out. A file that does not follow the schema is rejected with the
+file's name and the field.
 """
 
 import dataclasses
@@ -13,34 +13,34 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from agent.machine import facts as machine
+from agent.machine import facts
 from agent.machine.facts import Machine, NvmlFacts, SysfsFacts, Unusable
 
 SCHEMA = "lockstep.dev/capture/v1"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 WIDTH = 100
-WORDS = {str: "a text", int: "a whole number", bool: "true or false", float: "a number"}
+TYPES = {str: "a string", int: "an integer", bool: "true or false", float: "a number"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _File:
-    """The file, field by field."""
+    """The fields of the file."""
 
     schema: str
-    gpus: tuple[machine.GpuFacts, ...]
+    gpus: tuple[facts.GpuFacts, ...]
     driver_version: str = ""
     nvml_version: str = ""
     cuda_version: str = ""
-    host: machine.HostFacts = dataclasses.field(default_factory=machine.HostFacts)
-    pci: tuple[machine.PciDevice, ...] = ()
-    numa: tuple[machine.NumaFacts, ...] = ()
-    infiniband: tuple[machine.InfinibandDevice, ...] = ()
-    rdma_cgroup: machine.RdmaCgroup | None = None
+    host: facts.HostFacts = dataclasses.field(default_factory=facts.HostFacts)
+    pci: tuple[facts.PciDevice, ...] = ()
+    numa: tuple[facts.NumaFacts, ...] = ()
+    infiniband: tuple[facts.InfinibandDevice, ...] = ()
+    rdma_cgroup: facts.RdmaCgroup | None = None
     rdma_exclusive: bool = False
 
 
 class CaptureError(Unusable):
-    """A capture can't be read; says which file and field."""
+    """A capture can't be read; the message names the file and the field."""
 
 
 class _Bad(Exception):
@@ -53,12 +53,13 @@ def load(path: str | Path) -> Machine:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise CaptureError(f"capture {path} can't be read: {problem}") from error
     return loads(text, str(path))
 
 
 def loads(text: str, name: str = "capture") -> Machine:
+    """`name` stands for the file in messages. Raises CaptureError."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -119,8 +120,8 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
 
 
 def _value(kind: Any, data: Any, where: str) -> Any:
-    """What the type says, made of JSON."""
-    if isinstance(kind, types.UnionType):  # something or nothing
+    """A value of the type `kind` from parsed JSON; `where` is its path for messages. Raises _Bad."""
+    if isinstance(kind, types.UnionType):  # X | None
         return None if data is None else _value(get_args(kind)[0], data, where)
     if get_origin(kind) is tuple:
         if not isinstance(data, list):
@@ -130,7 +131,7 @@ def _value(kind: Any, data: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _object(kind, data, where)
     if type(data) is not kind:
-        raise _Bad(where, f"must be {WORDS[kind]}, not {_shown(data)}")
+        raise _Bad(where, f"must be {TYPES[kind]}, not {_shown(data)}")
     return data
 
 
@@ -156,40 +157,44 @@ def _shown(data: Any) -> str:
 
 
 def _check(file: _File) -> None:
-    """What the types don't say."""
+    """The rules that types can't express. Raises _Bad."""
     uuids: set[str] = set()
     for place, gpu in enumerate(file.gpus):
         where = f"gpus[{place}]"
         if gpu.index != place:
-            raise _Bad(f"{where}.index", f"is {gpu.index}; GPUs stand in the order of their index")
+            raise _Bad(f"{where}.index", f"is {gpu.index}; GPUs must be listed by index")
         if gpu.uuid and gpu.uuid in uuids:
-            raise _Bad(f"{where}.uuid", f"{gpu.uuid} is another GPU's, too")
+            raise _Bad(f"{where}.uuid", f"{gpu.uuid} is used twice")
         uuids.add(gpu.uuid)
         _check_slices(gpu, where, uuids)
         if not gpu.fault or gpu.pci:
             _address(gpu.pci, f"{where}.pci")
         for name in ("p2p_nvlink", "ancestors"):
             if len(getattr(gpu, name)) not in (0, len(file.gpus)):
-                raise _Bad(f"{where}.{name}", f"must have an entry for each of {len(file.gpus)}")
+                raise _Bad(
+                    f"{where}.{name}", f"must have an entry for each of the {len(file.gpus)} GPUs"
+                )
     known: set[str] = set()
     for place, device in enumerate(file.pci):
         _address(device.address, f"pci[{place}].address")
         parts = device.path.split("/")
         if parts[0] != "devices" or parts[-1] != device.address or ".." in parts:
-            raise _Bad(f"pci[{place}].path", f"must lead from devices/ to {device.address}")
+            raise _Bad(
+                f"pci[{place}].path", f"must start with devices/ and end with {device.address}"
+            )
         known.add(device.address)
     for place, card in enumerate(file.infiniband):
         if "/" in card.name or not card.name:
-            raise _Bad(f"infiniband[{place}].name", f"{_shown(card.name)} is not a device's name")
+            raise _Bad(f"infiniband[{place}].name", f"{_shown(card.name)} is not a device name")
         if card.pci and card.pci not in known:
-            raise _Bad(f"infiniband[{place}].pci", f"{card.pci} is not among pci")
+            raise _Bad(f"infiniband[{place}].pci", f"{card.pci} is not listed in pci")
 
 
-def _check_slices(gpu: machine.GpuFacts, where: str, uuids: set[str]) -> None:
+def _check_slices(gpu: facts.GpuFacts, where: str, uuids: set[str]) -> None:
     for place, part in enumerate(gpu.slices):
         if not part.uuid or part.uuid in uuids:
             field = f"{where}.slices[{place}].uuid"
-            raise _Bad(field, f"{part.uuid} is another one's, too" if part.uuid else "it is empty")
+            raise _Bad(field, f"{part.uuid} is used twice" if part.uuid else "must not be empty")
         uuids.add(part.uuid)
 
 
@@ -199,7 +204,7 @@ def _address(text: str, where: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON of a value, without the fields that have their defaults."""
+    """The value as plain JSON types, without fields at their defaults."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if not dataclasses.is_dataclass(value):
@@ -215,7 +220,7 @@ def _plain(value: Any) -> Any:
 
 
 def _layout(data: Any, indent: str) -> str:
-    """JSON in which whatever fits on one line stands on one."""
+    """JSON with each list or object on one line where it fits in WIDTH."""
     flat = json.dumps(data, ensure_ascii=False)
     if len(indent) + len(flat) <= WIDTH or not isinstance(data, dict | list) or not data:
         return flat

@@ -1,41 +1,41 @@
-"""The raw facts of one machine, as NVML, sysfs and the operating system tell them, in plain values.
-A capture is these, written down; survey() makes a topology of them. Pure.
+"""The raw facts of one machine from NVML, sysfs and the operating system, as plain values. A capture
+stores them; survey() derives the topology from them. Pure.
 
-Everything a machine may not tell has a value for that: "" or -1 or None.
+A fact that the machine does not report is "", -1 or None unless a comment says otherwise.
 """
 
 from dataclasses import dataclass, field
 
 
 class Unusable(Exception):
-    """The input is bad, or the world is not as it has to be: one sentence for the person who can
-    mend it. Commands print it and exit with 2."""
+    """Bad input, or a machine that can't be used in its present state. The message is for the person who
+    can fix it; commands print it and exit with 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class NvLink:
     link: int
     active: bool
-    remote: str = ""  # gpu, switch, npu; empty: not told
-    remote_pci: str = ""  # of the peer GPU or the switch; empty: not told, as in many VMs
+    remote: str = ""  # gpu, switch, npu; empty: unknown
+    remote_pci: str = ""  # of the peer GPU or the switch; empty: unknown, as in many VMs
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What the GPU knows of the NVLink fabric it registered with (Hopper and later)."""
+    """The GPU's registration with its NVLink fabric (Hopper and later)."""
 
     state: int  # 0 not supported, 1 not started, 2 in progress, 3 completed
-    status: int = 0  # an NVML return code; meaningful once the state is completed
-    cluster_uuid: str = ""  # all zero: the fabric ends at this machine
+    status: int = 0  # an NVML return code, valid in state 3
+    cluster_uuid: str = ""  # all zero: the fabric does not extend beyond this machine
     clique_id: int = 0
-    health: int = 0  # 0 not told, 1 healthy, 2 unhealthy, 3 limited capacity
+    health: int = 0  # 0 unknown, 1 healthy, 2 unhealthy, 3 limited capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """Where in a rack the GPU is (Blackwell and later)."""
+    """The GPU's position in a rack (Blackwell and later)."""
 
-    chassis: str = ""  # the serial number of the rack's chassis
+    chassis: str = ""  # serial number of the rack's chassis
     slot: int = -1
     tray: int = -1
     host: int = -1  # of the tray
@@ -44,60 +44,63 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Wear:
-    """What a GPU tells of its own state. Volatile: since the driver was loaded or the GPU reset."""
+    """A GPU's error counters and pending repairs. Volatile counters start at zero when the driver is
+    loaded or the GPU is reset."""
 
-    ecc_volatile: int = -1  # uncorrectable memory errors; -1: not told
+    ecc_volatile: int = -1  # uncorrectable memory errors; -1: unknown
     ecc_aggregate: int = -1
     rows_remapped: int = 0  # for uncorrectable errors
     rows_pending: bool = False  # a row will be remapped by the next reset
-    rows_failed: bool = False  # there was no row left to remap to
-    pages_pending: bool = False  # the same on GPUs before rows could be remapped
-    recovery: int = -1  # what the driver asks for: 0 nothing, 1 reset, 2 reboot ...; -1: not told
+    rows_failed: bool = False  # no spare row was left
+    pages_pending: bool = (
+        False  # a page will be retired by the next reset (GPUs without row remapping)
+    )
+    recovery: int = -1  # the driver's recovery action: 0 none, 1 reset, 2 reboot ...; -1: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFacts:
-    """A MIG device, as its own handle tells of it."""
+    """A MIG device (slice), read from its own handle."""
 
     uuid: str
     name: str = ""  # NVIDIA A100-SXM4-40GB MIG 1g.5gb
-    gi: int = 0  # GPU instance
-    ci: int = 0  # compute instance in it
-    gi_slices: int = 0  # of the GPU's processors, that the GPU instance has
-    ci_slices: int = 0  # of these, that the compute instance has
+    gi: int = 0  # GPU instance id
+    ci: int = 0  # compute instance id within the GPU instance
+    gi_slices: int = 0  # compute slices of the GPU instance
+    ci_slices: int = 0  # compute slices of the compute instance
     memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """One GPU by NVML's index. The rows p2p_nvlink and ancestors are by peer index: the status of
-    the way over NVLink (0: open) and the level of the common PCIe ancestor (10, 20 ... 50)."""
+    """One GPU by NVML's index. The rows p2p_nvlink and ancestors are indexed by peer GPU: the status of
+    peer-to-peer over NVLink (0: usable) and the level of the common PCIe ancestor (10, 20 ... 50)."""
 
     index: int
     uuid: str = ""
     model: str = ""
     pci: str = ""  # as sysfs writes it: 0000:07:00.0
-    device_id: int = 0  # device in the upper, vendor in the lower half
+    device_id: int = 0  # device in the upper 16 bits, vendor in the lower
     minor: int = -1  # /dev/nvidia<minor>
     serial: str = ""
     module_id: int = -1
     capability: str = ""  # CUDA compute capability: 9.0
     memory_bytes: int = 0
-    memory_numa: int = -1  # the NUMA node that its own memory is (Grace)
+    memory_numa: int = -1  # the NUMA node of the GPU's own memory (Grace)
     cpu_affinity: str = ""  # 0-55,112-167
     memory_affinity: str = ""  # 0,3-9
     mig: bool = False
-    mig_change: bool = False  # the mode that the next reset brings is the other one
+    mig_change: bool = False  # the next reset changes the MIG mode
     slices: tuple[SliceFacts, ...] = ()
     nvlinks: tuple[NvLink, ...] = ()
     p2p_nvlink: tuple[int, ...] = ()
     ancestors: tuple[int, ...] = ()
-    pcie_generation: int = 0  # the most that both ends of its slot can do; 0: not told
+    pcie_generation: int = 0  # maximum of GPU and slot; 0: unknown
     pcie_width: int = 0  # lanes
     fabric: Fabric | None = None
     platform: Platform | None = None
     wear: Wear = Wear()
-    fault: str = ""  # why NVML does not answer for it
+    fault: str = ""  # why NVML can't read this GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class NvmlFacts:
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """A GPU, a switch of NVLink, or a network card; the bridges above it are in its path."""
+    """A GPU, an NVSwitch or a NIC; its path names the bridges above it."""
 
     address: str  # 0000:07:00.0
     path: str  # devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:07:00.0
@@ -119,8 +122,8 @@ class PciDevice:
     device: str = ""
     numa: int = -1
     local_cpus: str = ""
-    physfn: str = ""  # of a virtual function: the address of its physical one
-    driver: str = ""  # of network cards: mlx5_core
+    physfn: str = ""  # for a virtual function: the address of its physical function
+    driver: str = ""  # of NICs only: mlx5_core
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,26 +144,28 @@ class Port:
 @dataclass(frozen=True, slots=True)
 class InfinibandDevice:
     name: str
-    pci: str = ""  # empty: made of software (rxe, siw)
+    pci: str = ""  # empty: a software device (rxe, siw)
     uverbs: str = ""  # uverbs0
     ports: tuple[Port, ...] = ()
-    bridge: bool = False  # manages NVLink switches; carries no one's traffic
-    net: tuple[str, ...] = ()  # its network interfaces
+    bridge: bool = False  # manages NVSwitches; not for network traffic
+    net: tuple[str, ...] = ()  # names of its network interfaces
 
 
 @dataclass(frozen=True, slots=True)
-class RdmaDevice:
+class RdmaDeviceLimit:
+    """The rdma.max of one device."""
+
     name: str
-    hca_handle: int = -1  # -1: max
+    hca_handle: int = -1  # -1: no limit (max)
     hca_object: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class RdmaCgroup:
-    """The kernel has the rdma controller. Limits are those of all pods together, where set."""
+    """The kernel's rdma controller, and the limits of the kubelet's cgroup for all pods, if set."""
 
     version: int  # 1 or 2
-    limits: tuple[RdmaDevice, ...] = ()
+    limits: tuple[RdmaDeviceLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +174,7 @@ class SysfsFacts:
     numa: tuple[NumaFacts, ...] = ()
     infiniband: tuple[InfinibandDevice, ...] = ()
     rdma_cgroup: RdmaCgroup | None = None
-    rdma_exclusive: bool = (
-        False  # an RDMA device is seen and opened in its own network namespace only
-    )
+    rdma_exclusive: bool = False  # RDMA devices are visible only in their network namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ class HostFacts:
     kernel: str = ""
     cpus: int = 0
     memory_bytes: int = 0
-    memlock: int = 0  # bytes that containers may lock; -1: no limit, 0: not known
+    memlock: int = 0  # bytes that containers may lock; -1: no limit, 0: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The operating system -> raw facts. The only file that imports psutil."""
+"""Reads raw facts from the operating system. Only this file imports psutil."""
 
 import platform
 import socket
@@ -11,8 +11,7 @@ from agent.machine.facts import HostFacts
 
 
 def read(proc_root: str | Path = "/proc") -> HostFacts:
-    """The host's own, as far as a container sees it: the boot id, CPUs and memory are the
-    machine's, the name is that of the UTS namespace."""
+    """In a container, boot id, CPUs and memory are the host's; the name is that of the UTS namespace."""
     return HostFacts(
         hostname=socket.gethostname(),
         boot_id=_boot_id(Path(proc_root)),

@@ -1,19 +1,20 @@
-"""How much memory containers may lock: what their runtime was started with, which they inherit. Network cards
-register memory by locking it, and a program that is refused falls back to TCP without a word."""
+"""Reads how much memory containers may lock. They inherit the limit of the container runtime's process.
+
+RDMA registers memory by locking it, and a program whose registration fails falls back to TCP silently."""
 
 import re
 from functools import lru_cache
 from pathlib import Path
 
-RUNTIMES = ("containerd", "crio", "dockerd")  # as /proc/PID/comm has them
+RUNTIMES = ("containerd", "crio", "dockerd")  # names in /proc/PID/comm
 LIMIT = re.compile(r"^Max locked memory\s+(\d+|unlimited)\s", re.MULTILINE)
 UNLIMITED, UNKNOWN = -1, 0
 
 
 def read(proc: Path) -> int:
-    """Bytes; UNLIMITED, or UNKNOWN where no runtime is seen."""
+    """In bytes; UNLIMITED, or UNKNOWN if no runtime is found."""
     pid = _runtime(proc)
-    if pid and _text(proc / pid / "comm") not in RUNTIMES:  # it is another process by now
+    if pid and _text(proc / pid / "comm") not in RUNTIMES:  # the pid was reused
         _runtime.cache_clear()
         pid = _runtime(proc)
     found = LIMIT.search(_text(proc / pid / "limits")) if pid else None
@@ -24,7 +25,7 @@ def read(proc: Path) -> int:
 
 @lru_cache(maxsize=4)
 def _runtime(proc: Path) -> str:
-    """Its number; looked for once, among all processes."""
+    """The pid of the first runtime found, cached; empty if there is none."""
     try:
         running = {_text(each / "comm"): each.name for each in proc.glob("[0-9]*")}
     except OSError:

@@ -1,9 +1,12 @@
-"""How two GPUs are joined: the word, the bandwidth, and whether it is less than they are built for. Pure.
+"""How each pair of GPUs is connected: the connection's name, its bandwidth, and whether it is degraded. Pure.
 
-NVLink: a pair's count is the number of active links that lead from one to the other. Where none
-does and both have links into a switch, it is the smaller number of those, if peer-to-peer over NVLink
-is open between the two and both registered with the same fabric. Where the two sides differ, the
-smaller number counts."""
+The NVLink count of a pair is the number of active links from one GPU to the other. If there are none and
+both have links into a switch, it is the smaller number of those, provided that peer-to-peer over NVLink
+is usable between the two and both are registered with the same fabric. If the two sides report different
+numbers, the smaller one counts.
+
+Example: two GPUs of an NVSwitch machine with 18 and 17 active links into the switch are NV17, and the
+pair is reported as degraded, because 18 links were built."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -13,14 +16,23 @@ from protos.topology import Weak
 
 COMPLETED = 3
 NVML_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-# What programs get of one NVLink each way in GB/s, by the first compute capability that has it.
+# Usable bandwidth of one NVLink in GB/s per direction, by the first compute capability that has it, as NCCL
+# counts it.
 NVLINK = (((6, 0), 18.0), ((7, 0), 20.0), ((8, 6), 12.0), ((9, 0), 20.6), ((10, 0), 40.1))
-PCIE_16 = {1: 3.0, 2: 6.0, 3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}  # of sixteen lanes, by generation
-SOCKETS = 10.0  # between two sockets, whatever the lanes could do
+PCIE_16 = {
+    1: 3.0,
+    2: 6.0,
+    3: 12.0,
+    4: 24.0,
+    5: 48.0,
+    6: 96.0,
+}  # GB/s of sixteen lanes, by generation
+SOCKETS = 10.0  # GB/s, upper bound between two sockets
 
 
-def word(a: GpuFacts, b: GpuFacts, pcie: str) -> str:
-    """pcie: what sysfs says; empty: nothing."""
+def connection(a: GpuFacts, b: GpuFacts, pcie: str) -> str:
+    """The name that `nvidia-smi topo -m` gives to the connection; empty if unknown. `pcie` is the name by
+    sysfs, empty if unknown."""
     count = nvlinks(a, b)
     if count:
         return f"NV{count}"
@@ -35,7 +47,7 @@ def nvlinks(a: GpuFacts, b: GpuFacts) -> int:
     if all(direct):
         return min(direct)
     if any(direct):
-        return max(direct)  # only one side tells where its links lead
+        return max(direct)  # only one side reports the remote ends of its links
     return min(_switched(a), _switched(b)) if _reach(a, b) and _reach(b, a) else 0
 
 
@@ -44,7 +56,7 @@ def _toward(a: GpuFacts, b: GpuFacts) -> int:
 
 
 def _switched(gpu: GpuFacts) -> int:
-    """Links into a switch. In a VM the far end has no name: then it is a switch, too."""
+    """Active links into a switch. In VMs the remote end is unknown, and is taken for a switch."""
     return sum(1 for link in gpu.nvlinks if link.active and link.remote in ("switch", ""))
 
 
@@ -61,7 +73,7 @@ def _reach(a: GpuFacts, b: GpuFacts) -> bool:
 
 
 def bandwidth(gpus: Sequence[GpuFacts], links: Sequence[Sequence[str]]) -> list[list[float]]:
-    """GB/s each way, what a program may hope for; 0 of a GPU with itself."""
+    """Expected GB/s per direction for each pair of GPUs; 0 on the diagonal."""
     made = [[0.0] * len(gpus) for _ in gpus]
     for a, b in combinations(range(len(gpus)), 2):
         made[a][b] = made[b][a] = _speed(gpus[a], gpus[b], links[a][b])
@@ -82,15 +94,16 @@ def _link_speed(gpu: GpuFacts) -> float:
 
 
 def _pcie_speed(gpu: GpuFacts) -> float:
-    """Sixteen lanes of the third generation where nobody says."""
+    """GB/s; sixteen lanes of generation 3 if NVML reports neither."""
     full = PCIE_16.get(gpu.pcie_generation or 3, max(PCIE_16.values()))
     return round(full * min(gpu.pcie_width or 16, 16) / 16, 1)
 
 
 def weak(gpus: Sequence[GpuFacts]) -> tuple[Weak, ...]:
-    """GPUs without a driver's word, or in MIG mode, are not counted: there the reason is another. Without a switch in
-    the machine nobody knows where a link that is down would lead: there may be no cable. With one,
-    equal GPUs have equally many."""
+    """The degraded pairs, with the reason. GPUs that can't be read or are in MIG mode are left out.
+
+    With NVSwitches, GPUs of one model have equally many links, so a smaller number means that links are down.
+    Without a switch the remote end of an inactive link is unknown, and it may have no cable."""
     built: dict[str, int] = {}  # links into a switch, by model
     for gpu in gpus:
         if _switched(gpu) and not _direct(gpu):
@@ -103,15 +116,13 @@ def weak(gpus: Sequence[GpuFacts]) -> tuple[Weak, ...]:
 def _weakness(a: GpuFacts, b: GpuFacts, links: Mapping[str, int]) -> str:
     forth, back = _toward(a, b), _toward(b, a)
     if forth != back:
-        return (
-            f"one side tells {max(forth, back)} NVLinks to the other, the other {min(forth, back)}"
-        )
+        return f"one GPU reports {max(forth, back)} NVLinks to the other, which reports {min(forth, back)}"
     built = min(links.get(a.model, 0), links.get(b.model, 0))
     if forth or not built:
         return ""
     up = min(_switched(a), _switched(b))
     if up < built:
-        return f"{up} of {built} NVLinks are up"
+        return f"{up} of {built} NVLinks are active"
     return "" if nvlinks(a, b) else _parted(a, b)
 
 
@@ -122,7 +133,7 @@ def _direct(gpu: GpuFacts) -> bool:
 def _parted(a: GpuFacts, b: GpuFacts) -> str:
     if a.fabric and b.fabric:
         if {a.fabric.state, b.fabric.state} != {COMPLETED}:
-            return "the NVLink fabric is not up"
+            return "not both GPUs are registered with the NVLink fabric"
         if a.fabric.clique_id != b.fabric.clique_id:
-            return f"cliques {a.fabric.clique_id} and {b.fabric.clique_id} of the fabric"
-    return "NVLink is not open between them"
+            return f"different fabric cliques: {a.fabric.clique_id} and {b.fabric.clique_id}"
+    return "peer-to-peer over NVLink is not usable between them"

@@ -1,7 +1,8 @@
-"""What a slice is called. Pure.
+"""The MIG profile of each slice. Pure.
 
-The driver's name of a slice ends with its profile, as people write it to make one (1g.5gb, 1c.3g.20gb,
-1g.10gb+me). A driver that names it in no such way says at least how large it is."""
+The name that the driver gives to a slice ends with its profile: 1g.5gb, 1c.3g.20gb, 1g.10gb+me. If the name has
+no profile, it is derived from the sizes of the slice. Example: on a GPU of 40,536 MiB,
+20,096 MiB round up to 4 eighths of 40 GiB, so 3 compute slices with that memory are 3g.20gb."""
 
 import math
 import re
@@ -10,12 +11,12 @@ from agent.machine.facts import GpuFacts, SliceFacts
 from protos.topology import Slice
 
 NAMED = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb(?:[+-][a-z0-9.]+)?)$")
-PARTS = 8  # memory is handed out in eighths of the GPU's
+PARTS = 8  # MIG divides memory into eighths of the GPU's
 GIB = 1 << 30
 
 
 def slices(gpu: GpuFacts) -> tuple[Slice, ...]:
-    """By their place on the GPU."""
+    """In the order of GPU instance and compute instance."""
     found = [
         Slice(part.uuid, profile(gpu, part), part.gi, part.ci, part.memory_bytes)
         for part in gpu.slices
@@ -32,7 +33,7 @@ def profile(gpu: GpuFacts, part: SliceFacts) -> str:
 
 
 def _gigabytes(gpu: GpuFacts, part: SliceFacts) -> int:
-    """As NVIDIA rounds: whole eighths of a memory of whole gigabytes."""
+    """Rounded as NVIDIA does: whole eighths of the GPU's memory in whole GiB."""
     if not gpu.memory_bytes:
         return round(part.memory_bytes / GIB)
     eighths = math.ceil(part.memory_bytes / gpu.memory_bytes * PARTS)

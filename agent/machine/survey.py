@@ -1,13 +1,11 @@
-"""survey(): a machine's raw facts -> its topology. Pure.
+"""survey() derives a machine's topology from its raw facts. Pure. nvlink_pairs.py has NVLink and bandwidth.
 
-NVLink, bandwidth and weak pairs are in nvlink_pairs.py.
+PCIe: the paths below /sys/devices tell which switch, root port and host bridge two devices share. Across
+host bridges the NUMA node decides.
 
-PCIe: the paths below /sys/devices say which switch, root port and host bridge two devices share;
-across host bridges the NUMA node decides.
-
-An island is a connected component of the GPUs under "is joined by NVLink": on a cube mesh all
-eight, though not every two are joined. A GPU without NVLink is an island of its own, so that every
-GPU is on exactly one. So is a GPU in MIG mode: its slices reach no other GPU.
+An island is a connected component of GPUs joined by NVLink. On a cube mesh that is all eight GPUs, although
+not every pair is joined. A GPU without NVLink is an island of its own, so every GPU is on exactly one
+island. So is a GPU in MIG mode, because its slices can't use NVLink.
 """
 
 from collections.abc import Mapping
@@ -22,26 +20,26 @@ ACTIVE = "ACTIVE"
 
 
 def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
-    """functions: virtual ones are cards of their own beside the physical."""
+    """functions: list virtual functions beside their physical NICs."""
     gpus = tuple(replace(gpu, nvlinks=()) if gpu.mig else gpu for gpu in machine.nvml.gpus)
     pci = {device.address: device for device in machine.sysfs.pci}
-    cards = _cards(machine.sysfs.infiniband, pci, functions=functions)
-    physical = {card.pci: card.name for card in cards}
-    addresses = [gpu.pci for gpu in gpus] + [card.pci for card in cards]
+    nics = _nics(machine.sysfs.infiniband, pci, functions=functions)
+    physical = {nic.pci: nic.name for nic in nics}
+    addresses = [gpu.pci for gpu in gpus] + [nic.pci for nic in nics]
     side = len(addresses)
     links = [["X"] * side for _ in range(side)]
     for a, b in combinations(range(side), 2):
-        word = pcie_word(pci.get(addresses[a]), pci.get(addresses[b]))
+        word = pcie_connection(pci.get(addresses[a]), pci.get(addresses[b]))
         if b < len(gpus):
-            word = nvlink_pairs.word(gpus[a], gpus[b], word)
+            word = nvlink_pairs.connection(gpus[a], gpus[b], word)
         links[a][b] = links[b][a] = word or "SYS"
     return NodeTopology(
         gpus=tuple(_gpu(place, gpu, pci.get(gpu.pci)) for place, gpu in enumerate(gpus)),
-        hcas=tuple(_hca(card, pci[card.pci], physical) for card in cards),
+        hcas=tuple(_hca(nic, pci[nic.pci], physical) for nic in nics),
         links=tuple(map(tuple, links)),
         islands=_islands(links, len(gpus)),
         numa_nodes=tuple(NumaNode(numa.id, numa.cpus) for numa in machine.sysfs.numa),
-        rdma_cgroup=_limits(machine.sysfs.rdma_cgroup, cards),
+        rdma_cgroup=_limits(machine.sysfs.rdma_cgroup, nics),
         rdma_exclusive=machine.sysfs.rdma_exclusive,
         memlock=machine.host.memlock,
         driver_version=machine.nvml.driver_version,
@@ -62,7 +60,7 @@ def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         numa=numa,
         healthy=found is None,
         why=found.why if found else "",
-        # NVML's own answer is cut to our cgroup by old drivers: sysfs first.
+        # Old drivers cut NVML's value to the cgroup of this process, so sysfs comes first.
         cpu_affinity=(device.local_cpus if device else "") or gpu.cpu_affinity,
         gpu_numa=gpu.memory_numa,
         numa_affinity=gpu.memory_affinity or (str(numa) if numa >= 0 else ""),
@@ -77,15 +75,15 @@ def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
 
 
 def _clique(gpu: GpuFacts) -> str:
-    """Empty where the fabric ends at this machine, or the GPU has not joined it."""
+    """Empty if the fabric ends at this machine, or the GPU is not registered with it."""
     fabric = gpu.fabric
     if fabric is None or fabric.state != nvlink_pairs.COMPLETED or fabric.status:
         return ""
     return f"{fabric.cluster_uuid}.{fabric.clique_id}" if fabric.cluster_uuid.strip("0") else ""
 
 
-def pcie_word(a: PciDevice | None, b: PciDevice | None) -> str:
-    """A word of nvidia-smi topo -m; empty where sysfs does not know one of the two."""
+def pcie_connection(a: PciDevice | None, b: PciDevice | None) -> str:
+    """The name that `nvidia-smi topo -m` gives to the connection; empty if sysfs lacks one of the two."""
     if a is None or b is None:
         return ""
     (root_a, *chain_a), (root_b, *chain_b) = _chain(a.path), _chain(b.path)
@@ -104,7 +102,7 @@ def pcie_word(a: PciDevice | None, b: PciDevice | None) -> str:
 
 
 def _chain(path: str) -> list[str]:
-    """The host bridge, then the functions from the root port down to the device."""
+    """The host bridge, then the devices from the root port down."""
     parts = path.split("/")
     start = next((place for place, part in enumerate(parts) if part.startswith("pci")), 0)
     return parts[start:]
@@ -121,11 +119,11 @@ def _islands(links: list[list[str]], count: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _cards(
+def _nics(
     devices: tuple[InfinibandDevice, ...], pci: dict[str, PciDevice], *, functions: bool
 ) -> list[InfinibandDevice]:
-    """Those a pod may be given: made of hardware, not for the switches' own management, and a
-    virtual function only where its physical one is not here too, or where they are wanted."""
+    """The NICs that pods may use: hardware, not for the management of NVSwitches. A virtual function is
+    listed only if its physical function is not on this machine, or if functions are requested."""
     here = {device.pci for device in devices}
     return [
         device
@@ -136,31 +134,31 @@ def _cards(
     ]
 
 
-def _hca(card: InfinibandDevice, device: PciDevice, physical: Mapping[str, str]) -> Hca:
-    ports = [port for port in card.ports if port.state == ACTIVE] or list(card.ports)
+def _hca(nic: InfinibandDevice, device: PciDevice, physical: Mapping[str, str]) -> Hca:
+    ports = [port for port in nic.ports if port.state == ACTIVE] or list(nic.ports)
     return Hca(
-        name=card.name,
-        pci=card.pci,
+        name=nic.name,
+        pci=nic.pci,
         numa=device.numa,
         link_layer=ports[0].link_layer if ports else "",
         rate_gbps=max((_rate(port.rate) for port in ports), default=0.0),
         port=ports[0].number if ports else 1,
-        uverbs=card.uverbs,
+        uverbs=nic.uverbs,
         vendor=device.vendor,
         device=device.device,
         driver=device.driver,
-        net=",".join(card.net),
+        net=",".join(nic.net),
         physical=physical.get(device.physfn, ""),
-        why=_cut_off(card),
+        why=_unhealthy(nic),
     )
 
 
-def _cut_off(card: InfinibandDevice) -> str:
-    """Why no work should be sent to this card; empty where it is fit."""
-    if any(port.state == ACTIVE for port in card.ports):
+def _unhealthy(nic: InfinibandDevice) -> str:
+    """Why the NIC is unhealthy; empty if it is healthy."""
+    if any(port.state == ACTIVE for port in nic.ports):
         return ""
-    states = ", ".join(f"{port.number} is {port.state or 'silent'}" for port in card.ports)
-    return f"no port is ACTIVE: {states}" if states else "it has no port"
+    states = ", ".join(f"{port.number} is {port.state or 'unknown'}" for port in nic.ports)
+    return f"no port is ACTIVE: {states}" if states else "the NIC has no port"
 
 
 def _rate(text: str) -> float:
@@ -170,11 +168,11 @@ def _rate(text: str) -> float:
 
 
 def _limits(
-    cgroup: RdmaCgroup | None, cards: list[InfinibandDevice]
+    cgroup: RdmaCgroup | None, nics: list[InfinibandDevice]
 ) -> tuple[tuple[str, RdmaLimit], ...] | None:
     if cgroup is None:
         return None
-    limits = {card.name: RdmaLimit() for card in cards}
+    limits = {nic.name: RdmaLimit() for nic in nics}
     for known in cgroup.limits:
         if known.name in limits:
             limits[known.name] = RdmaLimit(known.hca_handle, known.hca_object)

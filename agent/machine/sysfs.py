@@ -1,4 +1,4 @@
-"""sysfs -> raw facts: PCI, NUMA, InfiniBand, the rdma cgroup; below a root that need not be /sys."""
+"""Reads raw facts from sysfs: PCI, NUMA, InfiniBand and the rdma cgroup, below any root."""
 
 import re
 from functools import lru_cache
@@ -10,21 +10,21 @@ from agent.machine.facts import (
     PciDevice,
     Port,
     RdmaCgroup,
-    RdmaDevice,
+    RdmaDeviceLimit,
     SysfsFacts,
     Unusable,
 )
 
 NVIDIA = "0x10de"
-NVSWITCHES = ("0x10de", "0x1af1")  # the latter in DGX A100
+NVSWITCHES = ("0x10de", "0x1af1")  # 0x1af1: DGX A100
 DISPLAY, NETWORK, BRIDGE_OTHER, ACCELERATOR = "0x03", "0x02", "0x0680", "0x12"
-SWITCH_MANAGEMENT = b"SW_MNG"  # in the product data of cards that manage NVLink switches
-PODS = ("kubepods.slice", "kubepods")  # the cgroup of all pods, by the kubelet's two drivers
+SWITCH_MANAGEMENT = b"SW_MNG"  # in the product data (VPD) of NICs that manage NVSwitches
+PODS = ("kubepods.slice", "kubepods")  # the cgroup of all pods: systemd and cgroupfs driver
 LIMIT = re.compile(r"(\w+)=(\S+)")
 
 
 def read(root: str | Path = "/sys") -> SysfsFacts:
-    """Raises Unusable where the root is not there at all."""
+    """Raises Unusable if the root is not a directory."""
     sys = Path(root)
     if not sys.is_dir():
         raise Unusable(f"--sysfs-root {root} is not a directory")
@@ -33,13 +33,13 @@ def read(root: str | Path = "/sys") -> SysfsFacts:
         numa=tuple(_numa(sys)),
         infiniband=tuple(_infiniband(sys)),
         rdma_cgroup=_rdma_cgroup(sys),
-        # Of the module: how `rdma system set netns` has left it. Older kernels share always.
+        # As set by `rdma system set netns`. Kernels without the parameter always share.
         rdma_exclusive=_text(sys / "module/ib_core/parameters/netns_mode") == "N",
     )
 
 
 def _text(path: Path) -> str:
-    """A file's text; empty where it is absent or the device does not answer."""
+    """The content of a file; empty if it can't be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -52,7 +52,7 @@ def _number(path: Path, otherwise: int = -1) -> int:
 
 
 def _children(folder: Path) -> list[Path]:
-    """In natural order: mlx5_2 before mlx5_10. Only what is a directory, or a link to one."""
+    """The subdirectories, and links to directories, in natural order: mlx5_2 before mlx5_10."""
     try:
         found = [path for path in folder.iterdir() if path.is_dir()]
     except OSError:
@@ -66,8 +66,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def _pci(sys: Path) -> list[PciDevice]:
-    """GPUs, NVSwitches and network cards; everything else is a bridge in their paths, or nothing
-    to us."""
+    """The GPUs, NVSwitches and NICs. Bridges appear only in their paths."""
     base = sys.resolve()
     devices = []
     for link in sorted((sys / "bus/pci/devices").glob("*")):
@@ -115,7 +114,7 @@ def _numa(sys: Path) -> list[NumaFacts]:
 
 
 def _infiniband(sys: Path) -> list[InfinibandDevice]:
-    """Devices made of software have no `device`; they are listed, but nowhere in the PCI tree."""
+    """Software devices have no `device`: they are listed without a PCI address."""
     devices = []
     for path in _children(sys / "class/infiniband"):
         function = path / "device"
@@ -154,7 +153,7 @@ def _port(path: Path) -> Port:
 
 @lru_cache(maxsize=256)
 def _manages_switches(function: Path) -> bool:
-    """The product data is slow to read and does not change."""
+    """Cached, because the product data is slow to read and does not change."""
     try:
         return SWITCH_MANAGEMENT in (function / "vpd").read_bytes()
     except OSError:
@@ -175,12 +174,14 @@ def _rdma_cgroup(sys: Path) -> RdmaCgroup | None:
     return RdmaCgroup(version)
 
 
-def _limits(text: str) -> list[RdmaDevice]:
-    """Lines of `mlx5_0 hca_handle=2 hca_object=max`; newer kernels may have more keys."""
+def _limits(text: str) -> list[RdmaDeviceLimit]:
+    """From lines such as `mlx5_0 hca_handle=2 hca_object=max`. Unknown keys are ignored."""
     limits = []
     for line in text.splitlines():
         name, _, rest = line.strip().partition(" ")
-        told = {key: int(value) if value.isdigit() else -1 for key, value in LIMIT.findall(rest)}
+        values = {key: int(value) if value.isdigit() else -1 for key, value in LIMIT.findall(rest)}
         if name:
-            limits.append(RdmaDevice(name, told.get("hca_handle", -1), told.get("hca_object", -1)))
+            limits.append(
+                RdmaDeviceLimit(name, values.get("hca_handle", -1), values.get("hca_object", -1))
+            )
     return limits

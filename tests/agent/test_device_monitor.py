@@ -106,7 +106,7 @@ def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: Box) -> None:
     with box.running("--survey-every=60"):  # an event does not wait for the next look
         box.says("listening for the events of 8 GPUs")
         box.control.xid(3, 31)
-        box.says("XID 31: a program reached for memory")
+        box.says("XID 31: GPU memory page fault")
         box.control.xid(3, 79)
         box.fit(7)
         assert "GPU 3 (" in box.said()
@@ -121,7 +121,7 @@ def test_it_is_fit_again_when_the_driver_says_so(box: Box) -> None:
         box.control.set("recovery", 2, 1)
         box.control.xid(2, 95)
         box.fit(7)
-        box.says("the driver asks to reset this GPU")
+        box.says("the driver requests a reset of this GPU")
         box.control.set("recovery", 2, 0)
         box.fit(8)
 
@@ -129,9 +129,9 @@ def test_it_is_fit_again_when_the_driver_says_so(box: Box) -> None:
 def test_readings_that_speak_against_a_gpu(box: Box) -> None:
     with box.running():
         for key, words in (
-            ("rows_pending", "waits to be remapped"),
+            ("rows_pending", "is to be remapped"),
             ("rows_failed", "could not be remapped"),
-            ("pages", "pages wait to be retired"),
+            ("pages", "pages are to be retired"),
         ):
             box.control.set(key, 5, 1)
             box.fit(7)
@@ -140,7 +140,7 @@ def test_readings_that_speak_against_a_gpu(box: Box) -> None:
             box.fit(8, 20)
         box.control.set("link", 1, 4, 0)
         box.fit(7)
-        box.says("NVLink 4 went down (17 of 18 are up)")
+        box.says("NVLink 4 is down (17 of 18 are active)")
         box.control.set("link", 1, 4, 1)
         box.fit(8, 30)
 

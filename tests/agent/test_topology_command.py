@@ -113,7 +113,7 @@ def test_a_library_below_the_drivers_root_is_found(built: Path, tmp_path: Path) 
     ("profile", "sentence"),
     [
         ("init_error 9\n", "the NVIDIA driver is not loaded"),
-        ("init_error 18\n", "are of different versions"),
+        ("init_error 18\n", "have different versions"),
         ("init_error 999\n", "could not initialise NVML"),
     ],
 )

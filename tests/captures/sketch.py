@@ -18,7 +18,7 @@ from agent.machine.facts import (
     RdmaCgroup,
     SysfsFacts,
 )
-from agent.machine.survey import pcie_word
+from agent.machine.survey import pcie_connection
 
 LANES = {"8.0": 4, "8.6": 4, "8.9": 4, "9.0": 5, "10.0": 5}  # generation by capability
 LEVEL = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
@@ -182,7 +182,7 @@ class Sketch:
         everyone = range(len(self.gpus))
 
         def level(a: int, b: int) -> int:
-            word = pcie_word(functions[self.gpus[a].pci], functions[self.gpus[b].pci])
+            word = pcie_connection(functions[self.gpus[a].pci], functions[self.gpus[b].pci])
             return -1 if a == b else LEVEL[word]
 
         gpus = tuple(

@@ -25,7 +25,7 @@ def test_a_gpu_with_an_error_is_left_alone_and_comes_back(cluster: World, namesp
     control = Control(STATE / "hardware/node-1/driver" / CONTROL)
     control.xid(index, 94)  # contained: the GPU is well when the program has gone
     until("7 allocatable GPUs", lambda: cluster.allocatable()["node-1"] == 7, 20)
-    words = "XID 94: a memory error, contained in one program"
+    words = "XID 94: contained memory error"
     shown = json.loads(cluster.lockstep("topology", "node-1", "-o", "json"))["gpus"][index]
     assert not shown["healthy"]
     assert shown["why"].startswith(words)

@@ -135,7 +135,7 @@ def test_an_unknown_xid_is_reported_without_effect() -> None:
     assert monitor.look(0, (3, 4711)) == {}
     assert xid_rules.classify(4711) == (
         xid_rules.UNKNOWN,
-        findings.Finding("xid", "XID 4711: not in our table"),
+        findings.Finding("xid", "XID 4711: not a known XID"),
     )
 
 
@@ -146,12 +146,12 @@ def test_an_xid_without_a_gpu_counts_for_every_gpu() -> None:
 @pytest.mark.parametrize(
     ("wear", "why"),
     [
-        (Wear(recovery=1), "the driver asks to reset this GPU"),
-        (Wear(recovery=2), "the driver asks to reboot the node"),
-        (Wear(recovery=99), "the driver asks for recovery action 99"),
-        (Wear(rows_pending=True), "waits to be remapped"),
+        (Wear(recovery=1), "the driver requests a reset of this GPU"),
+        (Wear(recovery=2), "the driver requests a reboot of the node"),
+        (Wear(recovery=99), "the driver requests recovery action 99"),
+        (Wear(rows_pending=True), "is to be remapped"),
         (Wear(rows_failed=True), "replace the GPU"),
-        (Wear(pages_pending=True), "pages wait to be retired"),
+        (Wear(pages_pending=True), "pages are to be retired"),
     ],
 )
 def test_readings_that_make_a_gpu_unhealthy(wear: Wear, why: str) -> None:
@@ -193,7 +193,7 @@ def test_only_a_link_that_was_active_counts_as_down() -> None:
     down = (replace(links[0], active=False), *links[1:])
     assert monitor.look(0, nvlinks=down) == {}
     assert monitor.look(1) == {}
-    assert monitor.look(2, nvlinks=down) == {3: "NVLink 0 went down (17 of 18 are up)"}
+    assert monitor.look(2, nvlinks=down) == {3: "NVLink 0 is down (17 of 18 are active)"}
     monitor.look(3)
     assert monitor.look(13) == {}
 

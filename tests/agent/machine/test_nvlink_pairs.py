@@ -71,7 +71,7 @@ def test_only_the_broken_machine_has_weak_pairs(name: str) -> None:
     assert {(pair.a, pair.b) for pair in weak} == {
         tuple(sorted((2, x))) for x in range(8) if x != 2
     }
-    assert {pair.why for pair in weak} == {"0 of 18 NVLinks are up"}
+    assert {pair.why for pair in weak} == {"0 of 18 NVLinks are active"}
 
 
 def test_some_links_are_down() -> None:
@@ -81,7 +81,7 @@ def test_some_links_are_down() -> None:
 
     hurt = seen("hgx-h100-8", 3, down)
     assert len(hurt.weak) == 7
-    assert {pair.why for pair in hurt.weak} == {"17 of 18 NVLinks are up"}
+    assert {pair.why for pair in hurt.weak} == {"17 of 18 NVLinks are active"}
     assert (hurt.links[0][3], hurt.bandwidth[0][3]) == ("NV17", 350.2)
     assert (hurt.links[0][1], hurt.bandwidth[0][1]) == ("NV18", 370.8)
 
@@ -93,13 +93,15 @@ def test_another_clique_and_a_way_that_is_closed() -> None:
 
     split = seen("gb200-nvl72-tray-4", 1, moved)
     assert {pair.why for pair in split.weak} == {
-        "cliques 32766 and 7 of the fabric",
-        "cliques 7 and 32766 of the fabric",
+        "different fabric cliques: 32766 and 7",
+        "different fabric cliques: 7 and 32766",
     }
     assert len({gpu.clique for gpu in split.gpus}) == 2, "all cliques of a machine are kept"
     assert split.islands == ((0, 2, 3), (1,))
     closed = seen("dgx-a100-8", 5, lambda gpu: replace(gpu, p2p_nvlink=(5,) * 8))
-    assert {pair.why for pair in closed.weak} == {"NVLink is not open between them"}
+    assert {pair.why for pair in closed.weak} == {
+        "peer-to-peer over NVLink is not usable between them"
+    }
 
 
 def test_one_side_tells_more_than_the_other() -> None:
@@ -109,7 +111,7 @@ def test_one_side_tells_more_than_the_other() -> None:
 
     hurt = seen("dgx1-v100-8", 0, silent)
     assert len(hurt.weak) == 1
-    assert hurt.weak[0].why.startswith("one side tells ")
+    assert hurt.weak[0].why.startswith("one GPU reports ")
 
 
 def test_where_the_rack_is() -> None:

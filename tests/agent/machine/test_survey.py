@@ -15,10 +15,10 @@ from agent.machine.facts import (
     PciDevice,
     Port,
     RdmaCgroup,
-    RdmaDevice,
+    RdmaDeviceLimit,
     SysfsFacts,
 )
-from agent.machine.survey import pcie_word, survey
+from agent.machine.survey import pcie_connection, survey
 from protos.topology import RdmaLimit
 from tests.agent.nvml_fixture import CAPTURES
 
@@ -107,13 +107,17 @@ TOP = "pci0000:00/0000:00:01.0/0000:01:00.0"
     ],
 )
 def test_pcie_by_path(a: str, b: str, expected: str) -> None:
-    assert pcie_word(device(a), device(b)) == pcie_word(device(b), device(a)) == expected
+    assert (
+        pcie_connection(device(a), device(b)) == pcie_connection(device(b), device(a)) == expected
+    )
 
 
 def test_across_host_bridges_the_numa_node_decides() -> None:
     a, b = "pci0000:00/0000:00:01.0/0000:01:00.0", "pci0000:40/0000:40:01.0/0000:41:00.0"
-    assert pcie_word(device(a, 0), device(b, 1)) == "SYS"
-    assert pcie_word(device(a, -1), device(b, -1)) == "SYS", "not told is not the same"
+    assert pcie_connection(device(a, 0), device(b, 1)) == "SYS"
+    assert pcie_connection(device(a, -1), device(b, -1)) == "SYS", (
+        "an unknown NUMA node equals no other"
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_cards_that_a_pod_can_have() -> None:
         InfinibandDevice("rxe0"),
         InfinibandDevice("mlx5_3", physical.address, bridge=True),
     )
-    limits = RdmaCgroup(2, (RdmaDevice("mlx5_0", 64), RdmaDevice("rxe0", 1, 1)))
+    limits = RdmaCgroup(2, (RdmaDeviceLimit("mlx5_0", 64), RdmaDeviceLimit("rxe0", 1, 1)))
     seen = survey(
         Machine(sysfs=SysfsFacts((physical, virtual, passed), infiniband=cards, rdma_cgroup=limits))
     )

@@ -11,7 +11,7 @@ from agent.machine.facts import (
     PciDevice,
     Port,
     RdmaCgroup,
-    RdmaDevice,
+    RdmaDeviceLimit,
     SysfsFacts,
     Unusable,
 )
@@ -58,8 +58,8 @@ def test_cards_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     [
         RdmaCgroup(2),
         RdmaCgroup(1),
-        RdmaCgroup(2, (RdmaDevice("mlx5_0", 2, 2000), RdmaDevice("mlx5_1"))),
-        RdmaCgroup(1, (RdmaDevice("mlx5_0", 2, 2000),)),
+        RdmaCgroup(2, (RdmaDeviceLimit("mlx5_0", 2, 2000), RdmaDeviceLimit("mlx5_1"))),
+        RdmaCgroup(1, (RdmaDeviceLimit("mlx5_0", 2, 2000),)),
         None,
     ],
 )
@@ -74,7 +74,7 @@ def test_more_keys_of_newer_kernels_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "fs/cgroup/kubepods/rdma.max").write_text(
         "mlx5_0 hca_handle=7 qp=3 hca_object=max \n"
     )
-    assert sysfs.read(tmp_path).rdma_cgroup == RdmaCgroup(2, (RdmaDevice("mlx5_0", 7),))
+    assert sysfs.read(tmp_path).rdma_cgroup == RdmaCgroup(2, (RdmaDeviceLimit("mlx5_0", 7),))
 
 
 def test_drivers_interfaces_and_how_namespaces_see_devices(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_an_error_of_one_instance(box: Box) -> None:
         can(box, ONE, 9)
         box.control.xid(7, 94, 9, 0)
         can(box, ONE, 8)
-        box.says("GPU 7's 1g.5gb (gi 9, ci 0) is unhealthy: XID 94: a memory error, contained")
+        box.says("GPU 7's 1g.5gb (gi 9, ci 0) is unhealthy: XID 94: contained memory error")
         box.says(", GPU instance 9) XID 94")
         box.says("GPU 7's 1g.5gb (gi 9, ci 0) is healthy again")
         can(box, ONE, 9)
