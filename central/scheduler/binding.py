@@ -9,11 +9,12 @@ from typing import cast
 from central.model.decisions import Bind
 from central.model.facts import PodSpec
 from central.scheduler.inventory.domains import Pairs
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot.draft import Seat
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import on_storage
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 from protos.closest import closest
 
 

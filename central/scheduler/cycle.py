@@ -10,13 +10,14 @@ from central.controllers.job import reconcile as jobs
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact
 from central.scheduler import binding, partial_gangs, placement
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import Want, placement_attempts
 from central.scheduler.queues import order, quota
 from central.scheduler.reserved_capacity import Holds
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state import on_owner, readiness
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Key, Pod
+from central.scheduler.state.gangs import Gang, Key
 from central.scheduler.status import gang_status, gpu_memory, rdma_usage
 
 # What did not fit stays out while only less is free; by whose room is kept.

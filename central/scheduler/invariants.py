@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from central.controllers.job import job_invariants as jobs
-from central.scheduler import volume_invariants as volumes
+from central.model.volumes import Volumes
 from central.scheduler.inventory.nic_limits import CardRoom
 from central.scheduler.queues.min_resources import owed
 from central.scheduler.scoring.preferences import Leaning
@@ -34,7 +34,7 @@ def check(cluster: "Cluster") -> None:
     cluster.batch.check()
     _reserved(cluster)
     _kinds(cluster)
-    volumes.check(cluster)
+    _volumes(cluster)
     _queues(cluster)
     _pledged(cluster)
     _views(cluster)
@@ -269,3 +269,29 @@ def _views(cluster: "Cluster") -> None:
             assert (view.leaning.score() == fresh).all(), "a kind would rather be elsewhere"
     for harm, fresh in cluster.snapshot.mix.kept():
         assert (harm == fresh).all(), "what a load would do is not what a recount gives"
+
+
+def _volumes(cluster: "Cluster") -> None:
+    """No volume is planned or taken twice, and each plan is for a pod that has a node."""
+    stock, storage = cluster.snapshot.neighbours.stock, cluster.kinds.storage
+    stock.check()
+    plans = storage.plans.planned()
+    volumes = Counter(volume for volume, _ in plans.values() if volume)
+    twice = [volume for volume, count in volumes.items() if count > 1]
+    assert not twice, f"volumes {twice} are planned for two claims"
+    for (namespace, claim), (_, uids) in plans.items():
+        for uid in uids:
+            pod = cluster.pods.get(uid)
+            assert pod is not None, f"claim {claim} has a plan for a pod that is gone"
+            assert pod.node, f"claim {claim} has a plan for {pod.seen.name}, which has no place"
+            assert (pod.seen.namespace, claim) in ((namespace, name) for name in pod.seen.claims)
+    rows = cluster.snapshot.row
+    held: Counter[tuple[int, Volumes]] = Counter(
+        (rows[pod.node], pod.held.volumes)
+        for pod in cluster.pods.values()
+        if pod.held is not None
+        and pod.held.volumes is not None
+        and (pod.held.volumes.wants or pod.held.volumes.shared)
+    )
+    assert stock.seated() == held, "volumes are taken by seats that nobody has"
+    assert stock.out == {*volumes, *stock.taken()}, "volumes are out of stock for nobody"

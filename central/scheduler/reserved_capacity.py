@@ -6,8 +6,8 @@ from math import inf
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.decisions import Evict
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.placement import Want
 from central.scheduler.preemption import defragment, reclaim
 from central.scheduler.preemption.preemption_request import Claim
@@ -140,7 +140,7 @@ class Holds:
         mine = self._cluster.reserved.get(gang.key)
         if mine is not None and mine.made and not kept.made and _yields(kept, mine):
             return False
-        if kept.made and kept.queue != reservation.queue_of(gang):
+        if kept.made and kept.queue != gang.queue:
             return True  # priorities count inside a queue
         if kept.firm and gang.priority <= kept.gang.priority:
             return True
@@ -165,7 +165,7 @@ class Holds:
         return [kept for kept, _ in self._held.values()]
 
     def _head(self, gang: Gang) -> Reservation | None:
-        queue = reservation.queue_of(gang)
+        queue = gang.queue
         return next(
             (
                 kept
@@ -179,7 +179,7 @@ class Holds:
         """Evicts whoever must go so that all of the gang fits, and keeps that room for it; None:
         nobody can be evicted to that end."""
         cluster, key = self._cluster, gang.key
-        asked = (reservation.queue_of(gang), gang.priority, want)
+        asked = (gang.queue, gang.priority, want)
         preempts = gang.priority > cluster.lowest or cluster.queues.on
         if not preempts and not cluster.movable:
             return None

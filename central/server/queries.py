@@ -7,13 +7,14 @@ from typing import Protocol, TypeVar
 
 from central.model import wording
 from central.model.facts import PodSpec
+from central.model.resources import DEFAULT
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, mig, nics
 from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues import quota
-from central.scheduler.queues.queue_tree import DEFAULT
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
 from central.server.grpc.query_service import Explanation, HeldSlice, Holder, NodeView, PodView
 from protos.names import GPU

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from central.model import phases
 from central.model.decisions import Decision, Tell
 from central.model.facts import Fact
 from central.scheduler import cycle
@@ -154,7 +155,7 @@ class Simulation:
         gang = self.cluster.gangs.get((*name, True))
         if gang is None or not gang.members or name in self.cluster.jobs.by_group:
             return  # a Job's own end is told instead
-        if tell.phase == gang_status.COMPLETED and name not in self._ended_gangs:
+        if tell.phase == phases.COMPLETED and name not in self._ended_gangs:
             self._ended_gangs.add(name)
             self.story.ended.append(Ended(self.now, *name, "PodGroup", tell.phase))
 

@@ -3,13 +3,14 @@ the code that decided."""
 
 from collections.abc import Sequence
 
+from central.model import selectors
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import SubGroups
-from central.scheduler.filters import node_filters
 from central.scheduler.inventory import hypernode_tree, nics
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot import island_masks
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 from protos.names import NODE
 
 
@@ -58,7 +59,7 @@ def _volumes(cluster: Cluster, binds: Sequence[Bind]) -> None:
                 continue
             node = cluster.nodes[bind.node].seen
             assert node is not None
-            assert node_filters.inside(volume.places, node), f"{name} can't be used on {bind.node}"
+            assert selectors.inside(volume.places, node), f"{name} can't be used on {bind.node}"
             mine = (bind.namespace, claim)
             assert whose.setdefault(name, mine) == mine, f"{name} is given to two claims"
             assert volume.claim in (None, mine), f"{name} is {volume.claim}'s"

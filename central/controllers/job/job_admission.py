@@ -9,9 +9,10 @@ from central.controllers.job import job_podgroup
 from central.controllers.job.job import Job
 from central.model import wording
 from central.model.facts import PodSpec
+from central.model.resources import Sums, add, requested
 from central.scheduler.queues import quota
-from central.scheduler.queues.queue_tree import Queue, add, requested
-from central.scheduler.state.gangs import Gang, Sums
+from central.scheduler.queues.queue_tree import Queue
+from central.scheduler.state.gangs import Gang
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster

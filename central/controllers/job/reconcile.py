@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from central.controllers.job import control, job_admission
 from central.controllers.job.job import Job
 from central.controllers.job.state_machine import ACTIVE
+from central.model import phases
 from central.model.decisions import Decision
 from central.model.jobspec import ABORTED, ABORTING, COMPLETING, OVER, RESTARTING, TERMINATING
 from central.scheduler.state.gangs import Gang
-from central.scheduler.status import gang_status
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
@@ -98,19 +98,19 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
     if phase in OVER:
         said = job.status.message
         word = (
-            gang_status.COMPLETED,
+            phases.COMPLETED,
             f"job {name} is over: {phase}" + (f"; {said}" if said else ""),
         )
     elif phase in (ABORTING, ABORTED):
-        word = (gang_status.PENDING, f"job {name} is {phase}; it goes on when it is resumed")
+        word = (phases.PENDING, f"job {name} is {phase}; it goes on when it is resumed")
     elif phase in (COMPLETING, TERMINATING):
-        word = (gang_status.RUNNING, f"job {name} is {phase}; its pods are being cleared away")
+        word = (phases.RUNNING, f"job {name} is {phase}; its pods are being cleared away")
     elif phase in ACTIVE and job.pods and not gang.members:
-        word = (gang_status.RUNNING, f"another scheduler places the pods of job {name}")
+        word = (phases.RUNNING, f"another scheduler places the pods of job {name}")
     elif phase in ACTIVE and job.admitted and not gang.members:
-        word = (gang_status.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
+        word = (phases.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
     elif phase in ACTIVE and not job.admitted and job.waits_for:
-        word = (gang_status.PENDING, job.waits_for)
+        word = (phases.PENDING, job.waits_for)
     if phase == RESTARTING and not gang.tally.placed:
         gang.started = False  # it must be whole again before any of it may stay
     gang.quiet = phase in (*OVER, ABORTING, ABORTED, COMPLETING, TERMINATING)

@@ -5,7 +5,7 @@ from typing import Any
 
 from central.kube.decode.gpu_memory_annotations import memory
 from central.model.facts import PodSpec
-from central.scheduler.filters.gpu_model import fold
+from central.model.selectors import fold
 from protos.names import GPU, GPU_LEAST, GPU_MODEL, GPU_SHARE, MIG
 
 Json = dict[str, Any]

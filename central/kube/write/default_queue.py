@@ -7,7 +7,7 @@ import orjson
 
 from central.kube.resource_paths import NAMED
 from central.kube.transport.http_client import Client, Unreachable
-from central.scheduler.queues.queue_tree import DEFAULT
+from central.model.resources import DEFAULT
 
 log = logging.getLogger(__name__)
 

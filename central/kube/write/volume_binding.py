@@ -12,9 +12,9 @@ from central.kube.decode import storage_decoder
 from central.kube.decode.storage_decoder import BIND_COMPLETED, SELECTED_NODE
 from central.kube.transport.http_client import Client, Reply, Unreachable
 from central.kube.write.requests import Again
+from central.model import selectors
 from central.model.decisions import Bind
 from central.model.facts import NodeSeen
-from central.scheduler.filters import node_filters
 
 Json = dict[str, Any]
 AGAIN_S = 1.0  # how long until a claim is looked at again
@@ -86,7 +86,7 @@ class Provisioning:
             return f"claim {claim}: {(node if volume.ok else volume).refusal().message}"
         labels = node.json()["metadata"].get("labels") or {}
         seen = storage_decoder.volume(volume.json())
-        if node_filters.inside(seen.places, NodeSeen(asked.node, labels, {})):
+        if selectors.inside(seen.places, NodeSeen(asked.node, labels, {})):
             return ""
         return f"claim {claim} got volume {name}, which can't be used on node {asked.node}"
 

@@ -2,13 +2,11 @@
 again only of nodes that changed. Shared by all kinds of pods that differ in their requests alone."""
 
 import numpy as np
-import numpy.typing as npt
 
+from central.model.arrays import Bools, Ints
 from central.model.facts import NodeSeen, PodSpec
 from central.scheduler.filters import node_filters
-from central.scheduler.inventory.domains import Ints
 
-Bools = npt.NDArray[np.bool_]
 Constraint = tuple[object, ...]
 
 

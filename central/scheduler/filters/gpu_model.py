@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from central.model import wording
 from central.model.facts import NodeSeen, PodSpec
+from central.model.selectors import fold
 
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # GFD's labels; memory in MiB
-_VENDOR = re.compile(r"(nvidia-|tesla-)+")
 
 
 def unequipped(spec: PodSpec, node: NodeSeen) -> str:
@@ -41,8 +41,3 @@ def _is(model: str, patterns: tuple[str, ...]) -> bool:
 def _expression(pattern: str) -> re.Pattern[str]:
     """A pattern means the whole name, or the words that it begins with: A10 is no A100."""
     return re.compile(".*".join(map(re.escape, fold(pattern).split("*"))) + "(-.*)?")
-
-
-def fold(name: str) -> str:
-    """NVIDIA A100-SXM4-80GB, as GFD writes it, and as people do: a100-sxm4-80gb."""
-    return _VENDOR.sub("", "-".join(name.lower().split()), count=1)

@@ -5,19 +5,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from central.model import wording
+from central.model import selectors, wording
+from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.model.pod_rules import Spread
 from central.model.volumes import Volumes, Wanted
 from central.scheduler.filters import node_filters
-from central.scheduler.inventory.domains import Ints
 
 if TYPE_CHECKING:
     from central.scheduler.snapshot.snapshot import Snapshot
 
-Bools = npt.NDArray[np.bool_]
 MANY = np.int64(2**40)
 PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT = range(1, 11)
 WORDS = {
@@ -232,7 +230,7 @@ class Company:
             )
             self._reached[row] = node is not None and node_filters.reaches(self._spec, node)
             for want, made in self._made.items():
-                made[row] = node is not None and node_filters.inside(want.made or (), node)
+                made[row] = node is not None and selectors.inside(want.made or (), node)
             self._judged[row] = snapshot.version[row]
 
 

@@ -1,14 +1,11 @@
 """May a pod run on a node at all? The filters that depend on the node's labels, taints and state
 alone, as Kubernetes defines them; what depends on room is the snapshot's arithmetic."""
 
-from collections.abc import Mapping
-
-from central.model.facts import NodeSeen, PodSpec, Taint, Toleration
-from central.model.pod_rules import NodeTerms, Requirement
+from central.model.facts import NodeSeen, PodSpec
+from central.model.selectors import CORDON, inside, meets, tolerates
 from central.scheduler.filters import gpu_model
 from protos.sharing import RANKS
 
-SOFT = "PreferNoSchedule"
 BLOCKING = ("NoSchedule", "NoExecute")
 
 
@@ -74,52 +71,3 @@ def unsuited(spec: PodSpec, node: NodeSeen) -> str:
 def reaches(spec: PodSpec, node: NodeSeen) -> bool:
     """Whether the pod's volumes can be used there."""
     return spec.volumes is None or inside(spec.volumes.places, node)
-
-
-def inside(places: tuple[NodeTerms, ...], node: NodeSeen) -> bool:
-    return all(meets(terms, node) for terms in places)
-
-
-def meets(terms: NodeTerms, node: NodeSeen) -> bool:
-    return any(term and all(matches(requirement, node) for requirement in term) for term in terms)
-
-
-CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.value == taint.value
-
-
-def matches(requirement: Requirement, node: NodeSeen) -> bool:
-    """One expression of a node selector term. Gt and Lt compare whole numbers; what is no number
-    matches neither."""
-    labels: Mapping[str, str] = {"metadata.name": node.name} if requirement.field else node.labels
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return value is not None and _compares(requirement, value)
-        case _:
-            return False
-
-
-def _compares(requirement: Requirement, value: str) -> bool:
-    try:
-        mine, bound = int(value), int(requirement.values[0])
-    except (ValueError, IndexError):
-        return False
-    return mine > bound if requirement.operator == "Gt" else mine < bound

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
 from central.model.pod_rules import Peers, Port
+from central.model.selectors import SOFT
 from central.model.volumes import Volumes
-from central.scheduler.filters.node_filters import SOFT
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.volumes.assignment import Stock
 
 ANY = np.int64(2**40)

@@ -11,7 +11,7 @@ from central.scheduler.inventory.gpu_shares import NOTHING, Offered, Parts
 from central.scheduler.inventory.nic_assignment import deal
 from central.scheduler.inventory.nic_limits import CardRoom
 from central.scheduler.inventory.node_report import Name
-from central.scheduler.state.gangs import Pod
+from central.scheduler.inventory.pods import Pod
 from protos.closest import closest
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, pick

@@ -5,11 +5,10 @@ disables nothing else."""
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from central.model.arrays import Ints
 from protos import names
 
-Ints = npt.NDArray[np.int64]
 Pairs = tuple[tuple[str, str], ...]
 
 

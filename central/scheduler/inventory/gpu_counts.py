@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from central.scheduler.inventory.domains import Ints
-from central.scheduler.snapshot.capacity import UNLIMITED
+from central.model.arrays import UNLIMITED, Ints
 from protos.topology import Shape
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from central.scheduler.inventory.domains import Ints
+from central.model.arrays import Ints
 from protos.closest import closest
 from protos.sharing import HIGHEST, RANKS, WHOLE, pick
 from protos.topology import NodeTopology, Shape, indices_of, mask_of
 
 if TYPE_CHECKING:
+    from central.scheduler.inventory.pods import Pod
     from central.scheduler.snapshot.snapshot import Snapshot
-    from central.scheduler.state.gangs import Pod
 
 Parts = dict[int, int]  # hundredths by GPU
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from central.scheduler.inventory import nic_limits, nics
 from central.scheduler.inventory.nic_limits import Ask, CardRoom
 from central.scheduler.inventory.nics import Container
-from central.scheduler.state.gangs import Pod
+from central.scheduler.inventory.pods import Pod
 from protos.nearest import nearest
 from protos.topology import NodeTopology
 

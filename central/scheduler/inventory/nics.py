@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from central.model.facts import NodeReported, PodSpec
 from central.scheduler.inventory import nic_limits
 from central.scheduler.inventory.nic_limits import KEYS, PLENTY, CardRoom
-from central.scheduler.state.gangs import Pod
+from central.scheduler.inventory.pods import Pod
 from protos import slicing
 from protos.names import GPU, RDMA
 from protos.nearest import card_of, nearest

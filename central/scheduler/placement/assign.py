@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.placement import sequential
 from central.scheduler.placement.domain_choice import ANYWHERE
 from central.scheduler.placement.fewest import spread

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.scoring import Load, preferences
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from central.model import wording
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, nic_limits
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import ClassView
 from central.scheduler.snapshot.snapshot import Snapshot

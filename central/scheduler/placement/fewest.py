@@ -3,7 +3,7 @@ where it is tightest. cap: by row, how many more fit there."""
 
 import numpy as np
 
-from central.scheduler.inventory.domains import Ints
+from central.model.arrays import Ints
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 

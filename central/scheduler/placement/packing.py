@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from central.scheduler.inventory.domains import Ints
+from central.model.arrays import Ints
 from central.scheduler.placement.request import Crew, Groups
 from central.scheduler.placement.role_placement import Problem, Vector, problem_of, take
 from central.scheduler.snapshot.draft import Draft

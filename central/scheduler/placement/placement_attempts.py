@@ -8,11 +8,11 @@ from operator import attrgetter
 
 from central.model.facts import Pairs, PodSpec, Roles
 from central.scheduler.inventory import hypernode_tree
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import Crew, Part, Want
 from central.scheduler.placement.request import Groups
-from central.scheduler.reservation import reservation
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import Group, Unit
 from protos.names import NODE, SPREAD
 
@@ -203,7 +203,7 @@ def like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
     pods = gang.waiting()
     terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in pods}
     least = gang.object.min_resources if gang.object is not None else ()
-    queue = reservation.queue_of(gang)
+    queue = gang.queue
     asked = (queue, gang.priority, frozenset(terms), gang.started, wants, least)
     number = cluster.likes.get(asked)
     if number is None:

@@ -15,9 +15,9 @@ from itertools import product
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.placement.request import Crew, Groups
 from central.scheduler.snapshot.capacity import ClassView
 from central.scheduler.snapshot.draft import Draft

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
 from central.scheduler.placement.assign import seat
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, Choice, parts_needed

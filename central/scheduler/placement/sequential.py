@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.scoring import preferences
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import ClassView

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.placement import explain, sequential
 from central.scheduler.placement import role_placement as crews
 from central.scheduler.placement.assign import level_below, seat, seat_entangled

@@ -9,15 +9,16 @@ from itertools import combinations
 
 import numpy as np
 
+from central.model.resources import requested
 from central.scheduler import placement
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import placement_attempts
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.preemption_request import Claim, Plan
 from central.scheduler.preemption.victims import Field
-from central.scheduler.queues.queue_tree import requested
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 
 SETTLED_S = 300.0  # nobody is moved who has not run for so long: no gang goes back and forth

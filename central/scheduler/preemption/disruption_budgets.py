@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from central.model.facts import BudgetGone, BudgetSeen
 from central.model.pod_rules import Labels
-from central.scheduler.state.gangs import Pod
+from central.scheduler.inventory.pods import Pod
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster

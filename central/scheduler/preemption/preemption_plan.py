@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from central.scheduler.inventory.domains import Ints
+from central.model.arrays import Ints
 from central.scheduler.placement import Want
 from central.scheduler.preemption.preemption_request import Claim, Plan
 from central.scheduler.preemption.victims import Field

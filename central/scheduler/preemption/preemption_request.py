@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from central.scheduler.inventory.domains import Ints
+from central.model.arrays import Ints
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import Want
 from central.scheduler.snapshot.draft import Draft
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 
 MayTake = Callable[[Gang, Gang], bool]
 

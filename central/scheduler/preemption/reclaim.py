@@ -6,8 +6,9 @@ all of these may be.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from central.model.arrays import Ints
 from central.model.decisions import Evict
-from central.scheduler.inventory.domains import Ints
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import Want
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.disruption_budgets import Name
@@ -16,7 +17,7 @@ from central.scheduler.queues import quota
 from central.scheduler.reservation import reservation
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Key, Pod
+from central.scheduler.state.gangs import Gang, Key
 
 RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
 
@@ -27,7 +28,7 @@ def plan(cluster: Cluster, claim: Claim) -> Plan | None:
     gang = claim.gang
     if not cluster.queues.on:
         return preemption_plan.room_for(cluster, claim)
-    queue = reservation.queue_of(gang)
+    queue = gang.queue
     elsewhere = quota.may_claim(cluster, gang)
     if not elsewhere and gang.priority <= cluster.lowest:
         return None
@@ -37,7 +38,7 @@ def plan(cluster: Cluster, claim: Claim) -> Plan | None:
     known: dict[tuple[object, ...], bool] = {}  # by queue, and what goes
 
     def may_take(claimant: Gang, victim: Gang) -> bool:
-        if reservation.queue_of(victim) == queue:
+        if victim.queue == queue:
             return victim.priority < claimant.priority
         if not elsewhere or claimed or victim.key in spared or victim.account is None:
             return False  # one claim of a queue after the other: each changes its share
@@ -63,7 +64,7 @@ def _too_many(cluster: Cluster, gang: Gang, found: Plan, going: list[Gang]) -> s
     for victim in {id(one): one for pod in found.victims if (one := cluster.gang_of(pod))}.values():
         if victim in taken:
             continue
-        elsewhere = reservation.queue_of(victim) != reservation.queue_of(gang)
+        elsewhere = victim.queue != gang.queue
         if elsewhere and not quota.may_reclaim(cluster, gang, victim, taken):
             over.add(victim.key)
         else:
@@ -167,8 +168,8 @@ def _why(kept: Reservation, victim: Gang | None, priority: int) -> str:
     name = claimant.called_in_full
     if kept.moves:
         return f"is moved: {name} fits then, and so does it, elsewhere"
-    if victim is not None and reservation.queue_of(victim) != reservation.queue_of(claimant):
-        below = f"whose queue {reservation.queue_of(claimant)} is below its share"
+    if victim is not None and victim.queue != claimant.queue:
+        below = f"whose queue {claimant.queue} is below its share"
         return f"makes room for {name}, {below}"
     own = victim.priority if victim is not None else priority
     return f"makes room for {name}, which is more urgent (priority {claimant.priority} over {own})"

@@ -4,8 +4,9 @@ its own, as if that were a disruption budget."""
 from collections import Counter
 from collections.abc import Sequence
 
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption.least_harm import Budget
-from central.scheduler.state.gangs import Gang, Key, Pod
+from central.scheduler.state.gangs import Gang, Key
 
 
 def surplus(gang: Gang, there: Sequence[Pod]) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.scheduler import placement
-from central.scheduler.inventory.domains import Ints
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import (
     disruption_budgets,
     exact_search,
@@ -23,7 +23,6 @@ from central.scheduler.reservation.release_forecast import Leavers, seats
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Pod
 
 LOOKS = 4_000  # choices that are looked at for the best one, all domains together
 SEARCHED_UNITS = 40  # in a domain: with more, the choice is a good one and no more is claimed
@@ -31,7 +30,6 @@ CONFIRMED = 8  # domains in which the seats are taken for a trial
 TRIALS = 200  # for gangs of unlike pods
 
 Found = tuple[Problem, list[Unit] | None]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ and it stays let in. A Job's groups are the Job controller's.
 from typing import TYPE_CHECKING
 
 from central.model import wording
+from central.model.phases import INQUEUE, PENDING
+from central.model.resources import Sums, add
 from central.scheduler.queues import min_resources, quota
-from central.scheduler.queues.queue_tree import add
-from central.scheduler.state.gangs import Gang, Key, Sums
-from central.scheduler.status.gang_status import INQUEUE, PENDING
+from central.scheduler.state.gangs import Gang, Key
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from central.model import wording
 from central.model.facts import PodSpec
-from central.scheduler.queues.queue_tree import requested, sums_of
-from central.scheduler.state.gangs import Gang, Key, Sums
+from central.model.resources import Sums, requested
+from central.scheduler.queues.queue_tree import sums_of
+from central.scheduler.state.gangs import Gang, Key
 from protos.names import GPU
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ as these change. A queue that can't be used stops itself and those below it, wit
 Without any Queue object nothing is counted: there is one queue, and everybody is in it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,12 +18,13 @@ from central.model.facts import (
     QueueSeen,
     Rule,
 )
+from central.model.resources import DEFAULT, ROOT, Sums, add, requested
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues import fifo
 from central.scheduler.queues.usage_history import Lately
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gangs import Account, Gang, Key, Pod, Sums
+from central.scheduler.state.gangs import Account, Gang, Key
 
-ROOT, DEFAULT = "root", "default"
 SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
@@ -269,20 +270,3 @@ def sums_of(pods: Iterable[Pod]) -> Sums:
     for pod in pods:
         kinds[pod.spec] = kinds.get(pod.spec, 0) + 1
     return requested(kinds.items())
-
-
-def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
-    """What so many pods of such kinds ask for together."""
-    sums: Sums = {}
-    for spec, count in groups:
-        add(sums, dict(spec.requests), count)
-    return sums
-
-
-def add(sums: Sums, more: Mapping[str, int], times: int) -> None:
-    for resource, amount in more.items():
-        left = sums.get(resource, 0) + amount * times
-        if left:
-            sums[resource] = left
-        else:
-            sums.pop(resource, None)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from central.model import wording
 from central.model.facts import PodSpec
+from central.model.resources import ROOT, Sums, add
 from central.scheduler.queues import min_resources
 from central.scheduler.queues.fair_share import Amount, Claim, divide
-from central.scheduler.queues.queue_tree import ROOT, Queue, add, sums_of
-from central.scheduler.state.gangs import Gang, Sums
+from central.scheduler.queues.queue_tree import Queue, sums_of
+from central.scheduler.state.gangs import Gang
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.scheduler.filters.interpod import has_company
 from central.scheduler.inventory import gpu_shares, nics
-from central.scheduler.inventory.domains import Ints
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import Want
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Pod
 
 
 class Leavers:

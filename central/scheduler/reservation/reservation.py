@@ -8,10 +8,10 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
+from central.model.arrays import Ints
 from central.scheduler import placement
-from central.scheduler.inventory.domains import Ints
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import Want
-from central.scheduler.queues.queue_tree import DEFAULT
 from central.scheduler.reservation.release_forecast import (
     Leavers,
     Seats,
@@ -23,7 +23,7 @@ from central.scheduler.snapshot.capacity import ClassView
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class Reservation:
 
     @property
     def queue(self) -> str:
-        return queue_of(self.gang)
+        return self.gang.queue
 
     def refresh(self, cluster: Cluster, now: float) -> bool:
         """Counts anew what must be kept: what is needed less what others bring back in time. Says
@@ -105,10 +105,6 @@ class Reservation:
 
     def release(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
         snapshot.shift(self.rows, self.kept, masks, free=True)
-
-
-def queue_of(gang: Gang) -> str:
-    return gang.account.queue if gang.account is not None else DEFAULT
 
 
 def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> Reservation | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.inventory.domains import Ints
 from protos.closest import closest
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import WHOLE

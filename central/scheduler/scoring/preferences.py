@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.model import selectors
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.filters import node_filters
-from central.scheduler.inventory.domains import Ints
 
 if TYPE_CHECKING:
     from central.scheduler.snapshot.snapshot import Snapshot
@@ -81,11 +81,11 @@ class Leaning:
             self._judged[row] = snapshot.version[row]
             if node is not None:
                 self._liked[row] = sum(
-                    weight for weight, term in terms if node_filters.meets((term,), node)
+                    weight for weight, term in terms if selectors.meets((term,), node)
                 )
                 self._taints[row] = sum(
-                    taint.effect == node_filters.SOFT
-                    and not any(node_filters.tolerates(t, taint) for t in spec.tolerations)
+                    taint.effect == selectors.SOFT
+                    and not any(selectors.tolerates(t, taint) for t in spec.tolerations)
                     for taint in node.taints
                 )
 

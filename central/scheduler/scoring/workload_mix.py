@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.inventory.gpu_shares import Offered
 from central.scheduler.scoring.fragmentation import UNIT, Kinds, Left, Load, left_of, lost
 from protos.names import GPU, GPU_SHARE

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from central.model.arrays import UNLIMITED, Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters.interpod import Company, has_company
 from central.scheduler.inventory import gpu_shares, nic_limits
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.scoring.preferences import Leaning
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import RANKS
@@ -16,7 +16,6 @@ from protos.sharing import RANKS
 if TYPE_CHECKING:
     from central.scheduler.snapshot.snapshot import Snapshot
 
-UNLIMITED = 2**40
 FEW = 12  # rows that changed, up to which they are counted one by one
 
 

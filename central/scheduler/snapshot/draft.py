@@ -7,9 +7,9 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, cast
 
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.closest import closest
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.inventory.gpu_shares import Ask
 from central.scheduler.snapshot.capacity import ClassView
 from central.scheduler.snapshot.snapshot import Snapshot

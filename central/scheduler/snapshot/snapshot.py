@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
 from central.scheduler.filters.filter_cache import Constraint, Judgement, constraint
 from central.scheduler.filters.pod_counts import Neighbours
 from central.scheduler.inventory import gpu_counts, gpu_shares
 from central.scheduler.inventory.dirty_rows import Touched
-from central.scheduler.inventory.domains import Domains, Ints
+from central.scheduler.inventory.domains import Domains
 from central.scheduler.inventory.gpu_shares import NOTHING, Offered, Parts
 from central.scheduler.inventory.nic_limits import CardRoom
 from central.scheduler.scoring import Mix

@@ -64,13 +64,14 @@ from central.model.volumes import (
 from central.scheduler import invariants
 from central.scheduler.inventory import hypernode_tree
 from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption.disruption_budgets import Budgets
 from central.scheduler.queues.group_admission import Anteroom
 from central.scheduler.queues.min_resources import Pledges
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import on_gang, on_node, on_owner, on_pod, on_storage, residency
-from central.scheduler.state.gangs import Gang, Key, Pod, key_of
+from central.scheduler.state.gangs import Gang, Key, key_of
 from central.scheduler.state.owner_gangs import Owners
 from central.scheduler.state.podclasses import Kinds
 from central.scheduler.status import gpu_memory, rdma_usage

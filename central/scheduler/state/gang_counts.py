@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from central.scheduler.state.gangs import Pod
+from central.model.phases import ENDED
 
-ENDED = ("Succeeded", "Failed")
+if TYPE_CHECKING:
+    from central.scheduler.inventory.pods import Pod
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@ forgotten."""
 
 from typing import TYPE_CHECKING
 
-from central.scheduler.state.gangs import Gang, Key, Pod, key_of
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.gangs import Gang, Key, key_of
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from central.model.facts import BindFailed, EvictDone, PodSeen, PodSpec
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import on_gang, on_storage, residency
-from central.scheduler.state.gangs import Pod, key_of
+from central.scheduler.state.gangs import key_of
 from protos.names import GPU, GPU_SHARE
 
 if TYPE_CHECKING:

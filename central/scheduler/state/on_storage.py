@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from central.model.facts import NamespaceGone, NamespaceSeen, PodSeen
 from central.model.volumes import AttachLimits, StorageFact, Volumes, VolumeSeen
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import on_gang
-from central.scheduler.state.gangs import Pod
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster

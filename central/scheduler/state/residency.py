@@ -4,8 +4,8 @@ known to have."""
 from typing import TYPE_CHECKING
 
 from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import on_gang
-from central.scheduler.state.gangs import Pod
 from protos.names import GPU
 
 if TYPE_CHECKING:

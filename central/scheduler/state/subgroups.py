@@ -10,7 +10,7 @@ from central.model.facts import SubGroups
 from central.model.pod_rules import Labels
 
 if TYPE_CHECKING:
-    from central.scheduler.state.gangs import Pod
+    from central.scheduler.inventory.pods import Pod
 
 Values = tuple[str, ...]
 

@@ -3,14 +3,13 @@
 from typing import TYPE_CHECKING
 
 from central.model.decisions import Decision, Tell
+from central.model.phases import COMPLETED, PENDING, RUNNING
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
 from protos.names import ISLAND, NODE
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
-
-PENDING, INQUEUE, RUNNING, COMPLETED = "Pending", "Inqueue", "Running", "Completed"
 
 
 def phase(gang: Gang) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from central.model import wording
 from central.model.decisions import Decision, Evict, Warn
 from central.model.facts import MemoryExceeded
-from central.scheduler.state.gangs import Pod
+from central.scheduler.inventory.pods import Pod
 from protos.topology import MemoryOver
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from collections import Counter
 
 from central.model.decisions import SetStatus
 from central.model.facts import Answered
+from central.model.resources import Sums
 from central.scheduler.queues.queue_tree import Queue, Queues
-from central.scheduler.state.gangs import Gang, Key, Sums
+from central.scheduler.state.gangs import Gang, Key
 from central.scheduler.status.status_writes import Status, Writer
 
 KIND = "Queue"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from central.model.decisions import Decision, Warn
 from central.model.facts import RdmaUsed
-from central.scheduler.state.gangs import Pod
+from central.scheduler.inventory.pods import Pod
 from protos.topology import RdmaUse
 
 if TYPE_CHECKING:

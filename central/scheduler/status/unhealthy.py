@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from central.model.decisions import Warn
 from central.scheduler.inventory import mig, nics
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.gangs import Gang
 from protos.topology import Gpu, indices_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.volumes import Volumes, Wanted
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.volumes.free_volumes import Shelves
 from central.scheduler.volumes.matching import matched, questions
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from central.model.arrays import Ints
 from central.model.facts import NodeSeen
 from central.model.volumes import VolumeSeen, Wanted
-from central.scheduler.inventory.domains import Ints
 from central.scheduler.volumes.matching import Question
 from central.scheduler.volumes.reach import Places, Reach
 

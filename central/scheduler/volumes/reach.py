@@ -3,9 +3,9 @@ common. Kept up to date as nodes come and go, without asking every node about ev
 
 from collections.abc import Iterable, Mapping
 
+from central.model import selectors
 from central.model.facts import NodeSeen
 from central.model.pod_rules import NodeTerms
-from central.scheduler.filters import node_filters
 
 Places = tuple[NodeTerms, ...]  # all of them hold
 Label = tuple[str, str]
@@ -35,7 +35,7 @@ class Reach:
                 self._asking.setdefault(label, set()).add(places)
             rows = {row for label in labels for row in self._by_label.get(label, ())}
         found = self.rows[places] = {
-            row for row in rows if node_filters.inside(places, self._nodes[row])
+            row for row in rows if selectors.inside(places, self._nodes[row])
         }
         return found
 
@@ -61,8 +61,7 @@ class Reach:
         return [
             places
             for places in sorted(asked, key=repr)
-            if (row in self.rows[places])
-            != (node is not None and node_filters.inside(places, node))
+            if (row in self.rows[places]) != (node is not None and selectors.inside(places, node))
         ]
 
     def changed(self, row: int, node: NodeSeen | None, whom: Iterable[Places]) -> None:
@@ -79,7 +78,7 @@ class Reach:
     def check(self) -> None:
         """What is kept up to date is what a look at every node gives."""
         for places, rows in self.rows.items():
-            fresh = {row for row, node in self._nodes.items() if node_filters.inside(places, node)}
+            fresh = {row for row, node in self._nodes.items() if selectors.inside(places, node)}
             assert rows == fresh, f"{places}: rows {rows}, should be {fresh}"
 
     def _ask(self, key: str) -> None:

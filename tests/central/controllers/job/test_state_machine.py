@@ -36,7 +36,8 @@ from central.model.jobspec import (
     Part,
     TaskSpec,
 )
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.gangs import Gang
 from tests.central import factories
 from tests.central.controllers.job import job_api
 

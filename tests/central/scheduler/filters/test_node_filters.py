@@ -4,7 +4,8 @@ import pytest
 
 from central.model.facts import Taint, Toleration
 from central.model.pod_rules import Requirement
-from central.scheduler.filters.node_filters import matches, refusal, tolerates
+from central.model.selectors import matches, tolerates
+from central.scheduler.filters.node_filters import refusal
 from tests.central import factories
 
 NODE = factories.node(

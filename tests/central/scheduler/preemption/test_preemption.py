@@ -12,13 +12,14 @@ from central.model.decisions import Evict
 from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
 from central.scheduler import placement
 from central.scheduler.cycle import turn
+from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import Want
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.preemption_request import Claim
 from central.scheduler.reservation.release_forecast import Leavers
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Pod
+from central.scheduler.state.gangs import Gang
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job

@@ -1,0 +1,5 @@
+"""Phases of a PodGroup and of a pod, as the API names them."""
+
+PENDING, INQUEUE, RUNNING, COMPLETED = "Pending", "Inqueue", "Running", "Completed"
+
+ENDED = ("Succeeded", "Failed")  # of a pod

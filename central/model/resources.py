@@ -1,0 +1,27 @@
+"""Sums of resources by name, and the queue that exists without an object."""
+
+from collections.abc import Iterable, Mapping
+
+from central.model.facts import PodSpec
+
+Sums = dict[str, int]  # by resource; zeroes are left out
+
+
+ROOT, DEFAULT = "root", "default"
+
+
+def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
+    """What so many pods of such kinds ask for together."""
+    sums: Sums = {}
+    for spec, count in groups:
+        add(sums, dict(spec.requests), count)
+    return sums
+
+
+def add(sums: Sums, more: Mapping[str, int], times: int) -> None:
+    for resource, amount in more.items():
+        left = sums.get(resource, 0) + amount * times
+        if left:
+            sums[resource] = left
+        else:
+            sums.pop(resource, None)

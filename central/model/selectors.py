@@ -1,0 +1,66 @@
+"""Node selector terms and tolerations, as Kubernetes defines them. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from central.model.facts import NodeSeen, Taint, Toleration
+from central.model.pod_rules import NodeTerms, Requirement
+
+SOFT = "PreferNoSchedule"
+
+
+def inside(places: tuple[NodeTerms, ...], node: NodeSeen) -> bool:
+    return all(meets(terms, node) for terms in places)
+
+
+def meets(terms: NodeTerms, node: NodeSeen) -> bool:
+    return any(term and all(matches(requirement, node) for requirement in term) for term in terms)
+
+
+CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def matches(requirement: Requirement, node: NodeSeen) -> bool:
+    """One expression of a node selector term. Gt and Lt compare whole numbers; what is no number
+    matches neither."""
+    labels: Mapping[str, str] = {"metadata.name": node.name} if requirement.field else node.labels
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return value is not None and _compares(requirement, value)
+        case _:
+            return False
+
+
+def _compares(requirement: Requirement, value: str) -> bool:
+    try:
+        mine, bound = int(value), int(requirement.values[0])
+    except (ValueError, IndexError):
+        return False
+    return mine > bound if requirement.operator == "Gt" else mine < bound
+
+
+_VENDOR = re.compile(r"(nvidia-|tesla-)+")
+
+
+def fold(name: str) -> str:
+    """NVIDIA A100-SXM4-80GB, as GFD writes it, and as people do: a100-sxm4-80gb."""
+    return _VENDOR.sub("", "-".join(name.lower().split()), count=1)
