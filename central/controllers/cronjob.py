@@ -8,7 +8,8 @@ from central.controllers.owner import Makers
 from central.controllers.pending_calls import REST_S, Key, event
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.facts import Answered, CronSeen
-from central.model.jobspec import COMPLETED, OVER, Json, controller
+from central.model.jobspec import COMPLETED, OVER, controller
+from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import stamp
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class CronJobs(Makers[CronSeen]):
         # The time that was last served, and its Job's name, before the API has it.
         self._started: dict[Key, tuple[float, str]] = {}
         self._refused: dict[Key, str] = {}  # why no Job could be made
-        self._written: dict[Key, Json] = {}  # its status, until the watch brings it
+        self._written: dict[Key, ReadOnlyJson] = {}  # its status, until the watch brings it
         self._skipped: dict[Key, float] = {}  # times of which it was told that they wait
 
     def seen(self, fact: CronSeen) -> None:

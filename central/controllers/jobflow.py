@@ -10,7 +10,8 @@ from central.controllers.owner import Makers
 from central.controllers.pending_calls import Key
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.facts import Answered, FlowSeen, Step, TemplateSeen
-from central.model.jobspec import COMPLETED, Json, controller
+from central.model.jobspec import COMPLETED, controller
+from central.model.json_types import ReadOnlyJson
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
@@ -26,7 +27,9 @@ class Flows(Makers[FlowSeen]):
         super().__init__()
         self.templates: dict[Key, TemplateSeen] = {}
         self._refused: dict[tuple[Key, str], str] = {}  # by the Job's name
-        self._written: dict[tuple[str, Key], Json] = {}  # by kind: until the watch brings it
+        self._written: dict[
+            tuple[str, Key], ReadOnlyJson
+        ] = {}  # by kind: until the watch brings it
 
     def seen(self, fact: FlowSeen) -> None:
         super().seen(fact)
@@ -140,7 +143,7 @@ class Flows(Makers[FlowSeen]):
         return self._write("JobTemplate", template, status, whose, now)
 
     def _write(
-        self, kind: str, seen: FlowSeen | TemplateSeen, status: Json, whose: Key, now: float
+        self, kind: str, seen: FlowSeen | TemplateSeen, status: ReadOnlyJson, whose: Key, now: float
     ) -> list[Decision]:
         key = (seen.namespace, seen.name)
         if status in (seen.status, self._written.get((kind, key))):
@@ -172,7 +175,9 @@ def _waits(flow: FlowSeen, step: Step, children: dict[str, Job]) -> str:
     return ""
 
 
-def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str, spec: Json) -> Create:
+def _job(
+    flow: FlowSeen, step: Step, template: TemplateSeen, name: str, spec: ReadOnlyJson
+) -> Create:
     marks = {
         OF_TEMPLATE: f"{flow.namespace}.{step.name}",
         OF_FLOW: f"{flow.namespace}.{flow.name}",
@@ -192,7 +197,7 @@ def _job(flow: FlowSeen, step: Step, template: TemplateSeen, name: str, spec: Js
     return Create("Job", flow.namespace, name, body)
 
 
-def merged(whole: Json, patch: Json) -> Json:
+def merged(whole: ReadOnlyJson, patch: ReadOnlyJson) -> ReadOnlyJson:
     """A JSON merge patch: null takes away, objects are merged, all else is replaced."""
     result = dict(whole)
     for key, value in patch.items():

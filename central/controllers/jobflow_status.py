@@ -6,7 +6,7 @@ from typing import Any
 from central.controllers.job.job import Job
 from central.model import jobspec
 from central.model.facts import FlowSeen
-from central.model.jobspec import Json
+from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import duration, stamp
 
 PENDING, RUNNING, SUCCEED, FAILED = "Pending", "Running", "Succeed", "Failed"
@@ -35,11 +35,11 @@ _LIST_OF = {
 }
 
 
-def of(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str]) -> Json:
+def of(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str]) -> ReadOnlyJson:
     """waits: why a step's Job is not there, by the step's name."""
     lists: dict[str, list[str]] = {name: [] for name in _LISTS}
-    shown: list[Json] = []
-    conditions: dict[str, Json] = {}
+    shown: list[ReadOnlyJson] = []
+    conditions: dict[str, ReadOnlyJson] = {}
     before = {one["name"]: one for one in flow.status.get("jobStatusList") or ()}
     done = set(flow.status.get("completedJobs") or ())
     for step in flow.steps:
@@ -80,7 +80,7 @@ def _message(
     return "; ".join(f"{step}: {why}" for step, why in sorted(waits.items()) if why)
 
 
-def _job(job: Job) -> Json:
+def _job(job: Job) -> ReadOnlyJson:
     status = job.status
     began = sorted(status.conditions, key=lambda one: one[1])
     ends = [*(stamp(at) for _, at in began[1:]), ""]
@@ -97,7 +97,7 @@ def _job(job: Job) -> Json:
     }
 
 
-def _condition(job: Job) -> Json:
+def _condition(job: Job) -> ReadOnlyJson:
     status = job.status
     found: dict[str, Any] = {
         "phase": status.phase or jobspec.PENDING,

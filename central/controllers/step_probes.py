@@ -7,7 +7,7 @@ from typing import Any
 
 from central.controllers.job.job import Job
 from central.model.facts import Check, FlowSeen, Step
-from central.model.jobspec import Json
+from central.model.json_types import ReadOnlyJson
 
 PERIOD_S = 2
 
@@ -18,9 +18,9 @@ def asked(flow: FlowSeen, step: Step) -> tuple[Check, ...]:
     return tuple(dict.fromkeys(checks))
 
 
-def with_probes(spec: Json, checks: Iterable[Check]) -> tuple[Json, str]:
+def with_probes(spec: ReadOnlyJson, checks: Iterable[Check]) -> tuple[ReadOnlyJson, str]:
     """The Job's spec with them; and why it can't have them."""
-    tasks: list[Json] = [*(spec.get("tasks") or ())]
+    tasks: list[ReadOnlyJson] = [*(spec.get("tasks") or ())]
     for check in checks:
         for place, task in enumerate(tasks):
             if check.task not in ("", task.get("name")):
@@ -33,11 +33,11 @@ def with_probes(spec: Json, checks: Iterable[Check]) -> tuple[Json, str]:
     return {**spec, "tasks": tasks}, ""
 
 
-def _probed(task: Json, check: Check) -> Json | None:
+def _probed(task: ReadOnlyJson, check: Check) -> ReadOnlyJson | None:
     """The task whose pods are ready once they answer; None: another probe is there."""
     template = task.get("template") or {}
     inside = template.get("spec") or {}
-    containers: list[Json] = [*(inside.get("containers") or ())]
+    containers: list[ReadOnlyJson] = [*(inside.get("containers") or ())]
     listens = [
         any(port.get("containerPort") == check.port for port in one.get("ports") or ())
         for one in containers
@@ -52,7 +52,7 @@ def _probed(task: Json, check: Check) -> Json | None:
     return {**task, "template": {**template, "spec": {**inside, "containers": containers}}}
 
 
-def _probe(check: Check) -> Json:
+def _probe(check: Check) -> ReadOnlyJson:
     if not check.path:
         return {"tcpSocket": {"port": check.port}, "periodSeconds": PERIOD_S}
     get: dict[str, Any] = {"path": check.path, "port": check.port}

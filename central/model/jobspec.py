@@ -1,13 +1,12 @@
 """A Job as values: what it asks for, and what its status said. Made at the edge (central.kube.jobs),
 never changed. Pod templates stay the JSON that they are; nobody may write into them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from central.model.json_types import ReadOnlyJson
 from central.model.pod_rules import Labels
 
-Json = Mapping[str, Any]
 Amounts = tuple[tuple[str, int], ...]
 
 # What a policy may wait for.
@@ -76,7 +75,7 @@ class Partition:
     parts: int
     size: int
     least: int = 0  # parts that must start
-    topology: Json | None = None  # networkTopology of each part
+    topology: ReadOnlyJson | None = None  # networkTopology of each part
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class TaskSpec:
     name: str
     replicas: int
     minimum: int
-    template: Json
+    template: ReadOnlyJson
     policies: tuple[Policy, ...] = ()
     max_retry: int = 3  # restarts of its pods' containers before TaskFailed; NEVER
     after: tuple[str, ...] = ()  # tasks that must be ready before
@@ -99,7 +98,7 @@ class TaskSpec:
 class VolumeSpec:
     mount_path: str
     claim_name: str = ""  # of a claim that exists, or the name for the one that is made
-    claim: Json | None = None  # the PersistentVolumeClaim's spec, to be made
+    claim: ReadOnlyJson | None = None  # the PersistentVolumeClaim's spec, to be made
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ class JobSpec:
     ttl_s: float | None = None  # after it is over; None: it stays
     min_success: int | None = None
     priority_class: str = ""
-    topology: Json | None = None  # networkTopology
+    topology: ReadOnlyJson | None = None  # networkTopology
     estimate_s: float | None = None  # how long it says that it runs
     labels: Labels = ()
     annotations: Labels = ()

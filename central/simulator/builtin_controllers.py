@@ -4,8 +4,9 @@ StatefulSets. How many pods should be there and which comes next; the world make
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from central.model.json_types import Json
 from central.simulator.document_object import Object
-from central.simulator.documents import BadInput, Json
+from central.simulator.documents import BadInput
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 NO_END = 10**9  # completions of a Job that is over when one of its pods has succeeded

@@ -4,8 +4,9 @@ sentence about it begins. Raises BadInput."""
 from typing import Any
 
 from central.kube.decode.quantities import NotAQuantity, seconds
+from central.model.json_types import Json
 from central.simulator import scenario_kinds
-from central.simulator.documents import BadInput, Json, Place
+from central.simulator.documents import BadInput, Place
 
 
 class Object:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import yaml
 
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _MARKER = re.compile(r"^---(?=\s|$)[ \t]*(?:#.*)?", re.MULTILINE)

@@ -10,7 +10,8 @@ from central.kube.decode.decoder import Reader
 from central.kube.errors import Malformed
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
-from central.simulator.documents import BadInput, Json
+from central.model.json_types import Json
+from central.simulator.documents import BadInput
 from central.simulator.outcome import Ended, Story
 from central.simulator.priorities import Priorities
 

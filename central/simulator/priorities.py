@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from central.simulator.documents import BadInput, Json
+from central.model.json_types import Json
+from central.simulator.documents import BadInput
 
 Wrong = Callable[[str], BadInput]
 

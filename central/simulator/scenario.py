@@ -20,11 +20,12 @@ from central.model.facts import (
     OwnerSeen,
     PodSeen,
 )
+from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.model.volumes import ClaimSeen
 from central.simulator import builtin_controllers, node_defaults, scenario_kinds
 from central.simulator.document_object import Object
-from central.simulator.documents import BadInput, Json, Place
+from central.simulator.documents import BadInput, Place
 from central.simulator.priorities import Priorities
 from central.simulator.sim_budgets import Budget
 from central.simulator.sim_pod import Life

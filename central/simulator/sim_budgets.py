@@ -7,7 +7,8 @@ from math import ceil
 from typing import Any, Self
 
 from central.model.facts import BudgetGone, BudgetSeen
-from central.simulator.documents import BadInput, Json
+from central.model.json_types import Json
+from central.simulator.documents import BadInput
 
 Wrong = Callable[[str], BadInput]
 

@@ -24,8 +24,8 @@ from central.model.facts import (
     PodGone,
     PodSeen,
 )
+from central.model.json_types import Json
 from central.simulator.builtin_controllers import Controller, Controllers
-from central.simulator.documents import Json
 from central.simulator.job_objects import Making
 from central.simulator.outcome import Ended, Evicted, Placed, Story
 from central.simulator.scenario import STEP_S, Scenario

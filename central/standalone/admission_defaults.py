@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from central.model.json_types import Json
 from central.standalone import schema as schemas
-from central.standalone.api_errors import Json, Refused, bad_request, invalid
+from central.standalone.api_errors import Refused, bad_request, invalid
 from central.standalone.served_kinds import Resource
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")

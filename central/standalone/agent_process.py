@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from central.kube.transport.http_client import Client
-from central.standalone.api_errors import Json
+from central.model.json_types import Json
 from protos.names import AGENT_ACCOUNT, AUDIENCE
 
 TOKEN_S = 30 * 86400

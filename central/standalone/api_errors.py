@@ -1,9 +1,8 @@
 """Refusals of the API server, as the Status objects that Kubernetes clients expect. Pure."""
 
 from collections.abc import Iterable
-from typing import Any
 
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 
 class Refused(Exception):

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from central.model.json_types import Json
 from central.standalone import (
     admission_defaults,
     api_errors,
@@ -20,7 +21,6 @@ from central.standalone import (
     query_selectors,
     tokens,
 )
-from central.standalone.api_errors import Json
 from central.standalone.api_request import Call
 from central.standalone.budget_status import Budgets
 from central.standalone.clock import stamp

@@ -4,8 +4,8 @@ Eviction API makes of it."""
 import math
 from collections.abc import Iterable
 
+from central.model.json_types import Json
 from central.standalone import api_errors, query_selectors
-from central.standalone.api_errors import Json
 from central.standalone.object_store import Store
 from central.standalone.served_kinds import Registry, Resource
 

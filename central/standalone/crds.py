@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from central.standalone.api_errors import Json
+from central.model.json_types import Json
 
 FOLDER = Path(__file__).parent / "crds"  # daemonset/crds, by a link
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

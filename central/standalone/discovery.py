@@ -1,6 +1,6 @@
 """What the server says about itself: versions, groups and resources, as kubectl asks. Pure."""
 
-from central.standalone.api_errors import Json
+from central.model.json_types import Json
 from central.standalone.served_kinds import VERBS, Registry, Resource
 
 VERSION: Json = {

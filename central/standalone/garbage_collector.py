@@ -4,7 +4,7 @@ already goes at once."""
 import time
 from collections.abc import Iterator
 
-from central.standalone.api_errors import Json
+from central.model.json_types import Json
 from central.standalone.clock import stamp
 from central.standalone.object_store import Item, Store
 from central.standalone.served_kinds import Registry, Resource

@@ -15,8 +15,8 @@ from typing import Protocol
 import orjson
 
 from central.kube.transport.http_client import MERGE, Client, Refused, Unreachable
+from central.model.json_types import Json
 from central.standalone import pod_status
-from central.standalone.api_errors import Json
 from central.standalone.clock import stamp
 from central.standalone.device_manager import Counts
 from central.standalone.kubelet_pods import Admission

@@ -16,8 +16,8 @@ from typing import Self
 import orjson
 
 from central.kube.transport.http_client import Client, Refused, Stream, Unreachable
+from central.model.json_types import Json
 from central.standalone.agent_process import AgentProcess, agent_pod, own_capture, token
-from central.standalone.api_errors import Json
 from central.standalone.device_manager import Counts
 from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode, NoKubelet, Worker

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from central.standalone.api_errors import Json
+from central.model.json_types import Json
 from central.standalone.served_kinds import Column, Resource
 
 Cells = Callable[[Json, datetime], list[Any]]

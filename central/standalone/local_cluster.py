@@ -19,9 +19,9 @@ import yaml
 
 from central.kube.resource_paths import NAMED
 from central.kube.transport.http_client import Client, connect
+from central.model.json_types import Json
 from central.server.grpc import query_client
 from central.standalone.agent_process import token
-from central.standalone.api_errors import Json
 from central.standalone.apiserver import StandaloneApi
 from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes

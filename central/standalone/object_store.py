@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
+from central.model.json_types import Json
 from central.standalone import api_errors
-from central.standalone.api_errors import Json
 from central.standalone.served_kinds import Key, Resource
 
 Name = tuple[str, str]  # namespace ("" for cluster-wide kinds), name

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from central.model.json_types import Json
 from central.standalone import api_errors, patches
-from central.standalone.api_errors import Json
 from central.standalone.object_store import Item
 from central.standalone.served_kinds import Resource
 

@@ -3,7 +3,8 @@ Nothing given is changed; what is untouched is shared with the result. Pure."""
 
 from typing import Any
 
-from central.standalone.api_errors import Json, Refused, bad_request
+from central.model.json_types import Json
+from central.standalone.api_errors import Refused, bad_request
 
 # Lists that a strategic merge patch merges by a key of their elements; other lists are replaced.
 # By the name of the field, which is enough for the kinds served here.

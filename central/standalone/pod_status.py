@@ -3,7 +3,7 @@
 from typing import Any
 
 from central.kube.decode.quantities import seconds
-from central.standalone.api_errors import Json
+from central.model.json_types import Json
 from protos.names import RUNS_FOR
 
 

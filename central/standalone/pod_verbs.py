@@ -1,7 +1,7 @@
 """What only pods can do: be bound to a node, once, and take their time to end. Pure."""
 
+from central.model.json_types import Json
 from central.standalone import api_errors
-from central.standalone.api_errors import Json
 
 
 def bound(pod: Json, binding: Json, now: str) -> Json:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from central.standalone.api_errors import Json, bad_request
+from central.model.json_types import Json
+from central.standalone.api_errors import bad_request
 from central.standalone.served_kinds import Resource
 
 Test = Callable[[Json], bool]

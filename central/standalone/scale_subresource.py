@@ -5,8 +5,9 @@ from typing import Any
 
 import orjson
 
+from central.model.json_types import Json
 from central.standalone import admission_defaults
-from central.standalone.api_errors import Json, Refused
+from central.standalone.api_errors import Refused
 from central.standalone.api_request import Call
 from central.standalone.object_store import Store
 from central.standalone.object_updates import changed

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from central.standalone.api_errors import Json, invalid
+from central.model.json_types import Json
+from central.standalone.api_errors import invalid
 
 Key = tuple[str, str]  # group, plural
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
+from central.model.json_types import Json
 from central.standalone import api_errors
-from central.standalone.api_errors import Json
 from central.standalone.clock import stamp
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"

@@ -1,7 +1,7 @@
 """The API server for people: kinds by name, and one sentence for whatever goes wrong."""
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlencode
 
 import orjson
@@ -9,8 +9,7 @@ import orjson
 from central.kube.resource_paths import NAMED, Place
 from central.kube.transport.configuration import Unusable, load_as_user
 from central.kube.transport.http_client import MERGE, Client, Refused, Stream, Unreachable
-
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 PAGE = 500
 GONE = 410

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from central.cli.jobs import list_columns
-from central.cli.jobs.api import EVENTS, GROUPS, JOBS, PODS, QUEUES, Api, CannotDo, Json
+from central.cli.jobs.api import EVENTS, GROUPS, JOBS, PODS, QUEUES, Api, CannotDo
 from central.cli.jobs.terminal_table import Cell, Column, age, clock, table, wrapped
+from central.model.json_types import Json
 from protos.names import GROUP_NAMES, TASK
 
 JOB_NAME = "volcano.sh/job-name"

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from central.cli.jobs.api import Api, Json
+    from central.cli.jobs.api import Api
     from central.kube.resource_paths import Place
+    from central.model.json_types import Json
 
 Run = Callable[["Api", argparse.Namespace], int]
 

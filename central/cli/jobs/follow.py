@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Iterator
 
-from central.cli.jobs.api import JOBS, Api, CannotDo, Json, TooOld
+from central.cli.jobs.api import JOBS, Api, CannotDo, TooOld
 from central.cli.jobs.describe import group_of, why_of
 from central.kube.resource_paths import Place
+from central.model.json_types import Json
 
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 AGAIN_S = 1.0

@@ -4,9 +4,10 @@ import argparse
 
 import yaml
 
-from central.cli.jobs.api import JOBS, Api, CannotDo, Json
+from central.cli.jobs.api import JOBS, Api, CannotDo
 from central.kube.decode import job_decoder
 from central.kube.errors import Malformed
+from central.model.json_types import Json
 from protos.names import GPU, TOPOLOGY_REQUIRED
 
 

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from central.cli.jobs.api import GROUPS, Api, CannotDo, Json
+from central.cli.jobs.api import GROUPS, Api, CannotDo
 from central.cli.jobs.terminal_table import Cell, Column, Row, age, clock
+from central.model.json_types import Json
 
 NAMESPACE = Column("Namespace")
 JOB_TYPE = "volcano.sh/job-type"

@@ -4,10 +4,11 @@ import argparse
 import sys
 
 from central.cli.jobs import follow, list_columns, terminal_table
-from central.cli.jobs.api import GROUPS, JOBS, QUEUES, Api, Json
+from central.cli.jobs.api import GROUPS, JOBS, QUEUES, Api
 from central.cli.jobs.output import written
 from central.cli.jobs.terminal_table import Column, Row
 from central.kube.resource_paths import Place
+from central.model.json_types import Json
 
 COLUMNS = {
     JOBS.kind: list_columns.JOB,

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from central.cli.jobs.api import CannotDo, Json
+from central.cli.jobs.api import CannotDo
+from central.model.json_types import Json
 
 MANIFESTS = (".yaml", ".yml", ".json")
 

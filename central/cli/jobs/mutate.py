@@ -3,11 +3,12 @@ object itself for queues."""
 
 from collections.abc import Mapping
 
-from central.cli.jobs.api import COMMANDS, JOBS, QUEUES, Api, CannotDo, Json
+from central.cli.jobs.api import COMMANDS, JOBS, QUEUES, Api, CannotDo
 from central.cli.jobs.list_columns import DEFAULT
 from central.controllers.job.state_machine import MOVES
 from central.kube.resource_paths import Place
 from central.model.jobspec import PENDING
+from central.model.json_types import Json
 
 STATES = {"open": "Open", "close": "Closed"}
 ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}

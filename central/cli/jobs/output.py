@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from central.cli.jobs.api import Json
+from central.model.json_types import Json
 
 
 def written(obj: Json, output: str) -> str:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
-from central.cli.jobs.api import JOBS, PODS, Api, CannotDo, Json
+from central.cli.jobs.api import JOBS, PODS, Api, CannotDo
 from central.cli.jobs.describe import job_pods, task_of
 from central.cli.jobs.follow import ENDED
 from central.kube.transport.http_client import Refused, Unreachable
+from central.model.json_types import Json
 
 AGAIN_S = 1.0
 COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)

@@ -10,7 +10,8 @@ from central.controllers.job.pod_tally import ENDED, Counts
 from central.controllers.job.state_machine import ACTIVE
 from central.model.decisions import Create, Decision, Delete, Patch
 from central.model.facts import PodSeen
-from central.model.jobspec import OVER, RESTARTING, Json, TaskSpec
+from central.model.jobspec import OVER, RESTARTING, TaskSpec
+from central.model.json_types import ReadOnlyJson
 
 if TYPE_CHECKING:
     from central.scheduler.state.gangs import Gang
@@ -114,7 +115,9 @@ def _has_objects(job: Job) -> bool:
     return not any(place in job.refused or ("Create", place) in job.asked for place in job.objects)
 
 
-def _create(job: Job, place: Place, body: Callable[[], Json], now: float) -> Iterator[Decision]:
+def _create(
+    job: Job, place: Place, body: Callable[[], ReadOnlyJson], now: float
+) -> Iterator[Decision]:
     if job.may("Create", place, now):
         job.asked.add(("Create", place))
         kind, name = place

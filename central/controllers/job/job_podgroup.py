@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from central.controllers.job.pod_tally import Counts
-from central.model.jobspec import JobSpec, Json, TaskSpec, group_name, owner
+from central.model.jobspec import JobSpec, TaskSpec, group_name, owner
+from central.model.json_types import ReadOnlyJson
 
 NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 WITH_LIMITS = ("cpu", "memory", "ephemeral-storage")
@@ -27,7 +28,7 @@ def _may_start(job: JobSpec, task: TaskSpec, counts: Counts) -> bool:
     return not ready or (any(ready) if task.after_any else all(ready))
 
 
-def manifest(job: JobSpec, tasks: Sequence[TaskSpec]) -> Json:
+def manifest(job: JobSpec, tasks: Sequence[TaskSpec]) -> ReadOnlyJson:
     meta: dict[str, Any] = {
         "name": group_name(job),
         "namespace": job.namespace,
@@ -63,7 +64,7 @@ def size(job: JobSpec, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
     }
 
 
-def _parts(job: JobSpec) -> list[Json]:
+def _parts(job: JobSpec) -> list[ReadOnlyJson]:
     return [
         {
             "name": task.name,
@@ -89,7 +90,7 @@ def starters(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> list[tuple
     return [(task, counts[task.name]) for task in tasks if counts[task.name]]
 
 
-def min_resources(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> Json:
+def min_resources(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> ReadOnlyJson:
     """As quotas count: what is asked for under its own name and as requests.NAME."""
     sums: dict[str, int] = {}
     pods = 0

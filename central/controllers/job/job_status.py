@@ -5,7 +5,8 @@ from typing import Any
 from central.controllers.job.job import Job
 from central.controllers.job.pod_tally import Counts
 from central.controllers.job.rate_limit import Pace
-from central.model.jobspec import OVER, PENDING, JobSpec, JobStatus, Json
+from central.model.jobspec import OVER, PENDING, JobSpec, JobStatus
+from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import duration, stamp
 
 COUNTS_S = 1.0  # counts that change are written this often at most
@@ -78,7 +79,7 @@ def _words(job: Job, status: JobStatus) -> tuple[str, str]:
 
 
 def worth(
-    job: Job, found: Json, counts: Counts, pace: Pace, now: float
+    job: Job, found: ReadOnlyJson, counts: Counts, pace: Pace, now: float
 ) -> tuple[bool, float | None]:
     """Whether to write it now; else when, if at all."""
     if found == job.written:
@@ -91,7 +92,7 @@ def worth(
     return now >= at, at
 
 
-def _apart(before: Json, after: Json) -> float:
+def _apart(before: ReadOnlyJson, after: ReadOnlyJson) -> float:
     """A sentence where there was none is news as counts are."""
     only_words = before["state"]["message"] and _only_words(before, after)
     return WORDS_S if only_words else COUNTS_S
@@ -104,8 +105,8 @@ def _is_told(status: JobStatus, counts: Counts) -> bool:
     return (told, status.terminating) == (found, counts.terminating)
 
 
-def _only_words(before: Json, after: Json) -> bool:
-    def bare(status: Json) -> Json:
+def _only_words(before: ReadOnlyJson, after: ReadOnlyJson) -> bool:
+    def bare(status: ReadOnlyJson) -> ReadOnlyJson:
         state = {key: told for key, told in status["state"].items() if key not in _WORDS}
         return {**status, "state": state}
 

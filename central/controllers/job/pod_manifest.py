@@ -7,13 +7,13 @@ from central.controllers.job import plugins
 from central.model.jobspec import (
     JobSpec,
     JobStatus,
-    Json,
     TaskSpec,
     VolumeSpec,
     group_name,
     owner,
     pod_name,
 )
+from central.model.json_types import ReadOnlyJson
 from protos.names import GROUP_NAMES, RUNS_FOR, TASK
 
 JOB = "volcano.sh/job-name"
@@ -39,7 +39,7 @@ HANDED_ON = (
 )
 
 
-def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Json:
+def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> ReadOnlyJson:
     template = task.template
     meta = template.get("metadata") or {}
     name = pod_name(job, task, index)
@@ -101,7 +101,7 @@ def _annotations(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) ->
     return found
 
 
-def _spec(job: JobSpec, template: Json) -> dict[str, Any]:
+def _spec(job: JobSpec, template: ReadOnlyJson) -> dict[str, Any]:
     spec = dict(template)
     if not spec.get("schedulerName"):
         spec["schedulerName"] = job.scheduler_name
@@ -128,7 +128,7 @@ def _spec(job: JobSpec, template: Json) -> dict[str, Any]:
     return spec
 
 
-def _mounted(container: Json, mounts: Sequence[Json]) -> Json:
+def _mounted(container: ReadOnlyJson, mounts: Sequence[ReadOnlyJson]) -> ReadOnlyJson:
     """Where the container mounts something at the same place itself, that stays."""
     own = container.get("volumeMounts") or []
     paths = {mount.get("mountPath") for mount in own}
@@ -151,7 +151,7 @@ def claims(job: JobSpec) -> list[str]:
     return [claim_name(job, at) for at, one in enumerate(job.volumes) if one.claim is not None]
 
 
-def claim(job: JobSpec, name: str) -> Json:
+def claim(job: JobSpec, name: str) -> ReadOnlyJson:
     place = [claim_name(job, at) for at in range(len(job.volumes))].index(name)
     meta = {"name": name, "namespace": job.namespace, "ownerReferences": [owner(job)]}
     return {"metadata": meta, "spec": job.volumes[place].claim}

@@ -4,7 +4,6 @@ which they are best known: whoever depends on others comes last."""
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from central.kube import resource_paths
 from central.kube.decode import (
@@ -33,6 +32,7 @@ from central.model.facts import (
     QueueGone,
     TemplateGone,
 )
+from central.model.json_types import Json
 from central.model.volumes import (
     AttachLimits,
     CapacityGone,
@@ -41,8 +41,6 @@ from central.model.volumes import (
     StorageClassGone,
     VolumeGone,
 )
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

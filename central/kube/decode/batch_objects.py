@@ -3,7 +3,6 @@ Malformed."""
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from central.controllers.cronjob import ALLOW, FORBID, REPLACE
 from central.kube.decode.job_tasks import number
@@ -12,8 +11,8 @@ from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.model.cron_schedule import Plan, plan
 from central.model.cron_schedule import Unreadable as Wrong
 from central.model.facts import CommandSeen, CronSeen
+from central.model.json_types import Json
 
-Json = dict[str, Any]
 EVERY = "@every "
 KEEP_DONE, KEEP_FAILED = 3, 1
 _KINDS = {"Job": "batch.volcano.sh/", "Queue": "scheduling.volcano.sh/"}

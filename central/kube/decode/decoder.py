@@ -6,7 +6,6 @@ GangSeen.error are sentences that begin with the field.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from central.kube.decode import (
     hypernode_decoder,
@@ -28,9 +27,8 @@ from central.model.facts import (
     PodSeen,
     Taint,
 )
+from central.model.json_types import Json
 from protos import names
-
-Json = dict[str, Any]
 
 
 class Reader:

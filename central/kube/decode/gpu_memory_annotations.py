@@ -5,11 +5,10 @@ from typing import Any
 
 from central.kube.decode.quantities import NotAQuantity, whole
 from central.model.facts import PodSpec
+from central.model.json_types import Json
 from protos import slicing
 from protos.names import GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_SHARE, MIG
 from protos.sharing import RANKS, WISHES
-
-Json = dict[str, Any]
 
 
 def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:

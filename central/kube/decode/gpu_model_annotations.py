@@ -1,14 +1,12 @@
 """What a pod's annotations say of the kind of GPU that it wants."""
 
 from dataclasses import replace
-from typing import Any
 
 from central.kube.decode.gpu_memory_annotations import memory
 from central.model.facts import PodSpec
+from central.model.json_types import Json
 from central.model.selectors import fold
 from protos.names import GPU, GPU_LEAST, GPU_MODEL, GPU_SHARE, MIG
-
-Json = dict[str, Any]
 
 
 def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:

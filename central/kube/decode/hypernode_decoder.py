@@ -1,12 +1,10 @@
 """HyperNode objects -> facts."""
 
 from dataclasses import replace
-from typing import Any
 
 from central.kube.errors import BROKEN, Malformed, text, what, who
 from central.model.facts import HyperNodeSeen, Member
-
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 
 def hypernode(raw: Json) -> HyperNodeSeen:

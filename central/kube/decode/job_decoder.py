@@ -13,9 +13,8 @@ from central.kube.decode.job_tasks import duration_s, number, tier_or_name
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.model.facts import JobSeen
 from central.model.jobspec import JobSpec, JobStatus, Part, VolumeSpec
+from central.model.json_types import Json
 from protos.names import SCHEDULER
-
-Json = dict[str, Any]
 
 GROUP = "batch.volcano.sh"
 VERSION = "volcano.sh/job-version"  # annotations of a Job's pods

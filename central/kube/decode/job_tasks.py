@@ -8,8 +8,7 @@ from central.kube.decode import podspec
 from central.kube.decode.quantities import NotAQuantity, seconds
 from central.kube.errors import BROKEN, Unreadable, text, what
 from central.model.jobspec import ACTIONS, ANY, EVENTS, NEVER, Partition, Policy, TaskSpec
-
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 DEFAULT_RETRY = 3
 MOST = 2**31 - 1

@@ -1,12 +1,10 @@
 """JobFlows and JobTemplates as raw JSON -> facts. Pure; nothing is raised but Malformed."""
 
 from dataclasses import replace
-from typing import Any
 
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.model.facts import Check, FlowSeen, Step, TemplateSeen
-
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 

@@ -1,13 +1,10 @@
 """What pods and their controllers say of gangs without an object: labels, annotations, and who controls
 whom. Pure."""
 
-from typing import Any
-
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.model.facts import OwnerSeen
+from central.model.json_types import Json
 from protos import names
-
-Json = dict[str, Any]
 
 # A new ReplicaSet of a Deployment is the same gang, and so are the Jobs of one JobSet or MPIJob. What
 # belongs to a CronJob is a gang each time; a StatefulSet is one by itself.

@@ -1,12 +1,9 @@
 """PodDisruptionBudgets as raw JSON -> facts. Pure; nothing is raised but Malformed."""
 
-from typing import Any
-
 from central.kube.decode.pod_affinity import expressions
 from central.kube.errors import BROKEN, Malformed, what, who
 from central.model.facts import BudgetSeen
-
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 
 def budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:

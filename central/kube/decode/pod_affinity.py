@@ -4,10 +4,11 @@ Rules speak of namespaces and of the pod's own labels, so equal specs may make u
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from central.kube.decode import podspec
 from central.kube.errors import Unreadable
+from central.model.json_types import Json
 from central.model.pod_rules import (
     Apart,
     Expression,
@@ -21,7 +22,6 @@ from central.model.pod_rules import (
     Spread,
 )
 
-Json = dict[str, Any]
 Some = TypeVar("Some")
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

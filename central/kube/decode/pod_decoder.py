@@ -24,10 +24,9 @@ from central.kube.decode.topology_constraints import Closeness
 from central.kube.decode.topology_constraints import placement as placement_of
 from central.kube.errors import BROKEN, Unreadable, text, what
 from central.model.facts import PodSeen, PodSpec
+from central.model.json_types import Json
 from central.model.pod_rules import Labels
 from protos import names
-
-Json = dict[str, Any]
 
 _TRAILING_NUMBER = re.compile(r"(\d{1,18})$", re.ASCII)
 _RANKS = (

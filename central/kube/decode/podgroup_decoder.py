@@ -12,9 +12,8 @@ from central.kube.decode.topology_constraints import Closeness
 from central.kube.decode.topology_constraints import placement as placement_of
 from central.kube.errors import BROKEN, Malformed, text, what, who
 from central.model.facts import Amounts, GangSeen, Roles, SubGroups
+from central.model.json_types import Json
 from protos import names
-
-Json = dict[str, Any]
 
 
 def gang(raw: Json, closeness: Closeness) -> GangSeen:

@@ -4,17 +4,15 @@ What this version can't honour is named in PodSpec.unsupported, a sentence: such
 rather than being placed against its wish.
 """
 
-from typing import Any
-
 from central.kube.decode.quantities import NotAQuantity, whole
 from central.kube.errors import Unreadable
 from central.model.facts import PodSpec, Toleration
+from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement, Rules
 from protos import names
 from protos.sharing import WHOLE
 from protos.slicing import is_slice
 
-Json = dict[str, Any]
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 

@@ -6,14 +6,12 @@ field.
 """
 
 from dataclasses import replace
-from typing import Any
 
 from central.kube.decode.podspec import amounts
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.model.facts import Amounts, PrioritySeen, QueueSeen
+from central.model.json_types import Json
 from protos import names
-
-Json = dict[str, Any]
 
 _STATES = ("", "Open", "Closed", "Closing", "Unknown")
 _MOST_WEIGHT = 65535

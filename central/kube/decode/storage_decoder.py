@@ -4,6 +4,7 @@ from typing import Any
 
 from central.kube.decode import pod_affinity, podspec
 from central.kube.decode.quantities import whole
+from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement
 from central.model.volumes import (
     AttachLimits,
@@ -13,8 +14,6 @@ from central.model.volumes import (
     StorageClassSeen,
     VolumeSeen,
 )
-
-Json = dict[str, Any]
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

@@ -5,12 +5,10 @@ Tiers of a networkTopology, without HyperNodes: tier 1 is the narrowest level of
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from central.kube.errors import text
+from central.model.json_types import Json
 from protos import names
-
-Json = dict[str, Any]
 
 
 class Closeness:

@@ -15,12 +15,11 @@ from urllib.parse import quote
 import orjson
 
 from central.kube.transport.http_client import Client, Reply
+from central.model.json_types import Json
 
 NAME = "lockstep-central"
 HELD = 2 / 3  # of the time after which others may have it; the rest is for calls on the wire
 ASK_S = 4.0  # the most that one call may take
-
-Json = dict[str, Any]
 
 
 class Lease:

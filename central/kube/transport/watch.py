@@ -12,7 +12,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -20,10 +19,10 @@ import orjson
 from central.kube.decode.api_kinds import Kind
 from central.kube.transport.http_client import Client, Refused, Stream, Unreachable
 from central.model.facts import Fact
+from central.model.json_types import Json
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 PAGE = 1000
 WATCH_S = 300  # the server ends a watch after about this long

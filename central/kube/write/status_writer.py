@@ -20,12 +20,12 @@ from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply, 
 from central.kube.transport.workers import Lane, Pace
 from central.kube.write.requests import pod_path
 from central.model.decisions import Evict, Tell, Warn
+from central.model.json_types import Json
 from central.model.timestamps import stamp
 
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str, bool]
-Json = dict[str, Any]
 
 GROUP, EVENT, POD = NAMED["PodGroup"], NAMED["Event"], NAMED["Pod"]
 INQUEUE = "Inqueue"  # let in, and not tried yet: neither good nor bad

@@ -3,7 +3,6 @@ kube-scheduler does, and the cluster's volume controller joins the two; for one 
 node is written on the claim, and whoever makes volumes makes one that can be used there. The pod is
 bound when its claims are."""
 
-from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -15,8 +14,8 @@ from central.kube.write.requests import Again
 from central.model import selectors
 from central.model.decisions import Bind
 from central.model.facts import NodeSeen
+from central.model.json_types import Json
 
-Json = dict[str, Any]
 AGAIN_S = 1.0  # how long until a claim is looked at again
 BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"  # not by hand: to be undone if it fails
 

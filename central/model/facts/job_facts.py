@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from central.model.cron_schedule import Plan
-from central.model.jobspec import NO_STATUS, JobSpec, JobStatus, Json
+from central.model.jobspec import NO_STATUS, JobSpec, JobStatus
+from central.model.json_types import ReadOnlyJson
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,13 @@ class CronSeen:
     deadline_s: float | None = None  # so late a Job may be made; None: however late
     policy: str = "Allow"  # Forbid, Replace
     suspend: bool = False
-    template: Json = field(default_factory=dict)  # the raw jobTemplate
+    template: ReadOnlyJson = field(default_factory=dict)  # the raw jobTemplate
     keep_done: int = 3
     keep_failed: int = 1
     created: float = 0.0
     last: float | None = None  # of its status
     success: float | None = None
-    status: Json = field(default_factory=dict)  # as it is in the API
+    status: ReadOnlyJson = field(default_factory=dict)  # as it is in the API
     error: str = ""  # why the object can't be used, naming the field
     deleting: bool = False
 
@@ -97,7 +98,7 @@ class Step:
     after: tuple[str, ...] = ()  # steps that must be done before
     probes: tuple[tuple[str, str], ...] = ()  # or whose task has reached a phase
     checks: tuple[Check, ...] = ()  # or answers
-    patch: Json = field(default_factory=dict)  # merged into the template's spec
+    patch: ReadOnlyJson = field(default_factory=dict)  # merged into the template's spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class FlowSeen:
     steps: tuple[Step, ...] = ()
     retain: bool = True  # its Jobs stay when it has succeeded
     phase: str = ""  # of its status
-    status: Json = field(default_factory=dict)
+    status: ReadOnlyJson = field(default_factory=dict)
     error: str = ""
     deleting: bool = False
 
@@ -128,10 +129,10 @@ class TemplateSeen:
     namespace: str
     name: str
     uid: str
-    spec: Json
+    spec: ReadOnlyJson
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    status: Json = field(default_factory=dict)
+    status: ReadOnlyJson = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from central.kube.transport.http_client import Client, connect
+from central.model.json_types import Json
 from central.standalone.apiserver import StandaloneApi
 from tests.central.kube.api_fixtures import kubeconfig
 from tests.fakes.cable import Cable
-
-Json = dict[str, Any]
 
 
 @pytest.fixture

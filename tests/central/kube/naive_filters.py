@@ -3,9 +3,9 @@ nothing with the code under test; kube-scheduler itself agrees with it (tests/e2
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-Json = dict[str, Any]
+from central.model.json_types import Json
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 

@@ -1,11 +1,10 @@
 """Small random clusters as raw JSON, full of pods with rules about each other."""
 
 import random
-from typing import Any
 
+from central.model.json_types import Json
 from tests.central.kube.naive_filters import REQUIRED, World
 
-Json = dict[str, Any]
 HOST, ZONE, CELL = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/cell"
 SPACES = {
     "one": {"kubernetes.io/metadata.name": "one", "team": "red"},

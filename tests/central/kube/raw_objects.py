@@ -3,12 +3,10 @@
 from typing import Any
 
 from central.kube.decode.decoder import Reader
+from central.model.json_types import Json
 from protos import names
 
 LEVELS = (names.ZONE, names.BLOCK, names.RACK)
-
-
-Json = dict[str, Any]
 
 
 def reader() -> Reader:

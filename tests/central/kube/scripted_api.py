@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-Json = dict[str, Any]
+from central.model.json_types import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from central.kube.decode import batch_objects, jobflow_decoder
 from central.kube.errors import Malformed
 from central.model.cron_schedule import Plan
 from central.model.facts import OwnerSeen
+from central.model.json_types import Json
 from central.server import codec
 
-Json = dict[str, Any]
 META = {"namespace": "ns", "name": "x", "uid": "u", "creationTimestamp": "2026-11-20T10:00:00Z"}
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from central.kube.errors import Malformed
 from central.model.facts import NodeSeen, Taint
+from central.model.json_types import Json
 from protos import names
-from tests.central.kube.raw_objects import Json, gang, pod, reader
+from tests.central.kube.raw_objects import gang, pod, reader
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": {}}, {"metadata": None}, {"metadata": 7}])

@@ -3,7 +3,6 @@ random worlds, from raw JSON to the nodes that may take the pod."""
 
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from central.kube.decode import storage_decoder
 from central.kube.decode.decoder import Reader
 from central.model.decisions import Bind
 from central.model.facts import NamespaceSeen, NodeGone, PodGone
+from central.model.json_types import Json
 from central.model.volumes import ClaimGone, VolumeGone
 from central.scheduler import placement
 from central.scheduler.cycle import turn
@@ -20,8 +20,6 @@ from central.scheduler.state.cluster import Cluster
 from tests.central.kube import naive_filters
 from tests.central.kube.naive_filters import World
 from tests.central.kube.random_worlds import CELL, HOST, ZONE, Maker
-
-Json = dict[str, Any]
 
 
 def believed(world: World, reader: Reader) -> Cluster:

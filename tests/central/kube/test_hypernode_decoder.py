@@ -3,7 +3,8 @@
 import pytest
 
 from central.model.facts import HyperNodeSeen, Member
-from tests.central.kube.raw_objects import Json, reader
+from central.model.json_types import Json
+from tests.central.kube.raw_objects import reader
 
 
 def hypernode(spec: Json) -> HyperNodeSeen:

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from central.kube.decode import job_decoder
-from central.kube.decode.job_decoder import Json
 from central.model.jobspec import NEVER, Part, Partition, Policy
+from central.model.json_types import Json
 
 MPI = """
 apiVersion: batch.volcano.sh/v1alpha1

@@ -8,12 +8,12 @@ import pytest
 from central.kube.decode.decoder import Reader
 from central.model.decisions import Bind
 from central.model.facts import Fact
+from central.model.json_types import Json
 from central.scheduler.cycle import turn
 from central.scheduler.state.cluster import Cluster
 from protos import names
 from tests.central import factories
 
-Json = dict[str, Any]
 READER = Reader(["lockstep", "volcano"], factories.LEVELS)
 GROUP = names.GROUP_NAMES[0]
 

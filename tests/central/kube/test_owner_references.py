@@ -8,12 +8,12 @@ from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Reader
 from central.kube.transport import watch
 from central.model.facts import OwnerGone, OwnerSeen
+from central.model.json_types import Json
 from central.standalone.apiserver import StandaloneApi
 from protos import names
 from tests.central.kube.api_fixtures import pod
 from tests.fakes.eventually import eventually
 
-Json = dict[str, Any]
 READER = Reader(["lockstep"], [names.RACK])
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from central.model.facts import PodSeen, PodSpec, Toleration
+from central.model.json_types import Json
 from central.model.pod_rules import Requirement
 from protos import names
-from tests.central.kube.raw_objects import Json, container, pod, reader, requests
+from tests.central.kube.raw_objects import container, pod, reader, requests
 
 
 def test_wishes_for_rdma_limits() -> None:

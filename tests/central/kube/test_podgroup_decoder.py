@@ -4,9 +4,10 @@ import pytest
 
 from central.kube.decode.decoder import Reader
 from central.model.facts import Roles, SubGroups
+from central.model.json_types import Json
 from central.model.pod_rules import Expression
 from protos import names
-from tests.central.kube.raw_objects import Json, gang, pod, reader
+from tests.central.kube.raw_objects import gang, pod, reader
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +10,9 @@ from hypothesis import strategies as st
 from central.kube.decode import queue_decoder
 from central.kube.errors import Malformed
 from central.model.facts import PrioritySeen, QueueSeen
+from central.model.json_types import Json
 from protos.names import GPU
 from tests.central.kube import api_fixtures
-
-Json = dict[str, Any]
 
 
 def test_a_queue_with_everything() -> None:

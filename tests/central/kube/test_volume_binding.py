@@ -2,7 +2,6 @@
 that is made the node is written on the claim; then the pod is bound."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,11 @@ from central.kube.write.requests import Again
 from central.kube.write.volume_binding import Provisioning
 from central.model.decisions import Bind
 from central.model.facts import BindDone, BindFailed, Fact
+from central.model.json_types import Json
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
-Json = dict[str, Any]
 ASKED = Bind("u", "default", "p", "n1", claims=(("data", ""),))
 
 

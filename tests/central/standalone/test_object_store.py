@@ -3,7 +3,8 @@ from itertools import count
 
 import pytest
 
-from central.standalone.api_errors import Json, Refused
+from central.model.json_types import Json
+from central.standalone.api_errors import Refused
 from central.standalone.object_store import Store
 from central.standalone.served_kinds import BUILT_IN, Resource
 

@@ -25,8 +25,8 @@ from central.controllers.job.plugins import (
 )
 from central.controllers.job.plugins.arguments import Wrong
 from central.controllers.job.plugins.plugin_objects import Object
-from central.controllers.job.plugins.pod_edits import Json
 from central.model.jobspec import JobSpec, TaskSpec
+from central.model.json_types import Json
 
 __all__ = ["Object", "check", "decorate", "objects", "wanted"]
 

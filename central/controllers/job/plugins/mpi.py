@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from central.controllers.job.plugins import arguments, hosts, pod_edits
 from central.controllers.job.plugins.arguments import Wrong
 from central.controllers.job.plugins.plugin_objects import Object
-from central.controllers.job.plugins.pod_edits import Json
 from central.model.jobspec import JobSpec, TaskSpec
+from central.model.json_types import Json
 from protos.names import GPU
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins.pod_edits import Json
 from central.model.jobspec import JobSpec, owner
+from central.model.json_types import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ the rest is shared."""
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-Json = dict[str, Any]
+from central.model.json_types import Json
+
 Change = Callable[[Json], Json]
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from central.controllers.job.plugins import hosts, mpi, pod_edits
 from central.controllers.job.plugins.arguments import Wrong
 from central.controllers.job.plugins.plugin_objects import Object, object_of
-from central.controllers.job.plugins.pod_edits import Json
 from central.model.jobspec import JobSpec, TaskSpec, pod_name
+from central.model.json_types import Json
 
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # narrower than a job's name
 _LONGEST = 63  # of a Service's name, and of a host's
