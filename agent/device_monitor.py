@@ -17,8 +17,8 @@ from agent.machine.capture import CaptureError
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts, Unusable
 from agent.machine.survey import survey
 from agent.mig import slice_health
-from agent.nics import nic_allocation, selector
-from agent.node_state import AgentNode
+from agent.nics import nic_shares, selector
+from agent.node import AgentNode
 from agent.nvml.processes import MemoryByPid
 from agent.nvml.processes import read as read_processes
 from agent.nvml.usage import Usage
@@ -136,8 +136,8 @@ class DeviceMonitor:
     def _offered(self, topology: NodeTopology) -> NodeTopology:
         s = self._settings
         default = RdmaLimit(s.rdma_hca_handles, s.rdma_hca_objects)
-        policy = nic_allocation.Policy(s.rdma_shares, default, s.cgroup_root is not None)
-        topology = nic_allocation.offered(topology, s.rdma_devices, policy)
+        policy = nic_shares.NicPolicy(s.rdma_shares, default, s.cgroup_root is not None)
+        topology = nic_shares.with_shares(topology, s.rdma_devices, policy)
         self._note(topology)
         return self.sharing.with_sharing(topology, self.facts)
 

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from agent.device_monitor import DeviceMonitor
 from agent.kubelet.registration import PluginRegistration
 from agent.mig import slice_metrics
-from agent.node_state import AgentNode
+from agent.node import AgentNode
 from agent.nvml.usage import Usage
 from agent.reporter import Reporter
 from agent.sharing import share_metrics as shares

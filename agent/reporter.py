@@ -10,7 +10,8 @@ from pathlib import Path
 import grpc
 
 from agent.backoff import Backoff, StateLogger
-from agent.node_state import AgentNode, NodeState
+from agent.node import AgentNode
+from agent.node_state import NodeState
 from agent.sockets import MESSAGE_BYTES, details
 from protos import sharing, wire
 from protos.stubs import fleet_pb2 as pb

@@ -1,5 +1,5 @@
-"""The agent at work: a few threads around one Node. Each of them can fail and try again without the
-others noticing."""
+"""The agent at work: a few threads around one AgentNode. A thread that fails retries by itself and does
+not stop the others."""
 
 import logging
 import threading
@@ -16,21 +16,17 @@ from agent.kubelet.pod_resources import AdmissionGate, ObservedGrants, PodResour
 from agent.kubelet.registration import PluginRegistration
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.machine.facts import Unusable
-from agent.mig.profile_resources import Resources
-from agent.mig.slice_resource import SliceOffer
-from agent.nics.nic_resource import HcaOffer
 from agent.nics.rdma_limits import Limits
-from agent.node_state import AgentNode, NodeState
+from agent.node import AgentNode
+from agent.node_state import NodeState
 from agent.reporter import Reporter, SchedulerEndpoint
+from agent.resources import table
 from agent.resources.cdi import Injection, Specs
 from agent.resources.device_files import DeviceFiles
-from agent.resources.device_resource import DeviceResource
 from agent.resources.gpu_resource import RecentAllocation
-from agent.resources.whole_gpu import WholeGpuResource
 from agent.settings import Settings, version
 from agent.sharing.memory_watch import MemoryWatch, capped
 from agent.sharing.setup_requests import STATES
-from agent.sharing.share_resource import GpuShareResource
 from protos.names import RDMA
 from protos.probes import Probes, Unservable
 from protos.topology import RdmaLimit
@@ -38,7 +34,7 @@ from protos.topology import RdmaLimit
 log = logging.getLogger(__name__)
 
 STOP_S = 0.8
-MEMORY_S = 2.0  # between looks at processes' memory; without a cap there is nothing to look at
+MEMORY_S = 2.0  # between checks of processes' memory, while a pod has a cap
 
 
 class Agent:
@@ -48,99 +44,79 @@ class Agent:
         self._stop = threading.Event()
         self._interrupted: SimpleQueue[None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._hardware = DeviceMonitor(settings, self.node)
-        resources = PodResourcesClient(settings.kubelet_dir / "pod-resources" / "kubelet.sock")
-        admissions = AdmissionGate()
-        self._resources = resources
-        unlisted = UnlistedPods(
-            settings.kubelet_dir / "device-plugins", settings.sysfs_root / "fs" / "cgroup"
+        self._monitor = DeviceMonitor(settings, self.node)
+        plugins = settings.kubelet_dir / "device-plugins"
+        self._plugins = DirectoryWatch(plugins, self.node.wake)
+        self._pod_resources = PodResourcesClient(
+            settings.kubelet_dir / "pod-resources" / "kubelet.sock"
         )
-        self._truth = ObservedGrants(self.node, resources, admissions, unlisted)
+        self._admissions = AdmissionGate()
+        unlisted = UnlistedPods(plugins, settings.sysfs_root / "fs" / "cgroup")
+        self._grants = ObservedGrants(self.node, self._pod_resources, self._admissions, unlisted)
         self._limits = Limits(
             self.node,
             Cgroups(settings.cgroup_root) if settings.cgroup_root else None,
-            settings.kubelet_dir / "device-plugins",
+            plugins,
             RdmaLimit(settings.rdma_hca_handles, settings.rdma_hca_objects),
         )
+        self._services = self._make_services()
+        self._registrations = [self._registration(name) for name in table.names(self.node.state)]
+        made = settings.sharing_dir
+        self._setups = DirectoryWatch(made / STATES, self._monitor.wake) if made else None
+        self._probes: Probes | None = None
+        self._reporter = self._make_reporter() if settings.server else None
+
+    def _make_services(self) -> table.Services:
+        s = self._settings
         files = DeviceFiles(
             self.node,
-            self._hardware.minors,
-            # The files here are not those of the machine in a capture.
-            "never" if settings.capture else settings.pass_device_nodes,
-            settings.dev_root,
-            settings.proc_root,
+            self._monitor.minors,
+            # This machine's files do not belong to the machine in a capture.
+            "never" if s.capture else s.pass_device_nodes,
+            s.dev_root,
+            s.proc_root,
         )
-        specs = Specs(settings.cdi_dir) if settings.cdi_dir else None
-        self._injections = [
-            Injection(settings.injection(), kind, name, specs, current)
-            for kind, name, current in (
-                (settings.cdi_kind, "LOCKSTEP_GPU", files.gpus),
-                (RDMA, "LOCKSTEP_HCA", files.cards),
-            )
-        ]
-        given, cards_given = RecentAllocation(), RecentAllocation()
-        gpus = WholeGpuResource(files.of, self._injections[0], given)
-        hcas = HcaOffer(
-            files.of_cards,
-            given.now,
-            self._injections[1],
-            self._limits.pre_start,
-            cards_given,
+        specs = Specs(s.cdi_dir) if s.cdi_dir else None
+        return table.Services(
+            files=files,
+            gpus=Injection(s.injection(), s.cdi_kind, "LOCKSTEP_GPU", specs, files.gpus),
+            nics=Injection(s.injection(), RDMA, "LOCKSTEP_HCA", specs, files.nics),
+            shares=self._monitor.sharing,
+            limit_rdma=self._limits.pre_start,
+            recent_gpus=RecentAllocation(),
+            recent_nics=RecentAllocation(),
         )
-        shares = GpuShareResource(files.of, self._injections[0], self._hardware.sharing)
-        offers: tuple[DeviceResource, ...] = (gpus, shares, hcas)
-        self._plugins = DirectoryWatch(settings.kubelet_dir / "device-plugins", self.node.wake)
-        self._admissions = admissions
-        self._kubelets = [self._kubelet(offer) for offer in offers]
-        self._slices = Resources(
-            self.node,
-            lambda resource: self._serve(
-                self._kubelet(
-                    SliceOffer(resource, files.of, self._injections[0], given, cards_given.now)
-                )
-            ),
-        )
-        made = settings.sharing_dir
-        self._setups = DirectoryWatch(made / STATES, self._hardware.wake) if made else None
-        self._reporter: Reporter | None = None
-        self._probes: Probes | None = None
-        if settings.server:
-            peer = SchedulerEndpoint(
-                settings.server, settings.ca_file, settings.token_file, settings.server_name
-            )
-            self._reporter = Reporter(
-                self.node,
-                peer,
-                settings.report_every_s,
-                version(),
-                on_plans=self._truth.look_for,
-            )
 
-    def _kubelet(self, offer: DeviceResource) -> PluginRegistration:
-        plugin = DevicePlugin(offer, self.node, self._resources, self._admissions, self._truth)
+    def _make_reporter(self) -> Reporter:
+        s = self._settings
+        scheduler = SchedulerEndpoint(s.server, s.ca_file, s.token_file, s.server_name)
+        return Reporter(
+            self.node, scheduler, s.report_every_s, version(), on_plans=self._grants.look_for
+        )
+
+    def _registration(self, name: str) -> PluginRegistration:
+        resource = table.make(name, self._services)
+        plugin = DevicePlugin(
+            resource, self.node, self._pod_resources, self._admissions, self._grants
+        )
         return PluginRegistration(self._plugins, self.node, plugin)
 
-    def _serve(self, kubelet: PluginRegistration) -> None:
-        if kubelet not in self._kubelets:
-            self._kubelets.append(kubelet)
-        self._spawn("kubelet", partial(kubelet.run, self._stop))
-
     def start(self) -> None:
-        """Raises CaptureError or Unusable: what was configured so will not heal."""
+        """Raises CaptureError or Unusable for a configuration that cannot work."""
         folder = self._settings.cgroup_root
         if folder and not folder.is_dir():
-            raise Unusable(f"--cgroup-root {folder}: there is no such folder")
+            raise Unusable(f"--cgroup-root {folder}: no such directory")
         self._serve_probes()
-        self._hardware.look(first=True)
+        self._monitor.look(first=True)
         every = self._settings.report_every_s
-        self._spawn("survey", partial(self._hardware.run, self._stop))
-        if events := self._hardware.events:
+        self._spawn("survey", partial(self._monitor.run, self._stop))
+        if events := self._monitor.events:
             self._spawn("events", partial(events.run, self._stop))
         self._spawn("folder", partial(self._plugins.run, self._stop))
-        for kubelet in self._kubelets:
-            self._serve(kubelet)
-        self._spawn("slices", partial(self._slices.run, self._stop))
-        self._spawn("truth", lambda: self._truth.run(every, self._stop))
+        for registration in self._registrations:
+            self._spawn("kubelet", partial(registration.run, self._stop))
+        self._spawn("resources", self._serve_new_resources)
+        self._spawn("grants", lambda: self._grants.run(every, self._stop))
         if self._settings.injection() != "env":
             self._spawn("cdi", self._keep_specs)
         if self._settings.cgroup_root:
@@ -160,38 +136,38 @@ class Agent:
         """Raises Unusable."""
         if not self._settings.metrics_listen:
             return
-        from agent.metrics import Metrics, registry  # nobody else needs it
+        from agent.metrics import Metrics, registry  # nothing else needs it
 
-        known = Metrics(self.node, self._hardware, self._kubelets, self._reporter)
+        metrics = Metrics(self.node, self._monitor, self._registrations, self._reporter)
         try:
             self._probes = Probes(
                 self._settings.metrics_listen,
-                registry(known),
+                registry(metrics),
                 unhealthy=self._unhealthy,
                 unready=self._unready,
             )
         except Unservable as error:
             raise Unusable(str(error)) from error
         self._probes.start()
-        log.info("metrics and probes are served on port %d", self._probes.port)
+        log.info("serving metrics and probes on port %d", self._probes.port)
 
     def _unhealthy(self) -> str:
-        """What only a new start could mend. A driver that hangs is not of that kind."""
+        """Failures that only a restart can mend; a driver that hangs is not one of them."""
         dead = [thread.name for thread in self._threads if not thread.is_alive()]
         if dead:
-            return f"not running: {', '.join(dead)}"
+            return f"threads ended: {', '.join(dead)}"
         s = self._settings
-        late_s = time.monotonic() - self._hardware.looked_at
+        late_s = time.monotonic() - self._monitor.looked_at
         if late_s > 3 * s.survey_every_s + 2 * s.driver_wait_s + 30:
-            return f"the hardware was last looked at {late_s:.0f} s ago"
+            return f"last hardware survey {late_s:.0f} s ago"
         return ""
 
     def _unready(self) -> str:
-        waits = [k.resource for k in self._kubelets if k.offers and not k.registered]
+        waits = [r.resource for r in self._registrations if r.has_devices and not r.registered]
         return f"not registered with the kubelet: {', '.join(waits)}" if waits else ""
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
-        # Daemons: a driver that hangs must not keep the process from ending.
+        # Daemon threads: a driver that hangs must not keep the process from ending.
         thread = threading.Thread(target=work, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -201,50 +177,64 @@ class Agent:
         self._interrupted.get()
 
     def stop(self) -> None:
-        """Within a second; may be called twice."""
+        """Takes less than a second; may be called twice."""
         self._stop.set()
-        self._truth.stop()
+        self._grants.stop()
         if self._probes:
             self._probes.stop()
             self._probes = None
-        self._hardware.wake()
+        self._monitor.wake()
         self._plugins.stop()
         if self._setups:
             self._setups.stop()
         self.node.wake()
         if self._reporter:
             self._reporter.stop()
-        deadline = time.monotonic() + STOP_S  # of all together, however many resources there are
+        deadline = time.monotonic() + STOP_S  # for all registrations together
         for thread in tuple(self._threads):
-            patience_s = deadline - time.monotonic() if thread.name == "kubelet" else 0.05
-            thread.join(max(0.0, patience_s))
-        self._resources.close()
+            timeout_s = deadline - time.monotonic() if thread.name == "kubelet" else 0.05
+            thread.join(max(0.0, timeout_s))
+        self._pod_resources.close()
 
     def interrupt(self) -> None:
-        """Of a signal handler, at any moment and more than once: an Event's lock could be held by
-        the very thread that the signal stopped, a SimpleQueue may be entered again."""
+        """For signal handlers, which may run at any moment and more than once. The interrupted thread
+        may hold an Event's lock; SimpleQueue.put is reentrant."""
         self._interrupted.put(None)
+
+    def _serve_new_resources(self) -> None:
+        """Registers resources whose names appear while the agent runs, such as those of MIG profiles.
+        A registration stays: it waits while the resource has no devices."""
+        known = {registration.resource for registration in self._registrations}
+        while not self._stop.is_set():
+            for name in table.names(self.node.state):
+                if name not in known:
+                    known.add(name)
+                    registration = self._registration(name)
+                    self._registrations.append(registration)
+                    self._spawn("kubelet", partial(registration.run, self._stop))
+            self.node.wait(
+                lambda state: self._stop.is_set() or not known.issuperset(table.names(state)), 60
+            )
 
     def _keep_specs(self) -> None:
         while not self._stop.is_set():
             state = self.node.state
-            for injection in self._injections:
+            for injection in (self._services.gpus, self._services.nics):
                 injection.refresh()
-            self.node.wait(self._moved(state), timeout_s=self._settings.survey_every_s)
+            self.node.wait(self._topology_changed(state), timeout_s=self._settings.survey_every_s)
 
-    def _moved(self, old: NodeState) -> Callable[[NodeState], bool]:
+    def _topology_changed(self, old: NodeState) -> Callable[[NodeState], bool]:
         return lambda state: state.topology is not old.topology or self._stop.is_set()
 
     def _watch_memory(self) -> None:
         s = self._settings
-        plugins = s.kubelet_dir / "device-plugins"
         memory = MemoryWatch(
             self.node,
-            self._hardware.processes,
+            self._monitor.processes,
             s.proc_root,
-            plugins,
+            s.kubelet_dir / "device-plugins",
             s.gpu_memory_grace_s,
-            watched=self._hardware.sharing.watched,
+            watched=self._monitor.sharing.watched,
         )
         while not self._stop.is_set():
             self.node.wait(lambda state: capped(state) or self._stop.is_set(), timeout_s=60)
@@ -252,19 +242,20 @@ class Agent:
             self._stop.wait(MEMORY_S)
 
     def _keep_sharing(self) -> None:
-        """At every change of who has shares; a GPU that is nobody's any more is looked at anew."""
+        """Runs whenever shares are allocated or released, and surveys the hardware again when the set
+        of shared GPUs changes."""
         known: frozenset[str] = frozenset()
         while not self._stop.is_set():
             state = self.node.state
-            self._hardware.sharing.keep()
+            self._monitor.sharing.keep()
             shared = frozenset(state.allocated().shared)
             if shared != known:
-                self._hardware.wake()
+                self._monitor.wake()
             known = shared
             pause_s = self._settings.survey_every_s if shared else 60
-            self.node.wait(self._given(state), timeout_s=pause_s)
+            self.node.wait(self._allocations_changed(state), timeout_s=pause_s)
 
-    def _given(self, old: NodeState) -> Callable[[NodeState], bool]:
+    def _allocations_changed(self, old: NodeState) -> Callable[[NodeState], bool]:
         return lambda state: (
             state.grants is not old.grants
             or state.grants_known != old.grants_known

@@ -10,9 +10,16 @@ import grpc
 
 from agent.kubelet.latency import Latency
 from agent.kubelet.pod_resources import AdmissionGate, ObservedGrants, PodResourcesClient
-from agent.node_state import AgentNode, NodeState
-from agent.resources import gpu_allocation
-from agent.resources.device_resource import Device, DeviceResource, Refused
+from agent.node import AgentNode
+from agent.node_state import NodeState
+from agent.resources.device_resource import (
+    ContainerDevices,
+    ContainerKey,
+    Device,
+    DeviceRequest,
+    DeviceResource,
+    Refused,
+)
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 
@@ -36,7 +43,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self.resource = resource
         self._node, self._resources = node, resources
         self._admissions, self._truth = admissions, truth
-        self._asked: frozenset[gpu_allocation.ContainerKey] = frozenset()
+        self._asked: frozenset[ContainerKey] = frozenset()
         self._count = threading.Lock()
         self.streams = 0  # ListAndWatch calls that are open
         self.closing = threading.Event()
@@ -76,7 +83,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> pb.PreferredAllocationResponse:
         self._admissions.begin()
-        listed: tuple[gpu_allocation.ContainerDevices, ...] | None
+        listed: tuple[ContainerDevices, ...] | None
         try:
             listed = self._resources.list(LIST_S)
         except OSError as error:
@@ -85,7 +92,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         state = self._node.state
         answer = pb.PreferredAllocationResponse()
         for wanted in request.container_requests:
-            question = gpu_allocation.DeviceRequest(
+            question = DeviceRequest(
                 tuple(wanted.available_deviceIDs),
                 tuple(wanted.must_include_deviceIDs),
                 wanted.allocation_size,

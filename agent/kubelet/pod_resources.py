@@ -15,13 +15,13 @@ from pathlib import Path
 
 import grpc
 
-from agent.allocations import uses_gpus
 from agent.backoff import StateLogger
 from agent.kubelet.unlisted_pods import UnlistedPods
-from agent.node_state import AgentNode
-from agent.resources.gpu_allocation import ContainerDevices, ContainerKey
+from agent.node import AgentNode
+from agent.resources import table
+from agent.resources.device_resource import ContainerDevices, ContainerKey
 from agent.sockets import CHANNEL, details
-from protos.names import GPU, GPU_SHARE, RDMA
+from protos.names import GPU, GPU_SHARE
 from protos.stubs import podresources_pb2 as pb
 from protos.stubs import podresources_pb2_grpc as rpc
 from protos.topology import Grant
@@ -124,7 +124,7 @@ def _ours(container: pb.ContainerResources) -> tuple[tuple[str, tuple[str, ...]]
     """A resource may be listed in several parts, one per NUMA node."""
     held: dict[str, list[str]] = {}
     for devices in container.devices:
-        if uses_gpus(devices.resource_name) or devices.resource_name == RDMA:
+        if table.served(devices.resource_name):
             held.setdefault(devices.resource_name, []).extend(devices.device_ids)
     return tuple((name, tuple(sorted(ids))) for name, ids in sorted(held.items()) if ids)
 

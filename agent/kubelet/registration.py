@@ -16,7 +16,7 @@ from agent.backoff import Backoff, StateLogger
 from agent.kubelet.directory_watch import DirectoryWatch
 from agent.kubelet.latency import Latency
 from agent.kubelet.plugin import OPTIONS, DevicePlugin
-from agent.node_state import AgentNode
+from agent.node import AgentNode
 from agent.sockets import CHANNEL, PATH_BYTES, details
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
@@ -60,7 +60,7 @@ class PluginRegistration:
         return self._plugin.took
 
     @property
-    def offers(self) -> bool:
+    def has_devices(self) -> bool:
         """Whether there is anything to register."""
         return bool(self._resource.devices(self._node.state))
 
@@ -68,7 +68,7 @@ class PluginRegistration:
         backoff = Backoff()
         while not stop.is_set():
             # A resource that no device stands behind would only confuse.
-            if not self.offers:
+            if not self.has_devices:
                 self._node.wait(
                     lambda state: stop.is_set() or bool(self._resource.devices(state)), 60
                 )
@@ -159,7 +159,7 @@ class PluginRegistration:
         offered = time.monotonic()
         while not self._idle(stop, moves):
             moves = self._folder.moves
-            if self.offers:
+            if self.has_devices:
                 offered = time.monotonic()
             elif time.monotonic() - offered > EMPTY_S:
                 self._log.ok(f"there is no {self._resource.name} any more")

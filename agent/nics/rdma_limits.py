@@ -12,9 +12,8 @@ from pathlib import Path
 from agent.backoff import StateLogger
 from agent.cgroups import Cgroups, Files
 from agent.kubelet import checkpoint
-from agent.node_state import AgentNode
-from agent.resources.device_resource import Refused
-from agent.resources.gpu_allocation import ContainerKey
+from agent.node import AgentNode
+from agent.resources.device_resource import ContainerKey, Refused
 from protos.names import RDMA
 from protos.nearest import card_of
 from protos.topology import RdmaLimit, RdmaUse

@@ -1,2 +1,5 @@
-"""What the kubelet may give away: what every DeviceResource is (offer), whole GPUs (gpus, allocation), and by which way
-devices come into a container (devicefiles, cdi). Shares, slices and network cards have rooms of their own."""
+"""The devices that the kubelet may allocate.
+
+device_resource has the Protocol that each kind of device implements; whole_gpu, gpu_share, mig_slice and
+rdma_nic implement it; table lists them. The *_allocation modules choose devices and are pure.
+device_files and cdi say how the devices get into a container."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.backoff import StateLogger
-from agent.resources.gpu_allocation import ContainerResponse
+from agent.resources.device_resource import ContainerResponse
 
 log = logging.getLogger(__name__)
 

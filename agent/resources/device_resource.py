@@ -1,25 +1,65 @@
-"""What a device plugin offers to the kubelet: one DeviceResource per resource. Plugin speaks the protocol,
-an DeviceResource knows its devices."""
+"""What a kind of device must implement so that the kubelet can allocate it, and the values that pass
+between the device plugin and the kinds. kubelet/plugin.py translates them from and to gRPC."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.node_state import NodeState
-from agent.resources.gpu_allocation import (
-    Choice,
-    ContainerDevices,
-    ContainerKey,
-    ContainerResponse,
-    DeviceRequest,
-)
+
+ContainerKey = tuple[str, str, str]  # namespace, pod, container
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     id: str
     healthy: bool
-    numa: int = -1
+    numa: int = -1  # -1: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One container's part of GetPreferredAllocation: `size` of the available devices, among them all
+    of `must`."""
+
+    available: tuple[str, ...]
+    must: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    device_ids: tuple[str, ...]
+    why: str  # a clause for the log
+    asked: frozenset[ContainerKey] = frozenset()  # containers that the request may be for
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResponse:
+    """One container's part of the answer to Allocate."""
+
+    envs: Mapping[str, str]
+    device_nodes: tuple[str, ...] = ()
+    mounts: tuple[tuple[str, str, bool], ...] = ()  # host path, container path, read only
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDevices:
+    """A container in pod-resources with the devices that it holds."""
+
+    namespace: str
+    pod: str
+    container: str
+    devices: tuple[tuple[str, tuple[str, ...]], ...] = ()  # resource, sorted ids
+
+    @property
+    def key(self) -> ContainerKey:
+        return self.namespace, self.pod, self.container
+
+    def ids(self, resource: str) -> tuple[str, ...]:
+        return dict(self.devices).get(resource, ())
 
 
 class Refused(Exception):
@@ -27,34 +67,52 @@ class Refused(Exception):
 
 
 class DeviceResource(Protocol):
+    """One extended resource and its devices."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The resource's name, such as nvidia.com/gpu."""
+        ...
 
     @property
     def endpoint(self) -> str:
-        """The name of its socket."""
+        """File name of the device plugin's socket."""
         ...
 
-    def devices(self, state: NodeState) -> tuple[Device, ...]: ...
+    def devices(self, state: NodeState) -> tuple[Device, ...]:
+        """What ListAndWatch sends."""
+        ...
 
     def preferred(
         self,
-        question: DeviceRequest,
+        request: DeviceRequest,
         state: NodeState,
         listed: Sequence[ContainerDevices] | None,
         asked: frozenset[ContainerKey],
     ) -> Choice:
-        """See allocation.preferred."""
+        """The answer to GetPreferredAllocation; see gpu_allocation.preferred."""
         ...
 
     def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
-        """What the container is told. Raises ValueError for a device that is not here."""
+        """The answer to Allocate. Raises ValueError if a device is not on this node."""
         ...
 
     def describe(self, ids: Sequence[str], state: NodeState) -> str:
-        """The devices, for people: GPUs 0,1"""
+        """The devices in words for a log line: GPUs 0,1"""
         ...
 
     def pre_start(self, ids: Sequence[str], holder: ContainerKey | None) -> None:
-        """Before any process of the container runs. Raises Refused."""
+        """Runs before the container's first process. holder is None if pod-resources does not name
+        the container. Raises Refused."""
         ...
+
+
+def next_in_admission(
+    listed: Iterable[ContainerKey], planned: Container[ContainerKey]
+) -> frozenset[ContainerKey]:
+    """The first planned container of each pod: the kubelet allocates a pod's containers in order."""
+    first: dict[tuple[str, str], ContainerKey] = {}
+    for key in listed:
+        if key in planned:
+            first.setdefault(key[:2], key)
+    return frozenset(first.values())

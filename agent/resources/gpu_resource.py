@@ -1,4 +1,4 @@
-"""What the offers of GPUs have in common, whole or in parts: how devices get into a container."""
+"""What whole GPUs, GPU shares and MIG slices have in common: how devices get into a container."""
 
 import threading
 import time
@@ -7,58 +7,60 @@ from collections.abc import Callable, Sequence
 
 from agent.node_state import NodeState
 from agent.resources.cdi import Injection
-from agent.resources.gpu_allocation import ContainerKey, ContainerResponse
+from agent.resources.device_resource import ContainerKey, ContainerResponse
 
-RECENT_S = 1.0  # a pod's resources are allocated one right after the other
+RECENT_S = 1.0  # the kubelet allocates a pod's resources in quick succession
 
-Files = Callable[[Sequence[str]], tuple[str, ...]]  # device files, by the names of devices
+FindFiles = Callable[
+    [Sequence[str]], tuple[str, ...]
+]  # device files of the devices with these names
 
 
 class RecentAllocation:
-    """What was given a moment ago: to the pod that is being admitted, most likely."""
+    """The devices of the last Allocate, for RECENT_S: the next Allocate is most likely for the same
+    pod."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
-    def put(self, ids: Sequence[str]) -> None:
+    def record(self, ids: Sequence[str]) -> None:
         with self._lock:
             self._last = (time.monotonic(), tuple(sorted(ids)))
 
-    def now(self) -> tuple[str, ...]:
-        """Nothing, where it was longer ago."""
+    def ids(self) -> tuple[str, ...]:
         with self._lock:
             at, ids = self._last
         return ids if time.monotonic() - at < RECENT_S else ()
 
 
 class GpuResource(ABC):
-    """An DeviceResource but for which devices there are and which of them are preferred."""
+    """A DeviceResource without devices(), preferred() and describe()."""
 
     def __init__(
-        self, files: Files, injection: Injection, given: RecentAllocation | None = None
+        self, files: FindFiles, injection: Injection, recent: RecentAllocation | None = None
     ) -> None:
         self._files, self._injection = files, injection
-        self._given = given
+        self._recent = recent
 
     def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
         names = self.runtime_ids(ids)
         files = () if self._injection.mode == "cdi" else self._files(names)
         given = self._injection.apply(names, self.container_response(ids, state, files))
-        if self._given:
-            self._given.put(ids)
+        if self._recent:
+            self._recent.record(ids)
         return given
 
     @abstractmethod
     def runtime_ids(self, ids: Sequence[str]) -> list[str]:
-        """Of what the runtime lets into the container: GPUs or slices, by uuid."""
+        """UUIDs of the GPUs or MIG slices that the container runtime makes visible."""
 
     @abstractmethod
     def container_response(
         self, ids: Sequence[str], state: NodeState, files: tuple[str, ...]
     ) -> ContainerResponse:
-        """What the container is told. Raises ValueError for a device that is not here."""
+        """The answer to Allocate before CDI. Raises ValueError if a device is not on this node."""
 
     def pre_start(self, ids: Sequence[str], holder: ContainerKey | None) -> None:
-        """Nothing is to be done before its first process."""
+        """Nothing to do for whole GPUs and MIG slices."""
         return

@@ -1,16 +1,16 @@
-"""Whole GPUs as a resource."""
+"""Whole GPUs: nvidia.com/gpu."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.node_state import NodeState
 from agent.resources import gpu_allocation
-from agent.resources.device_resource import Device
-from agent.resources.gpu_allocation import (
+from agent.resources.device_resource import (
     Choice,
     ContainerDevices,
     ContainerKey,
     ContainerResponse,
+    Device,
     DeviceRequest,
 )
 from agent.resources.gpu_resource import GpuResource
@@ -22,7 +22,7 @@ class WholeGpuResource(GpuResource):
     endpoint = "lockstep-gpu.sock"
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
-        taken = _otherwise(state)
+        taken = _in_parts(state)
         return tuple(
             Device(gpu.uuid, gpu.healthy and gpu.uuid not in taken, gpu.numa)
             for gpu in state.topology.gpus
@@ -31,21 +31,20 @@ class WholeGpuResource(GpuResource):
 
     def preferred(
         self,
-        question: DeviceRequest,
+        request: DeviceRequest,
         state: NodeState,
         listed: Sequence[ContainerDevices] | None,
         asked: frozenset[ContainerKey],
     ) -> Choice:
         plans = tuple(plan for plan in state.intents if plan.resource == GPU)
-        rows = None if listed is None else tuple(row.of(GPU) for row in listed)
-        taken = _otherwise(state)
-        promised = {uuid for p in state.intents if p.resource == GPU_SHARE for uuid in p.device_ids}
-        for spoken_for in (taken | promised, taken):
-            free = tuple(uuid for uuid in question.available if uuid not in spoken_for)
-            if len(free) >= question.size:
-                question = replace(question, available=free)
+        taken = _in_parts(state)
+        planned = {uuid for p in state.intents if p.resource == GPU_SHARE for uuid in p.device_ids}
+        for excluded in (taken | planned, taken):
+            free = tuple(uuid for uuid in request.available if uuid not in excluded)
+            if len(free) >= request.size:
+                request = replace(request, available=free)
                 break
-        return gpu_allocation.preferred(question, state.topology, plans, rows, asked)
+        return gpu_allocation.preferred(request, state.topology, plans, listed, asked)
 
     def runtime_ids(self, ids: Sequence[str]) -> list[str]:
         return sorted(ids)
@@ -60,7 +59,7 @@ class WholeGpuResource(GpuResource):
         return "GPUs " + ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in ids)
 
 
-def _otherwise(state: NodeState) -> frozenset[str]:
-    """The GPUs that are in use in another way."""
+def _in_parts(state: NodeState) -> frozenset[str]:
+    """UUIDs of the GPUs of which shares or MIG slices are in use."""
     allocated = state.allocated()
     return allocated.sliced.union(allocated.shared)

@@ -4,7 +4,7 @@ is. Pure."""
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from agent.resources.gpu_allocation import ContainerKey
+from agent.resources.device_resource import ContainerKey
 from protos.names import GPU_SHARE
 from protos.sharing import LEAST, MEMORY, hundredths, key_of
 from protos.topology import Grant

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from agent.backoff import StateLogger
 from agent.kubelet import checkpoint
-from agent.node_state import AgentNode, NodeState
+from agent.node import AgentNode
+from agent.node_state import NodeState
 from agent.nvml.processes import MemoryByPid
 from protos.names import GPU_SHARE
 from protos.nearest import card_of

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from agent.kubelet import checkpoint
 from agent.machine.facts import GpuFacts, Unusable
-from agent.node_state import AgentNode, NodeState
+from agent.node import AgentNode
+from agent.node_state import NodeState
 from agent.nvml.processes import MemoryByPid
-from agent.resources.device_resource import Refused
-from agent.resources.gpu_allocation import ContainerKey
+from agent.resources.device_resource import ContainerKey, Refused
 from agent.settings import Settings
 from agent.sharing import caps, kernel_caps
 from agent.sharing.enforcement import MPS, Capabilities, with_sharing

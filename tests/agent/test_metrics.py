@@ -88,7 +88,7 @@ def test_gpus_grants_and_the_agent_itself(box: NodeBox) -> None:
 
 
 def test_an_unfit_gpu_and_its_class(box: NodeBox) -> None:
-    box.agent._hardware.heard(machines.uuid(5), 79)
+    box.agent._monitor.heard(machines.uuid(5), 79)
     eventually(lambda: value(box, "lockstep_gpu_healthy", gpu="5") == 0)
     assert value(box, "lockstep_gpu_unfit", gpu="5", **{"class": "xid"}) == 1
     assert value(box, "lockstep_gpu_xid_total", gpu="5", xid="79") == 1
@@ -115,7 +115,7 @@ def test_hostile_names_stay_inside_their_labels(box: NodeBox) -> None:
     name = 'x"} 1\nlockstep_gpu_healthy{gpu="0"} 0\n\\'
     grant = Grant("team", "p", name, GPU, (machines.uuid(1),))
     box.agent._stop.set()  # the kubelet's own word would replace it
-    box.agent._truth.stop()
+    box.agent._grants.stop()
     time.sleep(0.05)
     box.agent.node.set_grants((grant,))
     assert value(box, "lockstep_grant_devices", container=name) == 1

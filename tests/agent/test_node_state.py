@@ -2,7 +2,7 @@ import threading
 from functools import partial
 
 from agent.machine.survey import survey
-from agent.node_state import AgentNode
+from agent.node import AgentNode
 from tests.fakes import machines
 from tests.fakes.nodebox import intent
 

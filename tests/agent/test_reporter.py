@@ -11,7 +11,7 @@ import pytest
 
 from agent.backoff import Backoff
 from agent.machine.survey import survey
-from agent.node_state import AgentNode
+from agent.node import AgentNode
 from agent.reporter import Reporter, SchedulerEndpoint
 from protos import wire
 from tests.agent.health.test_gpu_health import without

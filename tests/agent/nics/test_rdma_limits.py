@@ -8,7 +8,7 @@ import pytest
 from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
 from agent.nics.rdma_limits import Limits, failures, line, parse, write
-from agent.node_state import AgentNode
+from agent.node import AgentNode
 from agent.resources.device_resource import Refused
 from protos.names import RDMA
 from protos.topology import Grant, RdmaLimit, RdmaUse

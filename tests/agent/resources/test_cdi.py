@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.resources.cdi import NVIDIA, Injection, Specs, spec
-from agent.resources.gpu_allocation import ContainerResponse
+from agent.resources.device_resource import ContainerResponse
 
 KIND = "lockstep.dev/gpu"
 CLASSIC = ContainerResponse(

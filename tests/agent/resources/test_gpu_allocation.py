@@ -1,5 +1,7 @@
 from agent.machine.survey import survey
-from agent.resources.gpu_allocation import DeviceRequest, ListedContainer, preferred, response
+from agent.resources.device_resource import ContainerDevices, DeviceRequest
+from agent.resources.gpu_allocation import preferred, response
+from protos.names import GPU
 from protos.topology import Grant, NodeTopology
 from tests.fakes import machines
 from tests.fakes.nodebox import intent
@@ -8,13 +10,14 @@ SWITCHED = survey(machines.machine())
 BRIDGED = survey(machines.machine(bridged=True))
 
 
-def listed(pod: str, gpus: list[int] | None = None, container: str = "c0") -> ListedContainer:
-    return ListedContainer("team", pod, container, tuple(machines.uuid(i) for i in gpus or ()))
+def listed(pod: str, gpus: list[int] | None = None, container: str = "c0") -> ContainerDevices:
+    held = tuple(machines.uuid(i) for i in gpus or ())
+    return ContainerDevices("team", pod, container, ((GPU, held),) if held else ())
 
 
 def ask(
     size: int,
-    rows: list[ListedContainer] | None,
+    rows: list[ContainerDevices] | None,
     plans: list[Grant],
     free: range | list[int] = range(8),
     *,

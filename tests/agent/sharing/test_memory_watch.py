@@ -9,7 +9,7 @@ import pytest
 
 from agent.machine import capture
 from agent.machine.survey import survey
-from agent.node_state import AgentNode
+from agent.node import AgentNode
 from agent.nvml.processes import MemoryByPid
 from agent.sharing.memory_watch import MemoryWatch, capped
 from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.machine.survey import survey
-from agent.node_state import AgentNode
-from agent.resources.device_resource import Refused
-from agent.resources.gpu_allocation import ContainerKey
+from agent.node import AgentNode
+from agent.resources.device_resource import ContainerKey, Refused
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
 from protos.names import GPU_SHARE

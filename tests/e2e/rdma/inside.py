@@ -13,7 +13,7 @@ from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
 from agent.machine import sysfs
 from agent.nics.rdma_limits import Limits, parse
-from agent.node_state import AgentNode
+from agent.node import AgentNode
 from agent.resources.device_resource import Refused
 from protos.names import RDMA
 from protos.topology import Grant, RdmaLimit

@@ -6,7 +6,7 @@ import json
 from agent.machine import sysfs
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts
 from agent.machine.survey import survey
-from agent.nics import nic_allocation
+from agent.nics import nic_shares
 from protos.nearest import nearest, rails
 
 
@@ -16,8 +16,8 @@ def main() -> None:
     gpus = tuple(
         GpuFacts(index, f"GPU-{index}", pci=address) for index, address in enumerate(addresses)
     )
-    topology = nic_allocation.offered(
-        survey(Machine(NvmlFacts(gpus=gpus), seen)), ("auto",), nic_allocation.Policy()
+    topology = nic_shares.with_shares(
+        survey(Machine(NvmlFacts(gpus=gpus), seen)), ("auto",), nic_shares.NicPolicy()
     )
     room = {hca.name: hca.shares for hca in topology.hcas}
     told = {

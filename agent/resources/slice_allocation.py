@@ -1,44 +1,44 @@
-"""Which slices a container gets. Pure.
+"""Which MIG slices a container gets. Pure.
 
-Of the fewest GPUs; beside the network cards that the container has; and of the GPU whose slices are
-left with the least, so that others stay free for whoever wants many, or for being divided anew."""
+The choice prefers, in this order: few GPUs; GPUs near the container's RDMA NICs; GPUs with the least
+free slice memory, so that other GPUs stay free for large requests or for another partitioning."""
 
 from collections.abc import Collection
 
-from agent.resources.gpu_allocation import DeviceRequest
+from agent.resources.device_resource import DeviceRequest
 from protos import slicing
 from protos.nearest import distance
 from protos.topology import NodeTopology
 
 
 def preferred(
-    question: DeviceRequest,
+    request: DeviceRequest,
     topology: NodeTopology,
     held: Collection[str],
-    cards: Collection[str] = (),
+    nics: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """held: the slices that somebody has, of any profile. cards: names."""
+    """held: UUIDs of allocated slices of all profiles. nics: names."""
     home = {part.uuid: gpu.index for gpu, part in slicing.of(topology)}
     free: dict[int, list[str]] = {}
     left: dict[int, int] = {}
     for gpu, part in slicing.of(topology):
-        if part.uuid in question.available and part.uuid not in question.must:
+        if part.uuid in request.available and part.uuid not in request.must:
             free.setdefault(gpu.index, []).append(part.uuid)
         if part.uuid not in held:
             left[gpu.index] = left.get(gpu.index, 0) + part.memory_bytes
-    chosen = list(question.must)
-    while free and (missing := question.size - len(chosen)) > 0:
+    chosen = list(request.must)
+    while free and (missing := request.size - len(chosen)) > 0:
         opened = {home[each] for each in chosen if each in home}
         best = min(
             free,
             key=lambda gpu: (
                 gpu not in opened,
                 -min(len(free[gpu]), missing),
-                distance(topology, gpu, cards),
+                distance(topology, gpu, nics),
                 left.get(gpu, 0),
                 gpu,
             ),
         )
         chosen += free.pop(best)[:missing]
-    rest = sorted(set(question.available) - set(chosen))  # that the survey has lost since
-    return (*chosen, *rest[: max(0, question.size - len(chosen))])
+    rest = sorted(set(request.available) - set(chosen))  # missing in the newest topology
+    return (*chosen, *rest[: max(0, request.size - len(chosen))])

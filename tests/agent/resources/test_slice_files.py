@@ -6,9 +6,9 @@ import pytest
 
 from agent.machine.survey import survey
 from agent.mig import orphans
-from agent.mig.slice_allocation import preferred
-from agent.resources.gpu_allocation import DeviceRequest
-from agent.resources.mig_device_files import paths
+from agent.resources.device_files import slice_files
+from agent.resources.device_resource import DeviceRequest
+from agent.resources.slice_allocation import preferred
 from protos import slicing
 from protos.topology import Gpu, NodeTopology, Slice
 from tests.agent.mig.test_slice_discovery import MACHINE
@@ -40,7 +40,7 @@ def devices(root: Path, *names: str) -> Path:
 
 def given(tmp_path: Path, policy: str = "auto", gpu: Gpu = GPU6) -> tuple[str, ...]:
     parts = [(gpu, gpu.slices[0])]
-    return paths(parts, MINORS, policy, tmp_path / "dev", tmp_path / "proc")
+    return slice_files(parts, MINORS, policy, tmp_path / "dev", tmp_path / "proc")
 
 
 ALL = ("nvidia4", "nvidiactl", "nvidia-uvm", "nvidia-caps/nvidia-cap30", "nvidia-caps/nvidia-cap31")
@@ -64,7 +64,7 @@ def test_all_of_its_files_or_none(tmp_path: Path) -> None:
     assert given(tmp_path) == ()
     by_access(tmp_path / "proc", 4, 1, 0, (30, 31))
     assert given(tmp_path) == ()
-    with pytest.raises(ValueError, match=r"of GPU 6's 3g.20gb \(gi 1, ci 0\) are below"):
+    with pytest.raises(ValueError, match=r"of GPU 6's 3g.20gb \(gi 1, ci 0\) are missing"):
         given(tmp_path, "always")
     assert given(tmp_path, gpu=GPU7) == ()
 

@@ -198,7 +198,7 @@ def test_all_slices_of_a_gpu_follow_it(box: NodeBox) -> None:
 
 
 def test_an_error_in_one_instance_is_that_slices_alone(box: NodeBox) -> None:
-    hardware = box.agent._hardware
+    hardware = box.agent._monitor
 
     def unfit() -> set[str]:
         gpus = box.agent.node.state.topology.gpus
@@ -244,7 +244,7 @@ def test_slices_that_divide_an_instance_have_its_memory_together() -> None:
             told(box.kubelet.add_pod(wants("a", (name, 1))))["LOCKSTEP_GPU_ENFORCEMENT"] == "none"
         )
         counts(box, {name: 2})
-        box.agent._hardware.look([XidEvent(machines.uuid(3), 94, 1, 0)])
+        box.agent._monitor.look([XidEvent(machines.uuid(3), 94, 1, 0)])
         parts = box.agent.node.state.topology.gpus[3].slices
         assert [each.healthy for each in parts] == [False, True]
 

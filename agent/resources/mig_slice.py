@@ -1,50 +1,55 @@
-"""MIG slices of one profile as a resource."""
+"""MIG slices: one resource per profile, such as nvidia.com/mig-1g.5gb. Profiles come and go while the
+agent runs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from agent.allocations import slices_held
-from agent.mig import orphans, slice_allocation
+from agent.mig import orphans
 from agent.node_state import NodeState
-from agent.resources import gpu_allocation
+from agent.resources import gpu_allocation, slice_allocation
 from agent.resources.cdi import Injection
-from agent.resources.device_resource import Device
-from agent.resources.gpu_allocation import (
+from agent.resources.device_resource import (
     Choice,
     ContainerDevices,
     ContainerKey,
     ContainerResponse,
+    Device,
     DeviceRequest,
 )
-from agent.resources.gpu_resource import Files, GpuResource, RecentAllocation
+from agent.resources.gpu_resource import FindFiles, GpuResource, RecentAllocation
 from protos import slicing
 from protos.names import RDMA
 from protos.nearest import card_of
 from protos.topology import Gpu, NodeTopology, Slice
 
 
-class SliceOffer(GpuResource):
+def names(state: NodeState) -> set[str]:
+    """Resource names of the profiles that the node has slices of."""
+    return {slicing.resource(part.profile) for _, part in slicing.of(state.topology)}
+
+
+class MigSliceResource(GpuResource):
     def __init__(
         self,
-        resource: str,
-        files: Files,
+        name: str,
+        files: FindFiles,
         injection: Injection,
-        given: RecentAllocation,
-        cards_given: Callable[[], tuple[str, ...]],
+        recent: RecentAllocation,
+        recent_nics: RecentAllocation,
     ) -> None:
-        """cards_given: shares of network cards, a moment ago."""
-        super().__init__(files, injection, given)
-        self.name = resource
-        self.endpoint = f"lockstep-{resource.rpartition('/')[2]}.sock"
-        self._cards_given = cards_given
+        super().__init__(files, injection, recent)
+        self.name = name
+        self.endpoint = f"lockstep-{name.rpartition('/')[2]}.sock"
+        self._recent_nics = recent_nics
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
         allocated = state.allocated()
         return tuple(
             Device(part.uuid, part.healthy and not allocated.withheld(gpu, part), gpu.numa)
-            for gpu, part in self._mine(state.topology)
+            for gpu, part in self._slices(state.topology)
         )
 
-    def _mine(self, topology: NodeTopology) -> Iterator[tuple[Gpu, Slice]]:
+    def _slices(self, topology: NodeTopology) -> Iterator[tuple[Gpu, Slice]]:
         return (
             (gpu, part)
             for gpu, part in slicing.of(topology)
@@ -53,20 +58,20 @@ class SliceOffer(GpuResource):
 
     def preferred(
         self,
-        question: DeviceRequest,
+        request: DeviceRequest,
         state: NodeState,
         listed: Sequence[ContainerDevices] | None,
         asked: frozenset[ContainerKey],
     ) -> Choice:
         held = slices_held((*state.grants, *state.allocations, *state.unlisted))
-        cards = self._cards(listed)
-        why = f"beside {','.join(sorted(cards))}" if cards else "packed"
-        return Choice(slice_allocation.preferred(question, state.topology, held, cards), why)
+        nics = self._nics(listed)
+        why = f"near {','.join(sorted(nics))}" if nics else "packed"
+        return Choice(slice_allocation.preferred(request, state.topology, held, nics), why)
 
-    def _cards(self, listed: Sequence[ContainerDevices] | None) -> frozenset[str]:
-        """Of whom this is for: the one container that holds just the shares given a moment ago, and
-        no slices yet."""
-        given = self._cards_given()
+    def _nics(self, listed: Sequence[ContainerDevices] | None) -> frozenset[str]:
+        """NICs of the container in admission: the only one that holds exactly the NIC shares of the
+        last Allocate, if it has no slices yet."""
+        given = self._recent_nics.ids()
         fresh = [row for row in listed or () if given and row.ids(RDMA) == given]
         mine = len(fresh) == 1 and not fresh[0].ids(self.name)
         return frozenset(map(card_of, given)) if mine else frozenset()
@@ -77,9 +82,9 @@ class SliceOffer(GpuResource):
     def container_response(
         self, ids: Sequence[str], state: NodeState, files: tuple[str, ...]
     ) -> ContainerResponse:
-        parts = [(gpu, part) for gpu, part in self._mine(state.topology) if part.uuid in ids]
+        parts = [(gpu, part) for gpu, part in self._slices(state.topology) if part.uuid in ids]
         if unknown := set(ids) - {part.uuid for _, part in parts}:
-            raise ValueError(f"this node has no slice {', '.join(sorted(unknown))}")
+            raise ValueError(f"this node has no MIG slice {', '.join(sorted(unknown))}")
         given = gpu_allocation.response({gpu.uuid for gpu, _ in parts}, state.topology, files)
         uuids = ",".join(part.uuid for _, part in parts)
         profile = parts[0][1].profile
@@ -96,5 +101,6 @@ class SliceOffer(GpuResource):
         )
 
     def describe(self, ids: Sequence[str], state: NodeState) -> str:
-        parts = [slicing.words(*each) for each in self._mine(state.topology) if each[1].uuid in ids]
-        return ", ".join(parts) or f"{len(ids)} slices that are gone"
+        mine = self._slices(state.topology)
+        parts = [slicing.words(gpu, part) for gpu, part in mine if part.uuid in ids]
+        return ", ".join(parts) or f"{len(ids)} MIG slices that no longer exist"

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.resources.device_nodes import paths
+from agent.resources.device_files import gpu_files
 
 MINORS = {"GPU-a": 3, "GPU-b": 0, "GPU-c": -1}
 
@@ -14,20 +14,20 @@ def machine(root: Path, *names: str) -> Path:
 
 
 def test_those_that_exist(tmp_path: Path) -> None:
-    assert paths(["GPU-a"], MINORS, "auto", tmp_path) == ()
+    assert gpu_files(["GPU-a"], MINORS, "auto", tmp_path) == ()
     dev = machine(tmp_path, "nvidia0", "nvidia3", "nvidiactl", "nvidia-uvm")
-    assert paths(["GPU-a"], MINORS, "auto", dev) == (
+    assert gpu_files(["GPU-a"], MINORS, "auto", dev) == (
         "/dev/nvidia3",
         "/dev/nvidiactl",
         "/dev/nvidia-uvm",
     )
-    assert paths(["GPU-c"], MINORS, "auto", dev) == ()
-    assert paths(["GPU-a"], MINORS, "never", dev) == ()
+    assert gpu_files(["GPU-c"], MINORS, "auto", dev) == ()
+    assert gpu_files(["GPU-a"], MINORS, "never", dev) == ()
 
 
 def test_all_or_an_error(tmp_path: Path) -> None:
     dev = machine(tmp_path, "nvidia0", "nvidiactl")
     with pytest.raises(ValueError, match="--pass-device-nodes=always"):
-        paths(["GPU-b"], MINORS, "always", dev)
+        gpu_files(["GPU-b"], MINORS, "always", dev)
     machine(tmp_path, "nvidia-uvm")
-    assert len(paths(["GPU-b"], MINORS, "always", dev)) == 3
+    assert len(gpu_files(["GPU-b"], MINORS, "always", dev)) == 3

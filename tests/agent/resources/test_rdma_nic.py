@@ -9,9 +9,9 @@ import pytest
 
 from agent.machine.facts import Machine, Port
 from agent.machine.survey import survey
-from agent.nics import nic_allocation, selector
-from agent.resources import device_nodes
-from agent.resources.gpu_allocation import ContainerDevices, DeviceRequest
+from agent.nics import nic_shares, selector
+from agent.resources import device_files, nic_allocation
+from agent.resources.device_resource import ContainerDevices, DeviceRequest
 from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE, RDMA
 from protos.nearest import share
@@ -159,7 +159,7 @@ def test_cards_by_what_holds_of_them() -> None:
     assert offered("vf") == offered("vf+pf=mlx5_4") == offered("vf+auto") == "5"
     assert offered("vf+pf=mlx5_0") == offered("mlx5_5") == ""
     assert selector.idle(seen, ("auto", "vf+pf=mlx5_0", "mlx5_1")) == ("vf+pf=mlx5_0",)
-    shown = nic_allocation.offered(seen, ("vf", "mlx5_1"), nic_allocation.Policy())
+    shown = nic_shares.with_shares(seen, ("vf", "mlx5_1"), nic_shares.NicPolicy())
     assert [hca.shares for hca in shown.hcas] == [0, 16, 0, 0, 0, 1, 0, 0, 0]
 
 
@@ -203,18 +203,18 @@ def test_how_many_shares_and_whether_limits_can_be_set() -> None:
     limits = (("mlx5_0", RdmaLimit(256)), ("mlx5_1", RdmaLimit()))
     seen = replace(survey(CARDS), rdma_cgroup=limits)
 
-    def counts(policy: nic_allocation.Policy) -> list[int]:
-        return [hca.shares for hca in nic_allocation.offered(seen, ("mlx5_[01]",), policy).hcas[:3]]
+    def counts(policy: nic_shares.NicPolicy) -> list[int]:
+        return [hca.shares for hca in nic_shares.with_shares(seen, ("mlx5_[01]",), policy).hcas[:3]]
 
-    assert counts(nic_allocation.Policy(default=RdmaLimit(64))) == [4, 16, 0]
-    assert counts(nic_allocation.Policy()) == [16, 16, 0]
-    assert counts(nic_allocation.Policy(3, RdmaLimit(64))) == [3, 3, 0]
-    assert nic_allocation.offered(
-        seen, ("auto",), nic_allocation.Policy(settable=True)
+    assert counts(nic_shares.NicPolicy(default=RdmaLimit(64))) == [4, 16, 0]
+    assert counts(nic_shares.NicPolicy()) == [16, 16, 0]
+    assert counts(nic_shares.NicPolicy(3, RdmaLimit(64))) == [3, 3, 0]
+    assert nic_shares.with_shares(
+        seen, ("auto",), nic_shares.NicPolicy(settable=True)
     ).rdma_settable
     bare = replace(seen, rdma_cgroup=None)
-    assert not nic_allocation.offered(
-        bare, ("auto",), nic_allocation.Policy(settable=True)
+    assert not nic_shares.with_shares(
+        bare, ("auto",), nic_shares.NicPolicy(settable=True)
     ).rdma_settable
 
 
@@ -237,7 +237,7 @@ def test_must_haves_are_in() -> None:
 
 
 def test_a_card_that_is_not_here_is_named() -> None:
-    with pytest.raises(ValueError, match="this node has no network card mlx5_77"):
+    with pytest.raises(ValueError, match="this node has no RDMA NIC mlx5_77"):
         nic_allocation.response(["mlx5_77::0"], survey(CARDS))
 
 
@@ -247,12 +247,12 @@ def test_only_the_own_files(tmp_path: Path) -> None:
     for name in ("uverbs0", "uverbs1", "rdma_cm", "umad0"):
         (folder / name).touch()
     own = ("/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm")
-    assert device_nodes.cards(["uverbs1"], "auto", tmp_path) == own
-    assert device_nodes.cards(["uverbs1"], "always", tmp_path) == own
-    assert device_nodes.cards(["uverbs1"], "never", tmp_path) == ()
-    assert device_nodes.cards(["uverbs7"], "auto", tmp_path) == ()
-    with pytest.raises(ValueError, match="infiniband/uverbs7: no such file below"):
-        device_nodes.cards(["uverbs7"], "always", tmp_path)
+    assert device_files.nic_files(["uverbs1"], "auto", tmp_path) == own
+    assert device_files.nic_files(["uverbs1"], "always", tmp_path) == own
+    assert device_files.nic_files(["uverbs1"], "never", tmp_path) == ()
+    assert device_files.nic_files(["uverbs7"], "auto", tmp_path) == ()
+    with pytest.raises(ValueError, match="infiniband/uverbs7 missing below"):
+        device_files.nic_files(["uverbs7"], "always", tmp_path)
 
 
 def test_limits_are_written_before_the_container_starts() -> None:

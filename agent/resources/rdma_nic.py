@@ -1,16 +1,16 @@
-"""Shares of network cards as a resource."""
+"""RDMA NICs, in shares: lockstep.dev/rdma."""
 
 from collections.abc import Callable, Sequence
 
-from agent.nics import nic_allocation
 from agent.node_state import NodeState
+from agent.resources import nic_allocation
 from agent.resources.cdi import Injection
-from agent.resources.device_resource import Device
-from agent.resources.gpu_allocation import (
+from agent.resources.device_resource import (
     Choice,
     ContainerDevices,
     ContainerKey,
     ContainerResponse,
+    Device,
     DeviceRequest,
 )
 from agent.resources.gpu_resource import RecentAllocation
@@ -19,20 +19,21 @@ from protos.nearest import card_of, share
 from protos.topology import Hca
 
 
-class HcaOffer:
+class RdmaNicResource:
     name = RDMA
     endpoint = "lockstep-rdma.sock"
 
     def __init__(
         self,
-        device_nodes: Callable[[Sequence[Hca]], tuple[str, ...]],
-        just_given: Callable[[], Sequence[str]],
+        files: Callable[[Sequence[Hca]], tuple[str, ...]],
         injection: Injection,
-        pre_start: Callable[[tuple[str, ...], ContainerKey | None], None],
-        given: RecentAllocation,
+        limit: Callable[[tuple[str, ...], ContainerKey | None], None],
+        recent_gpus: RecentAllocation,
+        recent: RecentAllocation,
     ) -> None:
-        self._device_nodes, self._just_given = device_nodes, just_given
-        self._injection, self._pre_start, self._given = injection, pre_start, given
+        """limit: writes the pod's RDMA limits; raises Refused."""
+        self._files, self._injection, self._limit = files, injection, limit
+        self._recent_gpus, self._recent = recent_gpus, recent
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
         return tuple(
@@ -43,32 +44,35 @@ class HcaOffer:
 
     def preferred(
         self,
-        question: DeviceRequest,
+        request: DeviceRequest,
         state: NodeState,
         listed: Sequence[ContainerDevices] | None,
         asked: frozenset[ContainerKey],
     ) -> Choice:
         return nic_allocation.preferred(
-            question,
+            request,
             state.topology,
             state.intents,
             listed,
-            just_given=self._just_given(),
+            just_given=self._recent_gpus.ids(),
             asked_before=asked,
         )
 
     def response(self, ids: Sequence[str], state: NodeState) -> ContainerResponse:
-        names = set(map(card_of, ids))
-        cards = [hca for hca in state.topology.hcas if hca.name in names]
-        files = () if self._injection.mode == "cdi" else self._device_nodes(cards)
-        told = nic_allocation.response(ids, state.topology, files)
-        given = self._injection.apply([hca.name for hca in cards], told)
-        self._given.put(ids)
+        nics = _nics(ids, state)
+        files = () if self._injection.mode == "cdi" else self._files(nics)
+        plain = nic_allocation.response(ids, state.topology, files)
+        given = self._injection.apply([hca.name for hca in nics], plain)
+        self._recent.record(ids)
         return given
 
     def describe(self, ids: Sequence[str], state: NodeState) -> str:
-        names = set(map(card_of, ids))
-        return "HCAs " + ",".join(hca.name for hca in state.topology.hcas if hca.name in names)
+        return "RDMA NICs " + ",".join(hca.name for hca in _nics(ids, state))
 
     def pre_start(self, ids: Sequence[str], holder: ContainerKey | None) -> None:
-        self._pre_start(tuple(ids), holder)
+        self._limit(tuple(ids), holder)
+
+
+def _nics(ids: Sequence[str], state: NodeState) -> list[Hca]:
+    names = set(map(card_of, ids))
+    return [hca for hca in state.topology.hcas if hca.name in names]

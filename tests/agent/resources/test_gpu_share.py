@@ -9,10 +9,10 @@ import pytest
 from agent import allocations
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.machine.survey import survey
-from agent.resources.gpu_allocation import ContainerDevices, DeviceRequest
+from agent.resources.device_resource import ContainerDevices, DeviceRequest
+from agent.resources.gpu_share import preferred
 from agent.settings import Settings
 from agent.sharing.enforcement import Capabilities, with_sharing
-from agent.sharing.share_resource import preferred
 from agent.sharing.sharing_mode import parse
 from central.standalone.hollow_kubelet import Admission, Container, Pod
 from protos.names import GPU, GPU_SHARE

@@ -1,0 +1,115 @@
+"""Which shares of which RDMA NICs a container gets. Pure.
+
+A NIC is advertised as several shares so that several pods can use it; the shares of one NIC are alike,
+and a plan names NICs. A container gets the NICs of its plan, else those closest to the GPUs that it
+holds, else those closest to the GPUs planned for it."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from agent.resources.device_resource import (
+    Choice,
+    ContainerDevices,
+    ContainerKey,
+    ContainerResponse,
+    DeviceRequest,
+    next_in_admission,
+)
+from protos import slicing
+from protos.names import DOMAIN, GPU, RDMA
+from protos.nearest import BETWEEN, card_of, nearest
+from protos.topology import Grant, NodeTopology, mask_of
+
+
+def preferred(
+    request: DeviceRequest,
+    topology: NodeTopology,
+    plans: Iterable[Grant],
+    listed: Sequence[ContainerDevices] | None,
+    *,
+    just_given: Sequence[str] = (),
+    asked_before: frozenset[ContainerKey] = frozenset(),
+) -> Choice:
+    """just_given: the GPUs of an Allocate a moment ago. A container that holds exactly these and no
+    NIC share yet is the one in admission, with or without a plan."""
+    rows = tuple(listed or ())
+    unserved = [row.key for row in rows if not row.ids(RDMA)]
+    ours = {
+        (plan.namespace, plan.pod, plan.container): plan for plan in plans if plan.resource == RDMA
+    }
+    candidates = next_in_admission(unserved, ours.keys())
+    meant = candidates if len(candidates) == 1 else candidates - asked_before
+    held = {row.key: _gpus(row) for row in rows}
+    if len(meant) == 1:
+        key = next(iter(meant))
+        nics: Sequence[str] = ours[key].device_ids
+        gpus = held.get(key) or _planned(plans, key)
+        who = f"{key[0]}/{key[1]}, container {key[2]}"
+    else:
+        fresh = {key for key in unserved if just_given and held[key] == tuple(sorted(just_given))}
+        gpus = tuple(just_given) if len(fresh) == 1 or listed is None else ()
+        nics, who = (
+            (),
+            "closest to the GPUs just allocated" if gpus else "a pod without GPUs or plan",
+        )
+    return Choice(_shares(request, topology, nics, gpus), who, candidates)
+
+
+def _gpus(row: ContainerDevices) -> tuple[str, ...]:
+    """Whole GPUs and MIG slices of the container."""
+    found = [ids for name, ids in row.devices if name == GPU or slicing.is_slice(name)]
+    return tuple(sorted(each for ids in found for each in ids))
+
+
+def _planned(plans: Iterable[Grant], key: ContainerKey) -> tuple[str, ...]:
+    for plan in plans:
+        if plan.resource == GPU and (plan.namespace, plan.pod, plan.container) == key:
+            return plan.device_ids
+    return ()
+
+
+def _shares(
+    request: DeviceRequest, topology: NodeTopology, nics: Sequence[str], gpus: Sequence[str]
+) -> tuple[str, ...]:
+    """The required shares, then shares of the planned NICs, then of those nearest to the GPUs."""
+    free: dict[str, list[str]] = {}
+    for each in sorted(set(request.available) - set(request.must), key=_in_order):
+        free.setdefault(card_of(each), []).append(each)
+    chosen = list(request.must)
+    have = Counter(map(card_of, chosen))
+    for nic, wanted in Counter(nics).items():
+        missing = max(0, min(wanted - have[nic], request.size - len(chosen)))
+        chosen += [free[nic].pop(0) for _ in range(missing) if free.get(nic)]
+    index = {gpu.uuid: gpu.index for gpu in topology.gpus}
+    index |= {part.uuid: gpu.index for gpu, part in slicing.of(topology)}
+    mask = mask_of(index[uuid] for uuid in gpus if uuid in index)
+    left = {nic: len(ids) for nic, ids in free.items()}
+    for nic in nearest(topology, mask, left, request.size - len(chosen)):
+        chosen.append(free[nic].pop(0))
+    return tuple(chosen)
+
+
+def _in_order(share_id: str) -> tuple[str, int, str]:
+    number = share_id.partition(BETWEEN)[2]
+    return card_of(share_id), int(number) if number.isdigit() else 0, share_id
+
+
+def response(
+    ids: Iterable[str], topology: NodeTopology, device_nodes: Iterable[str] = ()
+) -> ContainerResponse:
+    """Raises ValueError if a NIC is not on this node."""
+    names = {card_of(each) for each in ids}
+    nics = [hca for hca in topology.hcas if hca.name in names]
+    if len(nics) < len(names):
+        unknown = sorted(names - {hca.name for hca in nics})
+        raise ValueError(f"this node has no RDMA NIC {', '.join(unknown)}")
+    value = ",".join(hca.name for hca in nics)
+    return ContainerResponse(
+        envs={
+            "NCCL_IB_HCA": f"={value}",  # with = NCCL matches whole names, without it prefixes
+            "UCX_NET_DEVICES": ",".join(f"{hca.name}:{hca.port}" for hca in nics),
+            "LOCKSTEP_HCAS": value,
+        },
+        device_nodes=tuple(device_nodes),
+        annotations={f"{DOMAIN}/hcas": value},
+    )
