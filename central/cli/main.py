@@ -181,7 +181,7 @@ def _central(args: argparse.Namespace) -> int:
     logs.configure(chosen.log_level, chosen.log_format)
     try:
         return app.run(chosen)
-    except (Unusable, grpc_server.Unusable, tls.Unreadable) as error:
+    except (Unusable, grpc_server.CannotStart, tls.UnusableCredentials) as error:
         return _fail(error)
 
 
@@ -222,7 +222,7 @@ def _topology(args: argparse.Namespace) -> int:
     from central.cli import render
 
     try:
-        reply = query_client.topology(query_client.door(args), args.node)
+        reply = query_client.topology(query_client.endpoint(args), args.node)
     except query_client.CannotAsk as error:
         return _fail(error)
     if args.output == "json":
@@ -248,7 +248,7 @@ def _explain(args: argparse.Namespace) -> int:
         asked.insert(0, (parts[0], "/".join(parts[1:])))
     try:
         for namespace, name in asked:
-            reply = query_client.explain(query_client.door(args), namespace, name)
+            reply = query_client.explain(query_client.endpoint(args), namespace, name)
             if reply.found:
                 break
     except query_client.CannotAsk as error:

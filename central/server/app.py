@@ -1,5 +1,5 @@
-"""`lockstep central`: builds the centre from its parts and runs it. The only place that knows all of
-them."""
+"""`lockstep central`: builds the scheduler process from its parts and runs it. Only this module knows
+all of them."""
 
 import contextlib
 import logging
@@ -16,22 +16,22 @@ from queue import Empty, SimpleQueue
 from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Reader
 from central.kube.transport import watch
-from central.kube.transport.http_client import Client, Refused, Unreachable, Unusable, connect
+from central.kube.transport.http_client import Client, Refused, Unreachable, connect
 from central.kube.transport.token_review import Reviewer
 from central.kube.write import default_queue
 from central.kube.write.effects import Effects
 from central.model.facts import Fact, NodeGone
 from central.scheduler.state.cluster import Cluster
 from central.server import tls, tls_secret
-from central.server.grpc import grpc_server
-from central.server.grpc.agent_service import Intake
-from central.server.grpc.plans import Intents
-from central.server.grpc.query_service import Desk
+from central.server.grpc.agent_service import AgentService
+from central.server.grpc.grpc_server import CannotStart, serve
+from central.server.grpc.plans import PlannedDevices
+from central.server.grpc.query_service import QueryService
 from central.server.journal import Journal
-from central.server.leader_election import Leading
+from central.server.leader_election import LeaderElection
 from central.server.loop import Loop
-from central.server.metrics import Status
-from central.server.queries import ClusterBooks
+from central.server.metrics import Metrics
+from central.server.queries import ClusterQueries
 from central.server.settings import Settings
 from protos.names import GPU
 from protos.probes import Probes, Unservable
@@ -42,8 +42,8 @@ RETRY_S = (0.5, 10.0)  # first, longest
 
 
 def run(settings: Settings) -> int:
-    """Until SIGTERM or SIGINT. Raises client.Unusable, serving.Unusable or tls.Unreadable, each
-    with a sentence for the user."""
+    """Until SIGTERM or SIGINT. Raises http_client.Unusable, CannotStart or tls.UnusableCredentials,
+    each with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
     cluster = Cluster(
@@ -52,92 +52,103 @@ def run(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.callback(client.close)
         ready = _Ready(cluster, settings.agents_wait_s)
-        status = Status(client.counts)
-        _serve_probes(settings, status, stack)
-        journal = _journal(settings, cluster, stack)
-        loop = Loop(cluster, ready=ready, journal=journal, meter=status)
-        status.watch(loop)
+        metrics = Metrics(client.counts)
+        _serve_probes(settings, metrics, stack)
+        journal = _open_journal(settings, cluster, stack)
+        loop = Loop(cluster, ready=ready, journal=journal, on_cycle=metrics.observe_cycle)
+        metrics.watch_loop(loop)
         _on_signals(stopping, loop.stop)
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
             return 0
-        leading = Leading(
+        election = LeaderElection(
             client,
             settings.namespace,
             settings.pod_name,
             elect=settings.leader_elect,
             lease_s=settings.lease_s,
         )
-        status.stands_by(leading)
-        stack.callback(leading.leave)
-        if not leading.win(partial(_stopped, stopping)):
+        metrics.watch_election(election)
+        stack.callback(election.release)
+        if not election.acquire(partial(_stopped, stopping)):
             return 0
         if settings.default_queue:
             default_queue.make(client)
-        reviewer = Reviewer(client, settings.namespace)
-        intents = Intents()
-        intake = Intake(loop.put, reviewer.agent, intents, settings.silent_after_s)
-        loop.listen(intake.silent)
-        desk = Desk(ClusterBooks(loop), reviewer.user)
-        server = grpc_server.serve(
-            settings.listen,
-            credentials,
-            [intake.add_to, desk.add_to],
-            renew=lambda: _credentials(settings, client),
-        )
-        stack.callback(server.stop)
-        log.info(
-            "agents and users are served on port %d; the API is %s", server.port, client.server
-        )
+        agents, plans = _serve_grpc(settings, client, credentials, loop, stack)
         reader = Reader(settings.scheduler_names, settings.topology_levels)
-        watches = watch.start(api_kinds.kinds(reader), client, partial(_seen, loop, intake))
+        watches = watch.start(api_kinds.kinds(reader), client, partial(_observe, loop, agents))
         stack.callback(watches.stop)
         ready.listed = lambda: watches.wait_synced(0.0)
-        effects = Effects(client, loop.put, intents, settings.workers, may_act=leading.may_act)
+        effects = Effects(client, loop.put, plans, settings.workers, may_act=election.may_act)
         stack.callback(effects.stop)
-        leading.keep(loop.stop)
-        loop.run(effects, intents)
-        log.info("stopping: what runs keeps running")
-    return 1 if leading.lost else 0
+        election.start(loop.stop)
+        loop.run(effects.submit, plans.publish)
+        log.info("stopping; running pods keep running")
+    return 1 if election.lost else 0
 
 
-def _seen(loop: Loop, intake: Intake, fact: Fact) -> None:
-    """Of the watches. In this order: what an agent tells in between is told again rather than lost."""
+def _serve_grpc(
+    settings: Settings,
+    client: Client,
+    credentials: tls.Credentials,
+    loop: Loop,
+    stack: ExitStack,
+) -> tuple[AgentService, PlannedDevices]:
+    plans = PlannedDevices()
+    reviewer = Reviewer(client, settings.namespace)
+    agents = AgentService(loop.put, reviewer.agent, plans, settings.silent_after_s)
+    loop.add_source(agents.silent)
+    queries = QueryService(ClusterQueries(loop), reviewer.user)
+    server = serve(
+        settings.listen,
+        credentials,
+        [agents.add_to, queries.add_to],
+        renew=lambda: _credentials(settings, client),
+    )
+    stack.callback(server.stop)
+    log.info("serving gRPC on port %d; the API server is %s", server.port, client.server)
+    return agents, plans
+
+
+def _observe(loop: Loop, agents: AgentService, fact: Fact) -> None:
+    """For each fact of the watches. The inbox gets NodeGone first, so that a report which arrives in
+    between is requested again rather than lost."""
     loop.put(fact)
     if isinstance(fact, NodeGone):
-        intake.forget(fact.name)
+        agents.forget(fact.name)
 
 
-def _serve_probes(settings: Settings, status: Status, stack: ExitStack) -> None:
+def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> None:
     if not settings.metrics_listen:
         return
     try:
         probes = Probes(
             settings.metrics_listen,
-            status.registry,
-            unhealthy=status.unhealthy,
-            unready=status.unready,
+            metrics.registry,
+            unhealthy=metrics.unhealthy,
+            unready=metrics.unready,
         )
     except Unservable as error:
-        raise Unusable(str(error)) from error
+        raise CannotStart(str(error)) from error
     probes.start()
     stack.callback(probes.stop)
-    log.info("metrics and probes are served on port %d", probes.port)
+    log.info("serving metrics and probes on port %d", probes.port)
 
 
-def _journal(settings: Settings, cluster: Cluster, stack: ExitStack) -> Journal | None:
+def _open_journal(settings: Settings, cluster: Cluster, stack: ExitStack) -> Journal | None:
     if settings.journal is None:
         return None
     try:
         journal = Journal(settings.journal, cluster, settings.journal_mib << 20)
     except OSError as error:
-        raise Unusable(f"--journal {settings.journal}: {error.strerror}") from error
+        raise CannotStart(f"--journal {settings.journal}: {error.strerror}") from error
     stack.callback(journal.close)
     return journal
 
 
 class _Ready:
-    """Decide only what has been seen: every kind is listed, and the agents have had time to speak."""
+    """True once every kind is listed, and every GPU node's agent has reported or agents_wait_s are
+    over: the scheduler decides only on what it has seen."""
 
     def __init__(self, cluster: Cluster, agents_wait_s: float) -> None:
         self.listed: Callable[[], bool] = lambda: False
@@ -161,14 +172,14 @@ class _Ready:
 def _first_credentials(
     settings: Settings, client: Client, stopping: "SimpleQueue[None]"
 ) -> tls.Credentials | None:
-    """However long the API server takes; None: stopped meanwhile."""
+    """Retries until the API server answers. None: stopped meanwhile."""
     delay, longest = RETRY_S
     while True:
         try:
             credentials = _credentials(settings, client)
             break
         except (Unreachable, Refused) as error:
-            log.warning("no certificate yet, trying again: %s", error)
+            log.warning("no certificate yet: %s; retrying", error)
             if _stopped(stopping, delay):
                 return None
             delay = min(longest, 2 * delay)
@@ -178,7 +189,7 @@ def _first_credentials(
 
 
 def _credentials(settings: Settings, client: Client) -> tls.Credentials:
-    """From files or from the cluster; made, or renewed where the old ones end soon."""
+    """From --tls-dir or from the cluster. Issued if there are none, renewed if they expire soon."""
     now = datetime.now(UTC)
     if settings.tls_dir is not None:
         return tls.from_files(Path(settings.tls_dir), settings.namespace, now)
@@ -186,17 +197,17 @@ def _credentials(settings: Settings, client: Client) -> tls.Credentials:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: somebody may be reading it."""
+    """Atomically, because another process may read the file."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fresh.write_bytes(content)
         fresh.replace(path)
     except OSError as error:
-        raise tls.Unreadable(f"--ca-out {path}: {error.strerror}") from error
+        raise tls.UnusableCredentials(f"--ca-out {path}: {error.strerror}") from error
 
 
 def _stopped(stopping: "SimpleQueue[None]", within_s: float) -> bool:
-    """Waits so long for the signal to end."""
+    """Whether a signal to end arrives within so many seconds."""
     with contextlib.suppress(Empty):
         stopping.get(timeout=within_s)
         return True
@@ -204,7 +215,7 @@ def _stopped(stopping: "SimpleQueue[None]", within_s: float) -> bool:
 
 
 def _on_signals(stopping: "SimpleQueue[None]", stop: Callable[[], None]) -> None:
-    """Nothing here takes a lock: the thread that the signal stopped may hold it."""
+    """The handler takes no lock, because the thread that it interrupts may hold it."""
 
     def handle(*_: object) -> None:
         stopping.put(None)

@@ -18,7 +18,7 @@ Read = Callable[[Any], Any]
 _NAMED: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Fact), *get_args(Decision))}
 
 
-class Unreadable(ValueError):
+class UnreadableRecord(ValueError):
     """Names what can't be read."""
 
 
@@ -32,14 +32,14 @@ def tagged(values: typing.Iterable[Any]) -> list[list[Any]]:
 
 
 def untagged(found: Any) -> list[Any]:
-    """Raises Unreadable."""
+    """Raises UnreadableRecord."""
     values = []
     for each in found:
         try:
             name, fields = each
             values.append(_reader(_NAMED[name])(fields))
         except (KeyError, TypeError, ValueError) as error:
-            raise Unreadable(f"{str(each)[:80]}: {type(error).__name__}: {error}") from error
+            raise UnreadableRecord(f"{str(each)[:80]}: {type(error).__name__}: {error}") from error
     return values
 
 

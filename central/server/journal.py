@@ -110,14 +110,14 @@ def pack(cluster: Cluster) -> str:
 
 
 def unpack(text: str) -> Cluster:
-    """Raises plain.Unreadable. Only values of the core are made of it: a file that somebody sends
+    """Raises plain.UnreadableRecord. Only values of the core are made of it: a file that somebody sends
     can't make this program do anything else."""
     try:
         found = _Careful(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
     except (pickle.UnpicklingError, AttributeError, zlib.error, ValueError, TypeError) as error:
-        raise codec.Unreadable(f"checkpoint: {error}") from error
+        raise codec.UnreadableRecord(f"checkpoint: {error}") from error
     if not isinstance(found, Cluster):
-        raise codec.Unreadable("checkpoint: it is not a cluster")
+        raise codec.UnreadableRecord("checkpoint: it is not a cluster")
     return found
 
 

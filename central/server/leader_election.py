@@ -1,10 +1,10 @@
-"""Whether this centre is the one that decides. Others stand by: they have read their certificate, and
-nothing else yet. Who takes over lists everything anew, so it decides on what the last one did.
+"""Leader election between replicas of the scheduler. A replica that stands by has its certificate and
+has read nothing else. The new leader lists everything, so it builds on what the last one did.
 
-    leading = Leading(client, namespace, pod, elect=True, lease_s=15)
-    leading.win(stopped)          # waits for the Lease; False: stopped meanwhile
-    leading.keep(lost)            # renews it from now on; lost() is called when that fails
-    leading.leave()               # after the last call: the next one need not wait
+    election = LeaderElection(client, namespace, pod, elect=True, lease_s=15)
+    election.acquire(stopped)     # waits for the Lease; False: stopped meanwhile
+    election.start(lost)          # renews it from now on; calls lost() when that fails
+    election.release()            # after the last API call, so that the next leader need not wait
 """
 
 import logging
@@ -20,19 +20,19 @@ from central.kube.write import leader_label
 log = logging.getLogger(__name__)
 
 
-class Leading:
+class LeaderElection:
     def __init__(
         self, client: Client, namespace: str, pod: str, *, elect: bool, lease_s: int
     ) -> None:
-        """pod: our own, empty outside of a cluster."""
-        self.leads = False
-        self.trouble = ""  # while it stands by: why it could not take over either
+        """pod: the name of our own pod, empty outside of a cluster."""
+        self.is_leader = False
+        self.problem = ""  # why the Lease can't be taken or renewed; empty: nothing is wrong
         self.lost = False
         self._client, self._namespace, self._pod = client, namespace, pod
         self._elect, self._every_s = elect, lease_s / 8
         holder = f"{pod or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._lease = Lease(client, namespace, holder, lease_s, pod=pod)
-        self._marked = not pod
+        self._labelled = not pod
         self._on_lost: Callable[[], None] = lambda: None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -40,46 +40,46 @@ class Leading:
     def may_act(self) -> bool:
         return self._lease.held or not self._elect
 
-    def win(self, stopped: Callable[[float], bool]) -> bool:
-        """stopped(s): waits so long; whether we are to end."""
+    def acquire(self, stopped: Callable[[float], bool]) -> bool:
+        """stopped(s) waits up to s seconds and returns whether the process is to end."""
         if self._elect and self._pod:
             leader_label.mark(self._client, self._namespace, self._pod, leads=False)
         other = None
         while self._elect and not self._take():
             if other != (other := self._lease.other) and other:
-                log.info("%s leads; standing by", other)
+                log.info("standing by; the leader is %s", other)
             if stopped(self._every_s):
                 return False
-        self.leads = True
-        log.info("leading")
+        self.is_leader = True
+        log.info("this replica is the leader")
         return True
 
-    def keep(self, lost: Callable[[], None]) -> None:
-        """Agents and users are led here, and the Lease is renewed, until leave()."""
+    def start(self, lost: Callable[[], None]) -> None:
+        """Labels the pod, so that the Service routes to it, and renews the Lease until release()."""
         self._on_lost = lost
-        self._mark()
+        self._label()
         self._thread.start()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(2 * self._every_s)
-        if not self._elect or not self.leads or self.lost:
+        if not self._elect or not self.is_leader or self.lost:
             return
         try:
             if self._pod:
                 leader_label.mark(self._client, self._namespace, self._pod, leads=False)
             self._lease.release()
         except (Unreachable, Refused) as error:
-            log.info("the lease runs out by itself: %s", error)
+            log.info("could not release the lease (%s); it will expire", error)
 
     def _run(self) -> None:
         while not self._ending.wait(self._every_s):
-            if not self._marked:
-                self._mark()
+            if not self._labelled:
+                self._label()
             if self._elect and not self._take() and not self._lease.held:
-                why = self.trouble or f"{self._lease.other or 'somebody else'} has it"
-                log.error("the lease is lost: %s; ending, to stand by anew", why)
+                why = self.problem or f"{self._lease.other or 'another replica'} holds it"
+                log.error("lost the lease: %s; exiting", why)
                 self.lost = True
                 self._on_lost()
                 return
@@ -88,13 +88,13 @@ class Leading:
         try:
             taken = self._lease.take()
         except (Unreachable, Refused) as error:
-            if str(error) != self.trouble:
-                log.warning("the lease can't be taken or renewed: %s", error)
-            self.trouble = str(error)
+            if str(error) != self.problem:
+                log.warning("could not take or renew the lease: %s", error)
+            self.problem = str(error)
             return False
-        self.trouble = ""
+        self.problem = ""
         return taken
 
-    def _mark(self) -> None:
-        if not self._marked:
-            self._marked = leader_label.mark(self._client, self._namespace, self._pod, leads=True)
+    def _label(self) -> None:
+        if not self._labelled:
+            self._labelled = leader_label.mark(self._client, self._namespace, self._pod, leads=True)

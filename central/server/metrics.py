@@ -1,10 +1,9 @@
-"""How the centre is, in Prometheus' words and as two probes. The loop tells it of every turn; what the
-cluster looks like is asked between two turns, and left out where the loop is too busy to say."""
+"""Prometheus metrics of the scheduler and its liveness and readiness probes. The totals of the cluster
+come from a question to the loop, and are left out while the loop is too busy to answer."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
@@ -16,141 +15,176 @@ from central.model.facts import Fact
 from central.scheduler.state.cluster import Cluster
 
 ASK_S = 1.0
-STUCK_S = 120.0  # without a turn
-TURNS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+STUCK_S = 120.0  # without a cycle, after which the liveness probe fails
+CYCLE_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+TOTALS = {
+    "nodes": "Nodes",
+    "nodes_silent": "Nodes whose agent has been silent for longer than --silent-after",
+    "nodes_unhealthy": "Nodes with an unhealthy GPU or RDMA NIC",
+    "gpus": "Allocatable GPUs of all nodes",
+    "gpus_free": "Allocatable GPUs that no pod uses",
+    "gpus_unhealthy": "GPUs that agents report as unhealthy",
+    "pods": "Pods known to the scheduler",
+    "gangs": "Gangs, including single pods",
+    "gangs_pending": "Gangs with pods that have no node yet",
+    "gangs_partial": "Gangs that started with fewer bound pods than their minimum",
+}
+# The names before version 0.2, exposed beside the present ones for one version.
+DEPRECATED = {
+    "lockstep_scheduler_facts": "lockstep_facts",
+    "lockstep_scheduler_decisions": "lockstep_decisions",
+    "lockstep_scheduler_cycle_duration_seconds": "lockstep_turn_seconds",
+    "lockstep_scheduler_leader": "lockstep_leads",
+    "lockstep_scheduler_synced": "lockstep_decides",
+    "lockstep_scheduler_inbox_length": "lockstep_inbox",
+    "lockstep_nodes_unhealthy": "lockstep_nodes_ailing",
+    "lockstep_gpus_unhealthy": "lockstep_gpus_unfit",
+    "lockstep_gangs_pending": "lockstep_gangs_waiting",
+}
 
 
-class Loop(Protocol):
+class ObservedLoop(Protocol):
+    """What metrics need of server.loop.Loop."""
+
     @property
-    def queued(self) -> int: ...
+    def inbox_length(self) -> int: ...
     @property
-    def turned_at(self) -> float | None: ...
+    def last_cycle_at(self) -> float | None: ...
     @property
-    def decides(self) -> bool: ...
+    def synced(self) -> bool: ...
     def ask(self, question: Callable[[Cluster], Any], timeout_s: float = ...) -> Any: ...
 
 
-class Leading(Protocol):
+class LeaderStatus(Protocol):
+    """What metrics need of server.leader_election.LeaderElection."""
+
     @property
-    def leads(self) -> bool: ...
+    def is_leader(self) -> bool: ...
     @property
-    def trouble(self) -> str: ...
+    def problem(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    nodes: int
-    silent: int  # nodes whose agent has not been heard for too long
-    ailing: int  # nodes with GPUs or network cards that are not fit
-    unfit: int
-    gpus: int
-    gpus_free: int
-    pods: int
-    gangs: int
-    waiting: int
-    partial: int
+class Metrics(Collector):
+    """api_calls: requests to the API server so far, by verb and outcome."""
 
-
-class Status(Collector):
-    """calls: requests to the API server so far, by verb and outcome."""
-
-    def __init__(self, calls: Callable[[], Mapping[tuple[str, str], int]]) -> None:
-        self._calls = calls
-        self._loop: Loop | None = None
-        self._leading: Leading | None = None
+    def __init__(self, api_calls: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        self._api_calls = api_calls
+        self._loop: ObservedLoop | None = None
+        self._election: LeaderStatus | None = None
         self._facts: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
-        self.registry = CollectorRegistry()
-        self._turns = Histogram(
-            "lockstep_turn_seconds", "Turns of the loop", buckets=TURNS_S, registry=self.registry
+        self._cycles = Histogram(
+            "lockstep_scheduler_cycle_duration_seconds",
+            "Duration of scheduling cycles",
+            buckets=CYCLE_BUCKETS_S,
+            registry=None,
         )
+        self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def watch(self, loop: Loop) -> None:
+    def watch_loop(self, loop: ObservedLoop) -> None:
         self._loop = loop
 
-    def stands_by(self, leading: Leading) -> None:
-        """Until it leads. Standing by is being ready: to take over."""
-        self._leading = leading
+    def watch_election(self, election: LeaderStatus) -> None:
+        """A replica that stands by is ready: it is able to take over."""
+        self._election = election
 
-    def turned(self, facts: Sequence[Fact], decisions: Sequence[Decision], seconds: float) -> None:
-        """By the loop, after each turn."""
-        self._turns.observe(seconds)
+    def observe_cycle(
+        self, facts: Sequence[Fact], decisions: Sequence[Decision], seconds: float
+    ) -> None:
+        self._cycles.observe(seconds)
         for counts, items in ((self._facts, facts), (self._decisions, decisions)):
             for kind, count in Counter(map(type, items)).items():
                 counts[kind.__name__] += count
 
     def unhealthy(self) -> str:
-        turned_at = self._loop.turned_at if self._loop else None
-        late_s = time.monotonic() - turned_at if turned_at is not None else 0.0
-        return f"the last turn ended {late_s:.0f} s ago" if late_s > STUCK_S else ""
+        """Why the liveness probe fails; empty: it succeeds. unready() likewise."""
+        last_at = self._loop.last_cycle_at if self._loop else None
+        late_s = time.monotonic() - last_at if last_at is not None else 0.0
+        return f"the last scheduling cycle began {late_s:.0f} s ago" if late_s > STUCK_S else ""
 
     def unready(self) -> str:
-        if self._leading is not None and not self._leading.leads:
-            return self._leading.trouble
-        if self._loop is None or self._loop.turned_at is None:
-            return "still starting: no certificate, or no answer of the API server"
-        return "" if self._loop.decides else "not everything is listed yet"
+        if self._election is not None and not self._election.is_leader:
+            return self._election.problem
+        if self._loop is None or self._loop.last_cycle_at is None:
+            return "starting: no certificate yet, or the API server does not answer"
+        return "" if self._loop.synced else "the initial sync is not complete"
 
     def collect(self) -> Iterator[Metric]:
-        yield _counter("lockstep_facts", "What the core was told", "kind", self._facts)
-        yield _counter("lockstep_decisions", "What it asked for", "kind", self._decisions)
+        for family in self._families():
+            yield family
+            if family.name in DEPRECATED:
+                yield _alias(family, DEPRECATED[family.name])
+
+    def _families(self) -> Iterator[Metric]:
+        yield from self._cycles.collect()
+        yield _by_kind("facts", "Facts applied, by kind", self._facts)
+        yield _by_kind("decisions", "Decisions made, by kind", self._decisions)
         calls = CounterMetricFamily(
-            "lockstep_api_requests", "To the API server", labels=("verb", "outcome")
+            "lockstep_api_requests",
+            "Requests to the Kubernetes API server, by verb and outcome",
+            labels=("verb", "outcome"),
         )
-        for (verb, outcome), count in sorted(self._calls().items()):
-            calls.add_metric((verb, outcome), count)
+        for labels, count in sorted(self._api_calls().items()):
+            calls.add_metric(labels, count)
         yield calls
-        loop = self._loop
-        if loop is None:
+        if self._loop is None:
             return
-        leads = int(self._leading is not None and self._leading.leads)
-        yield GaugeMetricFamily("lockstep_leads", "0: it stands by for another centre", leads)
-        yield GaugeMetricFamily("lockstep_inbox", "Facts and questions that wait", loop.queued)
-        yield GaugeMetricFamily("lockstep_decides", "1: all is listed", int(loop.decides))
-        if not loop.decides:
+        election = self._election
+        yield _gauge(
+            "leader", "1 if this replica is the leader", bool(election and election.is_leader)
+        )
+        yield _gauge("inbox_length", "Facts and questions in the inbox", self._loop.inbox_length)
+        yield _gauge("synced", "1 after the initial sync", self._loop.synced)
+        if not self._loop.synced:
             return
         try:
-            totals: Totals = loop.ask(totals_of, ASK_S)
+            totals: Mapping[str, int] = self._loop.ask(totals_of, ASK_S)
         except TimeoutError:
             return
-        for name, what, value in (
-            ("nodes", "Nodes", totals.nodes),
-            ("nodes_silent", "Nodes whose agent is not heard", totals.silent),
-            ("nodes_ailing", "Nodes with GPUs or network cards that are not fit", totals.ailing),
-            ("gpus", "GPUs that the kubelets offer", totals.gpus),
-            ("gpus_free", "Of them, nobody's", totals.gpus_free),
-            ("gpus_unfit", "GPUs that agents call not fit", totals.unfit),
-            ("pods", "Pods that are known", totals.pods),
-            ("gangs", "Gangs, single pods included", totals.gangs),
-            ("gangs_waiting", "Gangs with pods that want a place", totals.waiting),
-            ("gangs_partial", "Gangs bound in part, never whole", totals.partial),
-        ):
-            yield GaugeMetricFamily(f"lockstep_{name}", what, value)
+        for name, about in TOTALS.items():
+            yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
 
 
-def totals_of(cluster: Cluster) -> Totals:
+def totals_of(cluster: Cluster) -> dict[str, int]:
+    """By the names in TOTALS."""
     snapshot = cluster.snapshot
     rows = list(snapshot.row.values())
     nodes = [cluster.nodes[name] for name in snapshot.row]
     reports = [cluster.nodes[name].report for name in cluster.ailing]
-    return Totals(
-        nodes=len(nodes),
-        silent=sum(node.silent for node in nodes),
-        ailing=len(cluster.ailing),
-        unfit=sum(not gpu.healthy for report in reports if report for gpu in report.topology.gpus),
-        gpus=int(snapshot.allocatable[rows, 0].sum()),
-        gpus_free=int(snapshot.free[rows, 0].sum()),
-        pods=len(cluster.pods),
-        gangs=len(cluster.gangs),
-        waiting=len(cluster.waiting),
-        partial=len(cluster.partial),
-    )
+    return {
+        "nodes": len(nodes),
+        "nodes_silent": sum(node.silent for node in nodes),
+        "nodes_unhealthy": len(cluster.ailing),
+        "gpus": int(snapshot.allocatable[rows, 0].sum()),
+        "gpus_free": int(snapshot.free[rows, 0].sum()),
+        "gpus_unhealthy": sum(
+            not gpu.healthy for report in reports if report for gpu in report.topology.gpus
+        ),
+        "pods": len(cluster.pods),
+        "gangs": len(cluster.gangs),
+        "gangs_pending": len(cluster.waiting),
+        "gangs_partial": len(cluster.partial),
+    }
 
 
-def _counter(name: str, what: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, what, labels=(label,))
-    for key, count in sorted(dict(counts).items()):
-        family.add_metric((key,), count)
+def _gauge(name: str, about: str, value: int) -> Metric:
+    return GaugeMetricFamily(f"lockstep_scheduler_{name}", about, value)
+
+
+def _by_kind(name: str, about: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"lockstep_scheduler_{name}", about, labels=("kind",))
+    for kind, count in sorted(dict(counts).items()):
+        family.add_metric((kind,), count)
     return family
+
+
+def _alias(family: Metric, name: str) -> Metric:
+    suffix = "_total" if family.type == "counter" else ""
+    alias = Metric(name, f"Deprecated alias of {family.name}{suffix}", family.type)
+    alias.samples = [
+        sample._replace(name=sample.name.replace(family.name, name, 1)) for sample in family.samples
+    ]
+    return alias

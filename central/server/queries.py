@@ -1,5 +1,5 @@
-"""The cluster in the words of the desk: what a node looks like, and why a gang waits. Asked of the
-loop, so every answer is of one moment between two turns."""
+"""Answers users' queries from the cluster state: the view of a node, and why a gang is pending. The loop
+runs each query between two cycles, so every answer is consistent."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,19 +23,17 @@ from protos.topology import RdmaLimit, RdmaUse, mask_of
 Answer = TypeVar("Answer")
 
 
-class Asked(Protocol):
+class AskableLoop(Protocol):
     def ask(self, question: Callable[[Cluster], Answer]) -> Answer: ...
 
 
-class ClusterBooks:
-    """central.desk.Books over a loop."""
-
-    def __init__(self, loop: Asked) -> None:
+class ClusterQueries:
+    def __init__(self, loop: AskableLoop) -> None:
         self._loop = loop
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Of labels, or of HyperNodes where there are any."""
+        """The tree's levels: of HyperNodes if there are any, else of node labels."""
         return self._loop.ask(lambda cluster: cluster.snapshot.domains.levels)
 
     @property
@@ -54,7 +52,7 @@ class ClusterBooks:
 
 
 def node_views(cluster: Cluster, name: str = "") -> list[NodeView]:
-    """Of one node (none: unknown), or of all by name."""
+    """One node (empty if it is unknown), or every node by name if the name is empty."""
     names = [name] if name else sorted(cluster.snapshot.row)
     return [_node_view(cluster, cluster.nodes[n]) for n in names if n in cluster.snapshot.row]
 
@@ -83,7 +81,7 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
         tuple(sorted(holders, key=lambda holder: (holder.gpus or 2**64, holder.pod))),
         allocatable,
         allocatable - int(snapshot.free[row, 0]),
-        _trouble(node, allocatable),
+        _problems(node, allocatable),
         len(parts),
         sum(parts.values()),
         sum(map(len, node.slices.held.values())),
@@ -93,18 +91,18 @@ def _node_view(cluster: Cluster, node: Node) -> NodeView:
 
 
 def _cards(cluster: Cluster, pod: Pod) -> list[RdmaUse]:
-    """What a pod has of each of its network cards; without limits its agent does not tell."""
+    """The pod's usage of each of its RDMA NICs. Usage and limits are unknown without RDMA limits."""
     node, seen = cluster.nodes.get(pod.node), pod.seen
     if node is None or not pod.alive or not pod.spec.rdma_containers:
         return []
-    told = {
+    reported = {
         use.card: use
         for use in node.rdma_use
         if (use.namespace, use.pod) == (seen.namespace, seen.name)
     }
-    nothing = RdmaLimit()
+    unknown = RdmaLimit()
     return [
-        told.get(card, RdmaUse(seen.namespace, seen.name, card, nothing, nothing))
+        reported.get(card, RdmaUse(seen.namespace, seen.name, card, unknown, unknown))
         for card in sorted(nics.of_pod(pod, node.known_cards()))
     ]
 
@@ -127,28 +125,30 @@ def _pod_view(cluster: Cluster, pod: Pod) -> PodView:
     return PodView(seen.name, pod.node, pod.gpus, confirmed, seen.phase, pod.share, held)
 
 
-def _trouble(node: Node, allocatable: int) -> str:
-    troubles = []
+def _problems(node: Node, allocatable: int) -> str:
+    problems = []
     refusal = node_filters.refusal(PodSpec(()), node.seen) if node.seen else ""
     if refusal:
-        troubles.append(refusal)
+        problems.append(refusal)
     if node.silent:
-        troubles.append("its agent is silent")
+        problems.append("the agent has stopped reporting")
     elif node.report is None:
-        troubles.append("no agent has reported")
+        problems.append("no agent has reported")
     else:
         healthy = node.report.topology.healthy_mask().bit_count()
-        # GPUs in use as shares leave the kubelet's count, and come back, some seconds late.
+        # The kubelet counts GPUs out and in some seconds late when they become shared or whole.
         shared = (node.healthy() & mask_of(node.left())).bit_count()
         if allocatable in (healthy, healthy - shared):
-            return "; ".join(troubles)
-        troubles.append(f"{healthy} healthy GPUs, but the kubelet offers {allocatable}")
-    return "; ".join(troubles)
+            return "; ".join(problems)
+        problems.append(
+            f"{healthy} healthy GPUs, but the kubelet reports {allocatable} allocatable"
+        )
+    return "; ".join(problems)
 
 
 def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
-    """By the name of a PodGroup, of a gang by label, of a single pod, of any member, of the Job (or what
-    else made the PodGroup), or of the controller that makes a gang of its pods (deployment/web, or web)."""
+    """By the name of a PodGroup, a gang by label, a pod, the PodGroup's owner (such as a Job), or the
+    controller whose pods are the gang (deployment/web, or web). None: there is no such thing."""
     uid = cluster.uids.get((namespace, name), "")
     pod = cluster.pods.get(uid)
     gang = cluster.gangs.get((namespace, name, True)) or (cluster.gang_of(pod) if pod else None)
@@ -164,14 +164,14 @@ def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
         namespace,
         name,
         pod.seen.phase,
-        "another scheduler's pod" + (f", on node {pod.node}" if pod.node else ", not yet bound"),
+        "pod of another scheduler" + (f", on node {pod.node}" if pod.node else ", not bound yet"),
         (_pod_view(cluster, pod),),
         cards=tuple(_cards(cluster, pod)),
     )
 
 
 def _of_controller(cluster: Cluster, namespace: str, name: str) -> Gang | None:
-    """With its kind before its name, or without."""
+    """name: the controller's, with or without its kind before it."""
     tail = f"/{name.lower()}"
     for gang in cluster.gangs.values():
         called = gang.owner or gang.name
@@ -197,12 +197,15 @@ def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
 
 
 def _queue(cluster: Cluster, gang: Gang) -> str:
-    """Its name; and for a gang that waits, what its queue has and is due of what is short there."""
+    """The queue's name. For a pending gang also the queue's usage and fair share of each scarce
+    resource that it requests."""
     if gang.account is None:
         return DEFAULT
-    told = [
+    standing = [
         f"{wording.amount(resource, used)} of {wording.amount(resource, int(due))} "
         f"{wording.resource(resource)}"
         for resource, used, due in quota.standing(cluster, gang)
     ]
-    return gang.account.queue + (f" (has {', '.join(told)} of its fair share)" if told else "")
+    return gang.account.queue + (
+        f" (uses {', '.join(standing)} of its fair share)" if standing else ""
+    )

@@ -118,13 +118,13 @@ class _Replay:
     def _read(self, number: int, found: Any) -> list[Any]:
         try:
             return codec.untagged(found)
-        except (codec.Unreadable, TypeError) as error:
+        except (codec.UnreadableRecord, TypeError) as error:
             raise BadJournal(f"{self._path}: line {number}: {error}") from error
 
     def _unpack(self, number: int, text: str) -> Cluster:
         try:
             return journal.unpack(text)
-        except codec.Unreadable as error:
+        except codec.UnreadableRecord as error:
             raise BadJournal(f"{self._path}: line {number}: {error}; {self._note}") from error
 
     def _play(self, turn: _Turn, expected: Sequence[Decision] | None) -> None:

@@ -23,7 +23,7 @@ _SKEW = timedelta(hours=1)  # agents whose clocks are behind
 CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 
-class Unreadable(Exception):
+class UnusableCredentials(Exception):
     """What is kept can't be used: a sentence for the user, exit 2."""
 
 
@@ -83,7 +83,7 @@ def issue(namespace: str, now: datetime) -> Credentials:
 
 def renewed(old: Credentials, namespace: str, now: datetime) -> Credentials:
     """The same where it is good for a third of its life yet and carries our names; else signed anew
-    by the same CA, or by a new one where that ends before the certificate would. Raises Unreadable."""
+    by the same CA, or by a new one where that ends before the certificate would. Raises UnusableCredentials."""
     try:
         ca = x509.load_pem_x509_certificate(old.ca)
         certificate = x509.load_pem_x509_certificate(old.certificate)
@@ -92,11 +92,11 @@ def renewed(old: Credentials, namespace: str, now: datetime) -> Credentials:
         certificate.verify_directly_issued_by(ca)
         carried = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except Exception as error:  # the library raises its own and others; all mean this
-        raise Unreadable(
+        raise UnusableCredentials(
             f"it does not hold a certificate: {str(error) or type(error).__name__}"
         ) from error
     if certificate.public_key() != key.public_key() or ca.public_key() != ca_key.public_key():
-        raise Unreadable("a key does not fit its certificate")
+        raise UnusableCredentials("a key does not fit its certificate")
     if ca.not_valid_after_utc - now < LIFE:
         return issue(namespace, now)
     left = certificate.not_valid_after_utc - now
@@ -107,21 +107,23 @@ def renewed(old: Credentials, namespace: str, now: datetime) -> Credentials:
 
 
 def from_files(folder: Path, namespace: str, now: datetime) -> Credentials:
-    """Kept in ca.crt, ca.key, tls.crt, tls.key of the folder. Raises Unreadable."""
+    """Kept in ca.crt, ca.key, tls.crt, tls.key of the folder. Raises UnusableCredentials."""
     files = [folder / name for name in (CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, KEY_FILE)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         there = [file.read_bytes() for file in files if file.exists()]
     except OSError as error:
-        raise Unreadable(f"--tls-dir {folder}: {error.strerror}") from error
+        raise UnusableCredentials(f"--tls-dir {folder}: {error.strerror}") from error
     if there and len(there) < len(files):
         missing = ", ".join(file.name for file in files if not file.exists())
-        raise Unreadable(f"--tls-dir {folder}: {missing} missing beside the other files")
+        raise UnusableCredentials(f"--tls-dir {folder}: {missing} missing beside the other files")
     try:
         old = Credentials(*there) if there else None
         new = renewed(old, namespace, now) if old else issue(namespace, now)
-    except Unreadable as error:
-        raise Unreadable(f"--tls-dir {folder}: {error}; remove its files to start anew") from error
+    except UnusableCredentials as error:
+        raise UnusableCredentials(
+            f"--tls-dir {folder}: {error}; remove its files to start anew"
+        ) from error
     if new != old:
         try:
             for file, content in zip(
@@ -129,7 +131,7 @@ def from_files(folder: Path, namespace: str, now: datetime) -> Credentials:
             ):
                 _write(file, content, 0o600 if file.suffix == ".key" else 0o644)
         except OSError as error:
-            raise Unreadable(f"--tls-dir {folder}: {error.strerror}") from error
+            raise UnusableCredentials(f"--tls-dir {folder}: {error.strerror}") from error
     return new
 
 
@@ -137,7 +139,7 @@ def _signed(ca_pem: bytes, ca_key_pem: bytes, namespace: str, now: datetime) -> 
     ca = x509.load_pem_x509_certificate(ca_pem)
     ca_key = serialization.load_pem_private_key(ca_key_pem, None)
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
-        raise Unreadable("the CA's key is not an elliptic curve's")
+        raise UnusableCredentials("the CA's key is not an elliptic curve's")
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lockstep-central")])
     certificate = (

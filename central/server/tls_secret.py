@@ -11,7 +11,7 @@ import orjson
 
 from central.kube.transport.http_client import Client, Reply
 from central.server import tls
-from central.server.tls import Credentials, Unreadable
+from central.server.tls import Credentials, UnusableCredentials
 
 log = logging.getLogger(__name__)
 
@@ -21,13 +21,13 @@ _TRIES = 5
 
 
 def from_cluster(client: Client, namespace: str, now: datetime) -> Credentials:
-    """Read, made or renewed. Raises Unreachable, Refused (of the API server) or Unreadable."""
+    """Read, made or renewed. Raises Unreachable, Refused (of the API server) or UnusableCredentials."""
     for _ in range(_TRIES):
         credentials = _from_secret(client, namespace, now)
         if credentials is not None:
             _publish(client, namespace, credentials.ca)
             return credentials
-    raise Unreadable(f"Secret {namespace}/{SECRET}: somebody else keeps changing it")
+    raise UnusableCredentials(f"Secret {namespace}/{SECRET}: somebody else keeps changing it")
 
 
 def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials | None:
@@ -44,8 +44,8 @@ def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials |
         data = secret.get("data") or {}
         old = Credentials(**{f: base64.b64decode(data[key]) for f, key in _FIELDS.items()})
         new = tls.renewed(old, namespace, now)
-    except (KeyError, ValueError, Unreadable) as error:
-        raise Unreadable(
+    except (KeyError, ValueError, UnusableCredentials) as error:
+        raise UnusableCredentials(
             f"Secret {namespace}/{SECRET}: {_what(error)}; delete it to start anew"
         ) from error
     if new == old:

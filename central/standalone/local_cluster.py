@@ -227,8 +227,8 @@ class Box:
         return self.directory / "centre.log"
 
     @property
-    def door(self) -> query_client.Door:
-        return query_client.Door(self.server, str(self.ca_file), str(self.token_file))
+    def door(self) -> query_client.Endpoint:
+        return query_client.Endpoint(self.server, str(self.ca_file), str(self.token_file))
 
 
 def _short_base() -> str:

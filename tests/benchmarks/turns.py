@@ -10,7 +10,7 @@ from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, GangGone, GangSeen, PodGone, PodSeen, QueueSeen
 from central.scheduler.cycle import decide, turn
 from central.scheduler.state.cluster import Cluster
-from central.server.loop import tame_garbage_collection
+from central.server.loop import freeze_gc
 from protos.names import BLOCK, RACK
 from tests.central import factories
 
@@ -33,7 +33,7 @@ def cluster(nodes: int) -> Cluster:
         rack, block = f"r{number // RACK_SIZE}", f"b{number // BLOCK_SIZE}"
         facts += [factories.node(name, rack=rack, block=block), factories.report(name, topology)]
     turn(made, facts, 0.0)
-    tame_garbage_collection()  # as the loop does once all is listed
+    freeze_gc()  # as the loop does once all is listed
     return made
 
 

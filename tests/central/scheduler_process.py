@@ -1,4 +1,4 @@
-"""The centre's gRPC side on a real port, with tokens that a table knows, and clients that speak to it."""
+"""The scheduler's gRPC services on a real port, with a table of tokens, and what clients need."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -12,9 +12,9 @@ from central.model.facts import Fact
 from central.model.identity import Identity, Refusal
 from central.server import tls
 from central.server.grpc import grpc_server
-from central.server.grpc.agent_service import Intake
-from central.server.grpc.plans import Intents
-from central.server.grpc.query_service import Books, Desk
+from central.server.grpc.agent_service import AgentService
+from central.server.grpc.plans import PlannedDevices
+from central.server.grpc.query_service import Queries, QueryService
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import Gpu, NodeTopology
@@ -29,7 +29,7 @@ TOKENS: dict[str, Identity | Refusal] = {
 
 
 def review(token: str) -> Identity | Refusal:
-    """Tokens "agent-NODE" are that node's agent's."""
+    """The token "agent-NODE" is that of the node's agent."""
     if token.startswith("agent-"):
         return Identity(AGENT, token.removeprefix("agent-"))
     return TOKENS.get(token, Refusal("the API server does not know the token"))
@@ -40,14 +40,14 @@ def credentials() -> tls.Credentials:
     return tls.issue("lockstep-system", datetime.now(UTC))
 
 
-class Centre:
-    def __init__(self, books: Books | None = None, silent_after_s: float = 30.0) -> None:
+class SchedulerServer:
+    def __init__(self, queries: Queries | None = None, silent_after_s: float = 30.0) -> None:
         self.facts: list[Fact] = []
-        self.intents = Intents()
-        self.intake = Intake(self.facts.append, review, self.intents, silent_after_s)
-        services: list[Callable[[grpc.aio.Server], None]] = [self.intake.add_to]
-        if books is not None:
-            services.append(Desk(books, review).add_to)
+        self.plans = PlannedDevices()
+        self.agents = AgentService(self.facts.append, review, self.plans, silent_after_s)
+        services: list[Callable[[grpc.aio.Server], None]] = [self.agents.add_to]
+        if queries is not None:
+            services.append(QueryService(queries, review).add_to)
         self.server = grpc_server.serve("127.0.0.1:0", credentials(), services)
         self.address = f"127.0.0.1:{self.server.port}"
 
@@ -89,10 +89,10 @@ def report(node: str = "n1", generation: int = 1, **more: object) -> pb.NodeRepo
 
 
 def refusal(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
-    """What the call is refused with."""
+    """The code and details with which the call is refused."""
     try:
         call()
     except grpc.RpcError as error:
-        told: Any = error  # its type does not say that it is the call, too
-        return told.code(), told.details()
+        call_error: Any = error  # at run time it is the call, too
+        return call_error.code(), call_error.details()
     raise AssertionError("it was not refused")

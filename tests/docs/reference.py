@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from agent import flags as agent_flags
 from central.cli import main as cli
-from central.server.metrics import Status, Totals
+from central.server.metrics import TOTALS, Metrics
 from tests.captures.mig import sliced
 from tests.fakes import machines
 from tests.fakes.nodebox import node_box
@@ -110,16 +110,16 @@ def metrics() -> str:
 class _Loop:
     """Of a scheduler that is at work and has nothing."""
 
-    queued, turned_at, decides = 0, 0.0, True
+    inbox_length, last_cycle_at, synced = 0, 0.0, True
 
-    def ask(self, _question: Callable[..., Any], _timeout_s: float = 0.0) -> Totals:
-        return Totals(*[0] * len(Totals.__annotations__))
+    def ask(self, _question: Callable[..., Any], _timeout_s: float = 0.0) -> dict[str, int]:
+        return dict.fromkeys(TOTALS, 0)
 
 
 def _of_scheduler() -> list[Metric]:
-    status = Status(dict)
-    status.watch(_Loop())
-    return _collected(status.registry)
+    metrics = Metrics(dict)
+    metrics.watch_loop(_Loop())
+    return _collected(metrics.registry)
 
 
 def _of_agent() -> list[Metric]:

@@ -1,10 +1,10 @@
-"""Agents -> facts: the Fleet service, who may speak for which node, and who has fallen silent.
+"""The gRPC service for agents (Fleet): turns their reports into facts, gives them the planned devices of
+their node, and notices agents that have become silent.
 
-intents = Intents()                          # central.intents: what agents should grant
-intake = Intake(inbox, reviewer.agent, intents)
-server = serving.serve(listen, credentials, [intake.add_to, desk.add_to])
-facts = intake.silent(now)                   # the loop asks, time.monotonic()
-intake.forget("n1")                          # after NodeGone went to the inbox
+    agents = AgentService(inbox, reviewer.agent, plans)
+    server = serve(listen, credentials, [agents.add_to, queries.add_to])
+    facts = agents.silent(now)             # called by the loop, with time.monotonic()
+    agents.forget("n1")                    # after NodeGone is in the inbox
 """
 
 import logging
@@ -20,8 +20,8 @@ import grpc.aio
 
 from central.model.facts import Fact, MemoryExceeded, NodeReported, NodeSilent, RdmaUsed
 from central.model.identity import Review
-from central.server.grpc.auth import Context, Door
-from central.server.grpc.plans import Intents
+from central.server.grpc.auth import Authenticator, Context
+from central.server.grpc.plans import PlannedDevices
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc
@@ -31,154 +31,160 @@ log = logging.getLogger(__name__)
 
 LONGEST_POLL_S = 120.0
 _NVLINK = re.compile(r"NV\d{1,3}", re.ASCII)
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 
 
-class Malformed(ValueError):
-    """Names the field."""
+class MalformedReport(ValueError):
+    """The message begins with the field's name."""
 
 
 @dataclass(slots=True)
-class _Heard:
+class _LastReport:
     boot: str
     generation: int
     at: float
     topology: NodeTopology
-    topology_of: int  # the generation that it came with
+    topology_of: int  # the generation that carried this topology
     silent: bool = False
-    rdma_use: tuple[RdmaUse, ...] = ()  # as it was last told
+    rdma_use: tuple[RdmaUse, ...] = ()  # of the last fact
 
 
-class Intake(fleet_pb2_grpc.FleetServicer):
+class AgentService(fleet_pb2_grpc.FleetServicer):
     def __init__(
         self,
         inbox: Callable[[Fact], None],
         review: Review,
-        intents: Intents,
+        plans: PlannedDevices,
         silent_after_s: float = 30.0,
     ) -> None:
         self._inbox = inbox
-        self._door = Door(review)
-        self._intents = intents
+        self._auth = Authenticator(review)
+        self._plans = plans
         self._silent_after_s = silent_after_s
         self._lock = threading.Lock()
-        self._heard: dict[str, _Heard] = {}
-        self._next_look = 0.0
+        self._last: dict[str, _LastReport] = {}
+        self._next_check = 0.0
 
     def add_to(self, server: grpc.aio.Server) -> None:
         fleet_pb2_grpc.add_FleetServicer_to_server(self, server)
 
     def silent(self, now: float) -> list[NodeSilent]:
-        """Agents that have not been heard for too long, each once until it speaks again."""
-        if now < self._next_look:
+        """Nodes whose agent has been silent for longer than silent_after_s, each once until its next
+        report."""
+        if now < self._next_check:
             return []
-        self._next_look = now + _LOOK_EVERY_S
+        self._next_check = now + _CHECK_EVERY_S
         found = []
         with self._lock:
-            for node, heard in self._heard.items():
-                if not heard.silent and now - heard.at > self._silent_after_s:
-                    heard.silent = True
+            for node, last in self._last.items():
+                if not last.silent and now - last.at > self._silent_after_s:
+                    last.silent = True
                     found.append(NodeSilent(node))
         for fact in found:
             log.warning(
-                "node %s: its agent has been silent for %gs", fact.node, self._silent_after_s
+                "node %s: no report from its agent for %g s", fact.node, self._silent_after_s
             )
         return found
 
     def forget(self, node: str) -> None:
-        """The cluster has forgotten it: should its agent live on, it is asked for everything again."""
+        """The node was deleted. If its agent still runs, its next report must be a full one."""
         with self._lock:
-            self._heard.pop(node, None)
+            self._last.pop(node, None)
 
     async def Report(self, request: pb.NodeReport, context: Context) -> pb.ReportAck:
-        await self._door.admit_agent(request.node, context)
+        await self._auth.admit_agent(request.node, context)
         try:
             _check(request)
-            earlier = self._earlier(request)
-            fact = None if request.heartbeat else _fact(request, earlier)
+            fact = None if request.heartbeat else _fact(request, self._earlier(request))
         except ValueError as error:
-            log.warning("node %s: its report is refused: %s", request.node, error)
+            log.warning("node %s: invalid report: %s", request.node, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        with self._lock:
-            heard = self._heard.get(request.node)
-            known = (
-                heard is not None
-                and not heard.silent
-                and (heard.boot, heard.generation) == (request.boot_id, request.generation)
-            )
-            if heard is not None and known:
-                heard.at = time.monotonic()
-            elif fact is not None:
-                self._heard[request.node] = _Heard(
-                    request.boot_id,
-                    request.generation,
-                    time.monotonic(),
-                    fact.topology,
-                    request.topology_of or request.generation,
-                    rdma_use=heard.rdma_use if heard is not None else (),
-                )
+        known = self._record(request, fact)
         if fact is not None:
             self._inbox(fact)
         if request.memory_over:
             over = wire.from_memory_over(request.memory_over)
             self._inbox(MemoryExceeded(request.node, over))
-        self._used(request)
+        self._forward_rdma_use(request)
         return pb.ReportAck(want_full=fact is None and not known)
 
-    def _used(self, request: pb.NodeReport) -> None:
-        """Heartbeats say it, too; most say what the last one said. With a report it is told again: the
-        cluster may have forgotten the node in between."""
+    def _record(self, request: pb.NodeReport, fact: NodeReported | None) -> bool:
+        """Whether the report repeats the generation that we have."""
+        with self._lock:
+            last = self._last.get(request.node)
+            if (
+                last is not None
+                and not last.silent
+                and (last.boot, last.generation) == (request.boot_id, request.generation)
+            ):
+                last.at = time.monotonic()
+                return True
+            if fact is not None:
+                self._last[request.node] = _LastReport(
+                    request.boot_id,
+                    request.generation,
+                    time.monotonic(),
+                    fact.topology,
+                    request.topology_of or request.generation,
+                    rdma_use=last.rdma_use if last is not None else (),
+                )
+            return False
+
+    def _forward_rdma_use(self, request: pb.NodeReport) -> None:
+        """RDMA usage also comes with heartbeats. It is forwarded when it changed, and always with a
+        full report, because the cluster may have dropped the node meanwhile."""
         used = wire.from_rdma_use(request.rdma_use)
         with self._lock:
-            heard = self._heard.get(request.node)
-            if heard is None or (heard.rdma_use == used and (request.heartbeat or not used)):
+            last = self._last.get(request.node)
+            if last is None or (last.rdma_use == used and (request.heartbeat or not used)):
                 return
-            heard.rdma_use = used
+            last.rdma_use = used
         self._inbox(RdmaUsed(request.node, used))
 
     def _earlier(self, request: pb.NodeReport) -> NodeTopology | None:
-        """The topology that the report leaves out because we have it."""
+        """The topology that a partial report refers to; None: we don't have that one."""
         with self._lock:
-            heard = self._heard.get(request.node)
-        if heard is None or heard.silent or request.topology_of != heard.topology_of:
+            last = self._last.get(request.node)
+        if last is None or last.silent or request.topology_of != last.topology_of:
             return None
-        return heard.topology if request.boot_id == heard.boot else None
+        return last.topology if request.boot_id == last.boot else None
 
     async def Intents(self, request: pb.IntentsRequest, context: Context) -> pb.IntentList:
-        await self._door.admit_agent(request.node, context)
+        await self._auth.admit_agent(request.node, context)
         if not math.isfinite(request.wait_s) or request.wait_s < 0:
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"wait_s: {request.wait_s} is not a time"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"wait_s: {request.wait_s} is not a number of seconds",
             )
         wait_s = min(request.wait_s, LONGEST_POLL_S)
-        version, grants = await self._intents.fetch(request.node, request.version, wait_s)
+        version, grants = await self._plans.fetch(request.node, request.version, wait_s)
         return pb.IntentList(version=version, intents=wire.to_grants(grants))
 
 
 def _check(request: pb.NodeReport) -> None:
     if not request.boot_id:
-        raise Malformed("boot_id: it is empty")
+        raise MalformedReport("boot_id: must not be empty")
     if not request.generation:
-        raise Malformed("generation: it begins at 1")
+        raise MalformedReport("generation: must be at least 1")
     if not (request.heartbeat or request.topology_of or request.HasField("topology")):
-        raise Malformed("topology: a full report has one")
+        raise MalformedReport("topology: a full report must have one")
 
 
 def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> NodeReported | None:
-    """None: it leaves out a topology that we don't have."""
+    """None: it refers to a topology that we don't have."""
     if request.topology_of:
         return None if earlier is None else _reported(request, earlier)
     try:
         topology = wire.from_topology(request.topology)
     except ValueError as error:
-        raise Malformed(f"topology: {error}") from error
+        raise MalformedReport(f"topology: {error}") from error
     for row in topology.links:
-        for word in row:
-            if word not in LEVELS and not _NVLINK.fullmatch(word):
-                raise Malformed(f"topology.links: {word!r:.40} is not a word of a link")
-    held = [gpu for island in topology.islands for gpu in island]
-    if len(held) != len(set(held)):
-        raise Malformed("topology.islands: a GPU is on two islands")
+        for link in row:
+            if link not in LEVELS and not _NVLINK.fullmatch(link):
+                raise MalformedReport(f"topology.links: {link!r:.40} is not a link type")
+    members = [gpu for island in topology.islands for gpu in island]
+    if len(members) != len(set(members)):
+        raise MalformedReport("topology.islands: a GPU is in two islands")
     return _reported(request, topology)
 
 

@@ -1,5 +1,5 @@
-"""The door of the gRPC services: lets in who may come in; the others are told why, and so is the log,
-now and then and never with the token."""
+"""Authentication and authorization of gRPC calls by the caller's bearer token. A refused caller gets the
+reason. The log gets it at most once a minute, never with the token."""
 
 import asyncio
 import logging
@@ -16,34 +16,37 @@ log = logging.getLogger(__name__)
 
 WARN_AGAIN_S = 60.0
 _WARNINGS = 1000
-_REVIEWS = 16  # at once
+_REVIEWS = 16  # concurrent token reviews
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Door:
-    """Lets in who may come in; the others are told why, and the log too, now and then."""
-
+class Authenticator:
     def __init__(self, review: Review) -> None:
         self._review = review
         self._reviewers = ThreadPoolExecutor(_REVIEWS, thread_name_prefix="review")
         self._warned: dict[tuple[str, str, str], float] = {}
 
     async def admit_agent(self, node: str, context: Context) -> None:
-        answer = await self._who(context)
+        """Aborts the call unless it comes from the agent of that node."""
+        answer = await self._identify(context)
         if isinstance(answer, Identity) and (not node or answer.node != node):
             answer = Refusal(
-                f"it runs on node {answer.node} and speaks for {node!r:.80}", known=True
+                f"the agent of node {answer.node} may not report for node {node!r:.80}"
+                if answer.node
+                else "only an agent may call this",
+                known=True,
             )
         if isinstance(answer, Refusal):
             await self._refuse(node, answer, context)
 
     async def admit_user(self, context: Context) -> None:
-        answer = await self._who(context)
+        """Aborts the call unless its token belongs to a user of the cluster."""
+        answer = await self._identify(context)
         if isinstance(answer, Refusal):
             await self._refuse("", answer, context)
 
-    async def _who(self, context: Context) -> Identity | Refusal:
+    async def _identify(self, context: Context) -> Identity | Refusal:
         token = bearer(context.invocation_metadata())
         if not token:
             return NO_TOKEN
@@ -58,11 +61,11 @@ class Door:
         else:
             code = grpc.StatusCode.UNAUTHENTICATED
         if self._may_warn((node[:253], context.peer().rpartition(":")[0], refusal.why)):
-            log.warning("refused %s, node %.80r: %s", context.peer(), node, refusal.why)
+            log.warning("refused %s for node %.80r: %s", context.peer(), node, refusal.why)
         await context.abort(code, refusal.why)
 
     def _may_warn(self, about: tuple[str, str, str]) -> bool:
-        """Once a minute about one thing; and of a thousand things a minute, about no more."""
+        """Once a minute for the same cause, and for at most 1,000 causes a minute."""
         now = time.monotonic()
         if len(self._warned) >= _WARNINGS:
             self._warned = {k: at for k, at in self._warned.items() if now - at < WARN_AGAIN_S}

@@ -1,6 +1,6 @@
 """One TLS gRPC server on its own thread and event loop: thousands of long polls are coroutines.
 
-server = serve("0.0.0.0:9443", credentials, [intake.add_to, desk.add_to])   # Unusable: exit 2
+server = serve("0.0.0.0:9443", credentials, [agents.add_to, queries.add_to])
 server.port; server.stop()
 """
 
@@ -22,18 +22,18 @@ _START_S = 30.0
 _GRACE_S = 0.5
 RENEW_EVERY_S = 12 * 3600.0
 _OPTIONS = [
-    ("grpc.so_reuseport", 0),  # a port that another process serves is an error, not shared
-    # Agents that vanished are noticed by pings, not by writes; theirs are welcome too.
+    ("grpc.so_reuseport", 0),  # fail if another process listens on the port
+    # Pings find agents that have vanished; agents may ping as well.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # a minute otherwise: the later of the two counts
+    ("grpc.http2.ping_timeout_ms", 10_000),  # default a minute; the longer timeout wins
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
 
 
-class Unusable(Exception):
-    """The address can't be listened on: a sentence for the user, exit 2."""
+class CannotStart(Exception):
+    """The process can't start with these settings: a sentence for the user, exit code 2."""
 
 
 class Server:
@@ -54,7 +54,7 @@ class Server:
         self._started: Future[int] = Future()
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="serving", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="grpc-server", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -69,9 +69,9 @@ class Server:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve())
-        except Exception as error:  # it belongs to the thread that waits in start()
+        except Exception as error:  # start() raises it in its own thread
             if self._started.done():
-                log.exception("the server ended")
+                log.exception("the gRPC server ended")
             else:
                 self._started.set_exception(error)
         finally:
@@ -86,8 +86,8 @@ class Server:
         try:
             port = server.add_secure_port(self._listen, self._tls())
         except RuntimeError as error:
-            raise Unusable(
-                f"--listen {self._listen}: the address is in use or not one of this machine"
+            raise CannotStart(
+                f"--listen {self._listen}: the address is in use, or not an address of this machine"
             ) from error
         await server.start()
         self._started.set_result(port)
@@ -105,8 +105,12 @@ class Server:
             return
         try:
             self._credentials = await self._loop.run_in_executor(None, self._renew)
-        except Exception as error:  # noqa: BLE001 - what we have may be good for weeks
-            log.warning("the certificate was not renewed: %s", error)
+        except Exception as error:  # noqa: BLE001 - the present certificate may be valid for weeks
+            log.warning(
+                "could not renew the certificate: %s; retrying in %.0f h",
+                error,
+                self._renew_every_s / 3600,
+            )
 
     def _tls(self) -> grpc.ServerCredentials:
         return grpc.dynamic_ssl_server_credentials(
@@ -121,10 +125,10 @@ def serve(
     renew: Callable[[], Credentials] | None = None,
     renew_every_s: float = RENEW_EVERY_S,
 ) -> Server:
-    """Started. Raises Unusable."""
+    """A started server. Raises CannotStart."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise Unusable(f'--listen "{listen}" is not HOST:PORT')
+        raise CannotStart(f'--listen "{listen}" is not HOST:PORT')
     server = Server(listen, credentials, services, renew, renew_every_s)
     server.start()
     return server

@@ -1,11 +1,13 @@
-"""What agents should grant: published by the loop, fetched by long polls, awaited by binds.
+"""The planned devices of each node: published by the loop, fetched by agents with long polls, and
+awaited by binds, because the kubelet asks the agent for devices soon after a bind.
 
-    intents.publish({"n1": (grant, ...)})        # the loop, before it submits the binds; whole lists
-    intents.hold("n1", 0.3, go)                  # effects: go() once n1's agent has them, or too late
-    version, grants = await intents.fetch("n1", seen, wait_s)      # intake, in its event loop
+    plans.publish({"n1": (grant, ...)})        # the loop, before it submits the binds; whole lists
+    plans.hold("n1", 0.3, go)                  # effects: go() once n1's agent has them, or after 0.3 s
+    version, grants = await plans.fetch("n1", seen, wait_s)   # the agent service, in its event loop
 
-An agent that asks with a version has that version: asking again is the acknowledgement. A bind waits
-only where an agent is asking (or was answered a moment ago), so no bind waits for the absent.
+A poll carries the version that its agent has, so the next poll acknowledges the last answer. A bind
+waits only for an agent with an open poll, or one that was answered within the last second. It never
+waits for an agent that is away.
 """
 
 import asyncio
@@ -21,50 +23,50 @@ from protos.topology import Grant
 
 Go = Callable[[], None]
 
-_BETWEEN_POLLS_S = 1.0  # so soon after an answer the agent asks again, if it lives
+_BETWEEN_POLLS_S = 1.0  # after an answer, a running agent polls again within this time
 
 
 @dataclass(slots=True)
-class _Node:
+class _NodePlans:
     version: int
     grants: tuple[Grant, ...] = ()
     seen: int = 0  # the version that its agent has
     polls: int = 0  # open now
     answered: float = float("-inf")  # when a poll was last answered
-    asking: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
-    held: dict[int, tuple[int, Go]] = field(default_factory=dict)  # what version each waits for
+    waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
+    held: dict[int, tuple[int, Go]] = field(default_factory=dict)  # by ticket: the version awaited
 
 
-class Intents:
+class PlannedDevices:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._nodes: dict[str, _Node] = {}
-        # Never a version of an earlier centre, which an agent may still have in mind.
+        self._nodes: dict[str, _NodePlans] = {}
+        # Starts at the time, so that no version of an earlier process comes again.
         self._versions = itertools.count(int(time.time() * 1000))
         self._tickets = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None:
-        """From any thread. The whole list of each node named; an equal list changes nothing."""
+        """From any thread. grants: the complete list of each node in it. An equal list changes nothing."""
         wakes: list[asyncio.Event] = []
         with self._lock:
-            for name, wanted in grants.items():
+            for name, planned in grants.items():
                 node = self._node(name)
-                if node.grants != wanted:
-                    node.grants = wanted
+                if node.grants != planned:
+                    node.grants = planned
                     node.version = next(self._versions)
-                    wakes += (event for _, event in node.asking)
+                    wakes += (event for _, event in node.waiters)
             loop = self._loop
         if wakes and loop is not None:
             _soon(loop, partial(_wake, wakes))
 
     def hold(self, node: str, at_most_s: float, go: Go) -> None:
-        """Call go once: at once where the node's agent has what was published or no agent is
-        asking; else when it has, or after at_most_s. From any thread; go must not block."""
+        """Calls go once: now if the node's agent has the published list or does not poll, else as
+        soon as it has the list, after at_most_s at the latest. From any thread. go must not block."""
         with self._lock:
             state = self._nodes.get(node)
             loop = self._loop
-            wait = state is not None and state.seen != state.version and _is_asking(state)
+            wait = state is not None and state.seen != state.version and _polls(state)
             if state is not None and wait:
                 ticket = next(self._tickets)
                 state.held[ticket] = (state.version, go)
@@ -75,15 +77,14 @@ class Intents:
         ):
             self._expire(node, ticket)
 
-    def asking(self, node: str) -> bool:
-        """Whether an agent waits in a long poll for it."""
+    def has_open_poll(self, node: str) -> bool:
         with self._lock:
             state = self._nodes.get(node)
             return state is not None and state.polls > 0
 
     async def fetch(self, name: str, seen: int, wait_s: float) -> tuple[int, tuple[Grant, ...]]:
-        """The list of a version other than the one seen, as soon as there is one; after wait_s
-        whatever there is."""
+        """The node's list and its version: as soon as the version differs from seen, else after
+        wait_s."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         entry = (loop, changed)
@@ -92,7 +93,7 @@ class Intents:
             node = self._node(name)
             node.seen = seen
             node.polls += 1
-            node.asking.append(entry)
+            node.waiters.append(entry)
             released = _released(node, seen)
         _call(released)
         answered = False
@@ -105,18 +106,18 @@ class Intents:
         finally:
             with self._lock:
                 node.polls -= 1
-                node.asking.remove(entry)
+                node.waiters.remove(entry)
                 if answered:
                     node.answered = time.monotonic()
-                elif not node.polls:  # it hung up: nobody to wait for
+                elif not node.polls:  # the agent hung up: nothing to wait for
                     node.answered = float("-inf")
-                released = [] if _is_asking(node) else _released(node, node.version)
+                released = [] if _polls(node) else _released(node, node.version)
             _call(released)
 
-    def _node(self, name: str) -> _Node:
+    def _node(self, name: str) -> _NodePlans:
         node = self._nodes.get(name)
         if node is None:
-            node = self._nodes[name] = _Node(next(self._versions))
+            node = self._nodes[name] = _NodePlans(next(self._versions))
         return node
 
     def _expire(self, name: str, ticket: int) -> None:
@@ -126,12 +127,12 @@ class Intents:
             found[1]()
 
 
-def _is_asking(node: _Node) -> bool:
+def _polls(node: _NodePlans) -> bool:
     return node.polls > 0 or time.monotonic() - node.answered < _BETWEEN_POLLS_S
 
 
-def _released(node: _Node, seen: int) -> list[Go]:
-    """Those that wait for no more than what was seen: versions only grow."""
+def _released(node: _NodePlans, seen: int) -> list[Go]:
+    """Takes out what waits for the seen version or an earlier one. Versions only grow."""
     tickets = [ticket for ticket, (version, _) in node.held.items() if version <= seen]
     return [node.held.pop(ticket)[1] for ticket in tickets]
 
@@ -147,7 +148,7 @@ def _call(released: list[Go]) -> None:
 
 
 def _soon(loop: asyncio.AbstractEventLoop, do: Callable[[], object]) -> bool:
-    """Whether the loop still runs; it has ended when the server has stopped."""
+    """False if the event loop has ended, because the server was stopped."""
     try:
         loop.call_soon_threadsafe(do)
     except RuntimeError:

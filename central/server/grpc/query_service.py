@@ -1,4 +1,5 @@
-"""People's questions: the Desk service, answered from the loop's books for any authenticated user."""
+"""The gRPC service for users (Desk): `lockstep topology` and `lockstep explain`, for every authenticated
+user of the cluster."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,7 @@ import grpc
 import grpc.aio
 
 from central.model.identity import Review
-from central.server.grpc.auth import Context, Door
+from central.server.grpc.auth import Authenticator, Context
 from central.server.version import version
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
@@ -24,7 +25,7 @@ Answer = TypeVar("Answer")
 @dataclass(frozen=True, slots=True)
 class HeldSlice:
     uuid: str
-    profile: str = ""  # empty: it is gone, the pod has it all the same
+    profile: str = ""  # empty: the node no longer has this slice
     gpu: int = 0
 
 
@@ -33,24 +34,24 @@ class Holder:
     namespace: str
     pod: str
     gpus: int  # mask
-    confirmed: bool  # pod-resources says so too
-    share: int = 0  # hundredths of the one GPU; 0: whole GPUs
-    slices: tuple[HeldSlice, ...] = ()  # as pod-resources says
+    confirmed: bool  # pod-resources reports the same devices
+    share: int = 0  # hundredths of its one GPU; 0: whole GPUs
+    slices: tuple[HeldSlice, ...] = ()  # from pod-resources
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
     name: str
-    domains: tuple[str, ...] = ()  # widest first; empty: no such label
-    topology: NodeTopology | None = None  # no agent has reported
+    domains: tuple[str, ...] = ()  # widest level first; empty: the node lacks this label
+    topology: NodeTopology | None = None  # None: no agent has reported
     holders: tuple[Holder, ...] = ()
     gpus_allocatable: int = 0
     gpus_used: int = 0
     trouble: str = ""
     gpus_shared: int = 0
-    shares_used: int = 0  # hundredths of these
+    shares_used: int = 0  # hundredths of the shared GPUs
     slices_used: int = 0
-    cards: tuple[RdmaUse, ...] = ()  # of pods with network cards; -1 where it is not told
+    cards: tuple[RdmaUse, ...] = ()  # of pods with RDMA NICs; -1: unknown
     agent_version: str = ""
 
 
@@ -78,50 +79,48 @@ class Explanation:
     cards: tuple[RdmaUse, ...] = ()
 
 
-class Books(Protocol):
-    """The loop's answers; called from a worker thread, may block until the turn ends."""
+class Queries(Protocol):
+    """Called from a worker thread. Each call may block until the scheduling cycle ends."""
 
     @property
     def levels(self) -> tuple[str, ...]: ...
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Of the network tree."""
+        """Problems of HyperNodes."""
 
     def node_views(self, node: str) -> Sequence[NodeView]:
-        """Of one node (none: unknown), or of all for an empty name."""
+        """One node (empty if it is unknown), or every node if the name is empty."""
 
     def explain(self, namespace: str, name: str) -> Explanation | None: ...
 
 
-class Desk(fleet_pb2_grpc.DeskServicer):
-    def __init__(self, books: Books, review: Review) -> None:
-        self._books = books
-        self._door = Door(review)
-        self._readers = ThreadPoolExecutor(4, thread_name_prefix="desk")
+class QueryService(fleet_pb2_grpc.DeskServicer):
+    def __init__(self, queries: Queries, review: Review) -> None:
+        self._queries = queries
+        self._auth = Authenticator(review)
+        self._readers = ThreadPoolExecutor(4, thread_name_prefix="queries")
 
     def add_to(self, server: grpc.aio.Server) -> None:
         fleet_pb2_grpc.add_DeskServicer_to_server(self, server)
 
     async def Topology(self, request: pb.TopologyQuery, context: Context) -> pb.TopologyReply:
-        await self._door.admit_user(context)
-        views = await self._ask(partial(self._books.node_views, request.node), context)
+        await self._auth.admit_user(context)
+        views = await self._ask(partial(self._queries.node_views, request.node), context)
         if request.node and not views:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, f'no node is called "{request.node:.253}"'
-            )
+            await context.abort(grpc.StatusCode.NOT_FOUND, f'node "{request.node:.253}" not found')
         return pb.TopologyReply(
             nodes=map(_node, views),
-            levels=self._books.levels,
-            troubles=self._books.troubles,
+            levels=self._queries.levels,
+            troubles=self._queries.troubles,
             version=version(),
         )
 
     async def Explain(self, request: pb.ExplainQuery, context: Context) -> pb.ExplainReply:
-        await self._door.admit_user(context)
+        await self._auth.admit_user(context)
         if not request.name:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name: it is empty")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name: must not be empty")
         namespace = request.namespace or "default"
-        found = await self._ask(partial(self._books.explain, namespace, request.name), context)
+        found = await self._ask(partial(self._queries.explain, namespace, request.name), context)
         if found is None:
             return pb.ExplainReply(found=False, namespace=namespace, name=request.name)
         return pb.ExplainReply(
@@ -142,7 +141,7 @@ class Desk(fleet_pb2_grpc.DeskServicer):
         try:
             return await loop.run_in_executor(self._readers, question)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the centre is busy; ask again")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the scheduler is busy; try again")
 
 
 def _node(view: NodeView) -> pb.NodeView:

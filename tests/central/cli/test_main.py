@@ -46,7 +46,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["central", "--scheduler-names=,"], '--scheduler-names: "," holds no name'),
         (["central", "--listen=9443"], '--listen: "9443" is not HOST:PORT'),
         (["central", "--metrics-listen=a:70000"], '--metrics-listen: "a:70000" is not HOST:PORT'),
-        (["topology", "--server=centre"], '--server: "centre" is not HOST:PORT'),
+        (["topology", "--server=nowhere"], '--server: "nowhere" is not HOST:PORT'),
         (["simulate", "--seed=x", "x"], "--seed: x is not a whole number"),
         (["demo", "--port=70000"], "--port: 70000 is not a port (0 to 65535)"),
         (["explain", "a/b/c/d"], 'explain: "a/b/c/d" is not NAME, KIND/NAME or'),
@@ -63,7 +63,9 @@ def test_every_flag_says_what_it_is_for() -> None:
     assert silent(parser()) == set()
 
 
-def test_a_centre_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_scheduler_that_does_not_answer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for name in ("ca", "token"):
         (tmp_path / name).write_text("x")
     said = refused(
@@ -74,7 +76,7 @@ def test_a_centre_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path
         f"--ca-file={tmp_path / 'ca'}",
         f"--token-file={tmp_path / 'token'}",
     )
-    assert "no centre answers at 127.0.0.1:9" in said
+    assert "no scheduler answers at 127.0.0.1:9" in said
 
 
 def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from central.kube.transport.http_client import Client, Refused
-from central.server.tls import Credentials, Unreadable
+from central.server.tls import Credentials, UnusableCredentials
 from central.server.tls_secret import from_cluster
 from tests.central.kube.scripted_api import Scripted, failure
 
@@ -78,7 +78,7 @@ def test_a_secret_that_is_no_certificate(
 ) -> None:
     made(f"{NS}/secrets", {"metadata": {"name": "lockstep-central-tls"}, "data": data})
     with pytest.raises(
-        Unreadable, match=r"Secret lockstep-system/lockstep-central-tls: .*delete it"
+        UnusableCredentials, match=r"Secret lockstep-system/lockstep-central-tls: .*delete it"
     ):
         from_cluster(client, namespace, NOW)
 

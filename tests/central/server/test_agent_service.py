@@ -1,5 +1,5 @@
-"""Agents over real TLS sockets: what they report becomes facts, strangers do not get in, and a long
-poll brings what they should grant."""
+"""Agents over real TLS sockets: reports become facts, unauthorized callers are refused, and long polls
+return the planned devices."""
 
 import asyncio
 import logging
@@ -15,22 +15,22 @@ from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
 from protos.topology import Grant, RdmaLimit, RdmaUse
-from tests.central.scheduler_process import Centre, auth, refusal, report, topology
+from tests.central.scheduler_process import SchedulerServer, auth, refusal, report, topology
 from tests.fakes.eventually import eventually
 
 GRANT = Grant("default", "p", "main", "nvidia.com/gpu", ("GPU-0",))
 
 
 @pytest.fixture
-def centre() -> Iterator[Centre]:
-    centre = Centre()
-    yield centre
-    centre.server.stop()
+def scheduler() -> Iterator[SchedulerServer]:
+    scheduler = SchedulerServer()
+    yield scheduler
+    scheduler.server.stop()
 
 
 @pytest.fixture
-def fleet(centre: Centre) -> Iterator[FleetStub]:
-    with centre.channel() as channel:
+def fleet(scheduler: SchedulerServer) -> Iterator[FleetStub]:
+    with scheduler.channel() as channel:
         yield FleetStub(channel)
 
 
@@ -38,14 +38,14 @@ def poll(version: int = 0, node: str = "n1", wait_s: float = 5.0) -> pb.IntentsR
     return pb.IntentsRequest(node=node, boot_id="b", version=version, wait_s=wait_s)
 
 
-def test_a_report_is_a_fact(centre: Centre, fleet: FleetStub) -> None:
+def test_a_report_is_a_fact(scheduler: SchedulerServer, fleet: FleetStub) -> None:
     ack = fleet.Report(report(), metadata=auth("agent-n1"))
     assert not ack.want_full
-    assert centre.facts == [NodeReported("n1", "b", 1, topology())]
+    assert scheduler.facts == [NodeReported("n1", "b", 1, topology())]
 
 
-def test_an_agent_that_is_newer(centre: Centre, fleet: FleetStub) -> None:
-    """Fields that we don't know are left out, and a word that we don't know promises nothing."""
+def test_an_agent_that_is_newer(scheduler: SchedulerServer, fleet: FleetStub) -> None:
+    """Unknown fields are ignored, and an unknown enforcement counts as none."""
     message = report(agent_version="9.0.0")
     message.topology.gpus[0].enforcement = "quantum"
     unknown = bytes((0xC2, 0x3E, 3)) + b"new"  # field 1000, a text
@@ -53,10 +53,10 @@ def test_an_agent_that_is_newer(centre: Centre, fleet: FleetStub) -> None:
     message.topology.gpus[1].ParseFromString(gpu)
     message.ParseFromString(message.SerializeToString() + unknown)
     fleet.Report(message, metadata=auth("agent-n1"))
-    assert centre.facts == [NodeReported("n1", "b", 1, topology(), version="9.0.0")]
+    assert scheduler.facts == [NodeReported("n1", "b", 1, topology(), version="9.0.0")]
 
 
-def test_an_agent_that_is_older(centre: Centre, fleet: FleetStub) -> None:
+def test_an_agent_that_is_older(scheduler: SchedulerServer, fleet: FleetStub) -> None:
     """Its reports have the first fields only."""
     whole = report()
     gpus = [
@@ -66,50 +66,53 @@ def test_an_agent_that_is_older(centre: Centre, fleet: FleetStub) -> None:
     old = pb.Topology(gpus=gpus, links=whole.topology.links, islands=whole.topology.islands)
     message = pb.NodeReport(node="n1", boot_id="b", generation=1, topology=old)
     fleet.Report(message, metadata=auth("agent-n1"))
-    (fact,) = centre.facts
+    (fact,) = scheduler.facts
     assert isinstance(fact, NodeReported)
     assert fact.topology.shape() == topology().shape()
     assert [gpu.enforcement for gpu in fact.topology.gpus] == ["none", "none"]
 
 
-def test_heartbeats_are_no_facts(centre: Centre, fleet: FleetStub) -> None:
+def test_heartbeats_are_no_facts(scheduler: SchedulerServer, fleet: FleetStub) -> None:
     agent = auth("agent-n1")
     assert fleet.Report(report(heartbeat=True), metadata=agent).want_full
     fleet.Report(report(), metadata=agent)
     assert not fleet.Report(report(heartbeat=True), metadata=agent).want_full
     assert fleet.Report(report(heartbeat=True, generation=2), metadata=agent).want_full
     assert fleet.Report(report(heartbeat=True, boot_id="other"), metadata=agent).want_full
-    assert len(centre.facts) == 1
-    centre.intake.forget("n1")
+    assert len(scheduler.facts) == 1
+    scheduler.agents.forget("n1")
     assert fleet.Report(report(heartbeat=True), metadata=agent).want_full
 
 
-def test_what_pods_use_of_their_cards_is_a_fact_when_it_changes(
-    centre: Centre, fleet: FleetStub
-) -> None:
+def test_rdma_usage_is_a_fact_when_it_changes(scheduler: SchedulerServer, fleet: FleetStub) -> None:
     agent = auth("agent-n1")
 
-    def say(handles: int | None) -> None:
+    def beat(handles: int | None) -> None:
         use = RdmaUse("ns", "p", "mlx5_0", RdmaLimit(handles or 0, 7), RdmaLimit(8, -1))
         message = report(heartbeat=True)
         message.rdma_use.extend(wire.to_rdma_use([use] if handles is not None else []))
         fleet.Report(message, metadata=agent)
 
-    say(3)  # from whom nothing is known yet
+    beat(3)  # before the first report
     fleet.Report(report(), metadata=agent)
     for handles in (3, 3, 4, None, None):
-        say(handles)
-    used = [fact for fact in centre.facts if isinstance(fact, RdmaUsed)]
+        beat(handles)
+    used = [fact for fact in scheduler.facts if isinstance(fact, RdmaUsed)]
     assert [[use.current.hca_handle for use in fact.pods] for fact in used] == [[3], [4], []]
     assert used[0].pods[0].limit == RdmaLimit(8, -1)
     whole = report(generation=2)
     whole.rdma_use.extend(wire.to_rdma_use(used[1].pods))
     for _ in range(2):
         fleet.Report(whole, metadata=agent)
-    assert [fact for fact in centre.facts if isinstance(fact, RdmaUsed)][3:] == [used[1], used[1]]
+    assert [fact for fact in scheduler.facts if isinstance(fact, RdmaUsed)][3:] == [
+        used[1],
+        used[1],
+    ]
 
 
-def test_what_has_not_changed_is_left_out(centre: Centre, fleet: FleetStub) -> None:
+def test_a_partial_report_leaves_out_the_topology(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
     agent = auth("agent-n1")
 
     def delta(generation: int, of: int, boot: str = "b") -> pb.NodeReport:
@@ -121,28 +124,30 @@ def test_what_has_not_changed_is_left_out(centre: Centre, fleet: FleetStub) -> N
     fleet.Report(report(), metadata=agent)
     assert not fleet.Report(delta(2, 1), metadata=agent).want_full
     assert not fleet.Report(delta(3, 1), metadata=agent).want_full
-    assert centre.facts == [NodeReported("n1", "b", number, topology()) for number in (1, 2, 3)]
+    assert scheduler.facts == [NodeReported("n1", "b", number, topology()) for number in (1, 2, 3)]
     assert fleet.Report(delta(4, 2), metadata=agent).want_full, "2 left it out itself"
     assert fleet.Report(delta(4, 1, "other"), metadata=agent).want_full, "another run"
     fleet.Report(report(generation=5), metadata=agent)
     assert fleet.Report(delta(6, 1), metadata=agent).want_full, "late"
     assert not fleet.Report(delta(6, 5), metadata=agent).want_full
-    centre.intake.silent(time.monotonic() + 60)
+    scheduler.agents.silent(time.monotonic() + 60)
     assert fleet.Report(delta(7, 5), metadata=agent).want_full, "it was silent"
 
 
-def test_silence(fleet: FleetStub, centre: Centre, caplog: pytest.LogCaptureFixture) -> None:
+def test_silence(
+    fleet: FleetStub, scheduler: SchedulerServer, caplog: pytest.LogCaptureFixture
+) -> None:
     agent, now = auth("agent-n1"), time.monotonic()
     fleet.Report(report(), metadata=agent)
-    assert centre.intake.silent(now + 29) == []
-    assert centre.intake.silent(now + 32) == [NodeSilent("n1")]
-    assert centre.intake.silent(now + 40) == []
-    assert "node n1: its agent has been silent for 30s" in caplog.text
-    # It comes back: nobody trusts what it said before, so it is asked for everything.
+    assert scheduler.agents.silent(now + 29) == []
+    assert scheduler.agents.silent(now + 32) == [NodeSilent("n1")]
+    assert scheduler.agents.silent(now + 40) == []
+    assert "node n1: no report from its agent for 30 s" in caplog.text
+    # When it comes back, it must send a full report.
     assert fleet.Report(report(heartbeat=True), metadata=agent).want_full
     fleet.Report(report(), metadata=agent)
     assert not fleet.Report(report(heartbeat=True), metadata=agent).want_full
-    assert len(centre.facts) == 2
+    assert len(scheduler.facts) == 2
 
 
 @pytest.mark.parametrize(
@@ -153,18 +158,18 @@ def test_silence(fleet: FleetStub, centre: Centre, caplog: pytest.LogCaptureFixt
         (auth("forged"), grpc.StatusCode.UNAUTHENTICATED, "does not know the token"),
         (auth("expired"), grpc.StatusCode.UNAUTHENTICATED, "does not know the token"),
         (auth("other-account"), grpc.StatusCode.PERMISSION_DENIED, "someone else's account"),
-        (auth("user"), grpc.StatusCode.PERMISSION_DENIED, "speaks for 'n1'"),
+        (auth("user"), grpc.StatusCode.PERMISSION_DENIED, "only an agent may call this"),
         (
             auth("agent-n2"),
             grpc.StatusCode.PERMISSION_DENIED,
-            "runs on node n2 and speaks for 'n1'",
+            "the agent of node n2 may not report for node 'n1'",
         ),
         (auth("unasked"), grpc.StatusCode.UNAVAILABLE, "can't be asked"),
     ],
 )
-def test_strangers_are_refused_and_logged(
+def test_unauthorized_callers_are_refused_and_logged_once(
     *,
-    centre: Centre,
+    scheduler: SchedulerServer,
     fleet: FleetStub,
     caplog: pytest.LogCaptureFixture,
     metadata: tuple[tuple[str, str], ...],
@@ -177,10 +182,10 @@ def test_strangers_are_refused_and_logged(
         lambda: fleet.Intents(poll(), metadata=metadata),
     ]
     for call in calls:
-        status, told = refusal(call)
+        status, why_refused = refusal(call)
         assert status == code
-        assert why in told
-    assert centre.facts == []
+        assert why in why_refused
+    assert scheduler.facts == []
     [warning] = [r for r in caplog.records if r.levelno == logging.WARNING]  # once for all three
     assert why in warning.message
     assert "127.0.0.1" in warning.message
@@ -205,20 +210,20 @@ def odd(change: Callable[[pb.NodeReport], object]) -> pb.NodeReport:
     [
         (report(boot_id=""), "boot_id: "),
         (report(generation=0), "generation: "),
-        (odd(lambda m: m.ClearField("topology")), "topology: a full report has one"),
+        (odd(lambda m: m.ClearField("topology")), "topology: a full report must have one"),
         (odd(lambda m: m.topology.gpus[1].ClearField("index")), "topology: the GPUs' indices"),
         (odd(lambda m: m.topology.links.pop()), "topology: links is not a square"),
         (odd(lambda m: m.topology.islands[0].gpus.append(9)), "topology: an island names a GPU"),
-        (odd(lambda m: m.topology.islands[0].gpus.append(1)), "topology.islands: a GPU is on two"),
+        (odd(lambda m: m.topology.islands[0].gpus.append(1)), "topology.islands: a GPU is in two"),
         (
             odd(lambda m: m.topology.links[0].cells.__setitem__(1, "FAST")),
-            "topology.links: 'FAST' is not a word",
+            "topology.links: 'FAST' is not a link type",
         ),
     ],
 )
 def test_a_malformed_report_names_its_field(
     *,
-    centre: Centre,
+    scheduler: SchedulerServer,
     fleet: FleetStub,
     caplog: pytest.LogCaptureFixture,
     message: pb.NodeReport,
@@ -227,43 +232,43 @@ def test_a_malformed_report_names_its_field(
     code, told = refusal(lambda: fleet.Report(message, metadata=auth("agent-n1")))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert told.startswith(why)
-    assert centre.facts == []
-    assert f"node n1: its report is refused: {why}" in caplog.text
+    assert scheduler.facts == []
+    assert f"node n1: invalid report: {why}" in caplog.text
 
 
-def test_without_our_authority_nobody_speaks(centre: Centre) -> None:
-    with grpc.insecure_channel(centre.address) as channel, pytest.raises(grpc.RpcError):
+def test_a_connection_without_tls_is_refused(scheduler: SchedulerServer) -> None:
+    with grpc.insecure_channel(scheduler.address) as channel, pytest.raises(grpc.RpcError):
         FleetStub(channel).Report(report(), metadata=auth("agent-n1"), timeout=5)
 
 
-def test_intents_by_long_poll(centre: Centre, fleet: FleetStub) -> None:
+def test_intents_by_long_poll(scheduler: SchedulerServer, fleet: FleetStub) -> None:
     agent = auth("agent-n1")
-    first = fleet.Intents(poll(), metadata=agent)  # at once: it has none yet
+    first = fleet.Intents(poll(), metadata=agent)  # answered at once: it has no version yet
     assert (list(first.intents), first.version > 0) == ([], True)
     later = fleet.Intents.future(poll(first.version), metadata=agent)
-    centre.intents.publish({"n1": (), "n2": (GRANT,)})  # nothing new for n1
+    scheduler.plans.publish({"n1": (), "n2": (GRANT,)})  # no change for n1
     with pytest.raises(grpc.FutureTimeoutError):
         later.result(timeout=0.1)
-    centre.intents.publish({"n1": (GRANT,)})
+    scheduler.plans.publish({"n1": (GRANT,)})
     answer = later.result(timeout=5)
     assert [intent.device_ids for intent in answer.intents] == [["GPU-0"]]
     assert answer.version > first.version
-    again = fleet.Intents(poll(answer.version, wait_s=0.05), metadata=agent)  # after its time
+    again = fleet.Intents(poll(answer.version, wait_s=0.05), metadata=agent)  # after its timeout
     assert again == answer
 
 
 @pytest.mark.parametrize("wait_s", [float("nan"), -1.0, float("inf")])
-def test_a_wait_that_is_no_time(fleet: FleetStub, wait_s: float) -> None:
+def test_an_invalid_wait_is_refused(fleet: FleetStub, wait_s: float) -> None:
     with pytest.raises(grpc.RpcError, match="wait_s"):
         fleet.Intents(poll(wait_s=wait_s), metadata=auth("agent-n1"))
 
 
 class Held:
-    def __init__(self, centre: Centre, at_most_s: float, node: str = "n1") -> None:
+    def __init__(self, scheduler: SchedulerServer, at_most_s: float, node: str = "n1") -> None:
         self.went = threading.Event()
         self.began = time.monotonic()
         self.after_s = 0.0
-        centre.intents.hold(node, at_most_s, self._go)
+        scheduler.plans.hold(node, at_most_s, self._go)
 
     def _go(self) -> None:
         assert not self.went.is_set()
@@ -271,14 +276,16 @@ class Held:
         self.went.set()
 
 
-def test_a_bind_waits_until_the_agent_asks_again(centre: Centre, fleet: FleetStub) -> None:
+def test_a_bind_waits_until_the_agent_asks_again(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
     agent = auth("agent-n1")
     first = fleet.Intents(poll(), metadata=agent)
     open_poll = fleet.Intents.future(poll(first.version), metadata=agent)
-    eventually(lambda: centre.intents.asking("n1"))
-    assert Held(centre, 5.0).went.is_set()  # it has what there is
-    centre.intents.publish({"n1": (GRANT,)})
-    held = Held(centre, 5.0)
+    eventually(lambda: scheduler.plans.has_open_poll("n1"))
+    assert Held(scheduler, 5.0).went.is_set()  # it has what there is
+    scheduler.plans.publish({"n1": (GRANT,)})
+    held = Held(scheduler, 5.0)
     answer = open_poll.result(timeout=5)
     fleet.Intents(poll(first.version), metadata=agent)  # the answer got lost: it asks as before
     assert not held.went.is_set()
@@ -288,41 +295,47 @@ def test_a_bind_waits_until_the_agent_asks_again(centre: Centre, fleet: FleetStu
     acknowledged.cancel()
 
 
-def test_a_bind_does_not_wait_for_the_absent_or_the_slow(centre: Centre, fleet: FleetStub) -> None:
-    centre.intents.publish({"n1": (GRANT,), "n2": (GRANT,)})
-    assert Held(centre, 5.0).went.is_set()  # no agent has ever asked
+def test_a_bind_does_not_wait_for_absent_or_slow_agents(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
+    scheduler.plans.publish({"n1": (GRANT,), "n2": (GRANT,)})
+    assert Held(scheduler, 5.0).went.is_set()  # no agent has ever asked
     fleet.Intents(poll(), metadata=auth("agent-n1"))
-    slow = Held(centre, 0.2)  # answered a moment ago, it should be back soon
+    slow = Held(scheduler, 0.2)  # answered a moment ago, it should be back soon
     assert not slow.went.is_set()
     assert slow.went.wait(5)
     assert slow.after_s >= 0.2
 
 
-def test_an_agent_that_hangs_up_holds_nothing_up(centre: Centre, fleet: FleetStub) -> None:
+def test_an_agent_that_hangs_up_holds_nothing_up(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
     agent = auth("agent-n1")
     first = fleet.Intents(poll(), metadata=agent)
     answer = fleet.Intents.future(poll(first.version), metadata=agent)
-    eventually(lambda: centre.intents.asking("n1"))
+    eventually(lambda: scheduler.plans.has_open_poll("n1"))
     answer.cancel()
-    eventually(lambda: not centre.intents.asking("n1"))
-    centre.intents.publish({"n1": (GRANT,)})
-    assert Held(centre, 5.0).went.is_set()
+    eventually(lambda: not scheduler.plans.has_open_poll("n1"))
+    scheduler.plans.publish({"n1": (GRANT,)})
+    assert Held(scheduler, 5.0).went.is_set()
 
 
-def test_after_the_server_has_stopped_nothing_is_held(centre: Centre, fleet: FleetStub) -> None:
+def test_after_the_server_has_stopped_nothing_is_held(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
     fleet.Intents(poll(), metadata=auth("agent-n1"))
-    centre.server.stop()
-    centre.intents.publish({"n1": (GRANT,)})
-    assert Held(centre, 60.0).went.is_set()
+    scheduler.server.stop()
+    scheduler.plans.publish({"n1": (GRANT,)})
+    assert Held(scheduler, 60.0).went.is_set()
 
 
-def test_two_hundred_long_polls_at_once(centre: Centre) -> None:
-    """One thread serves them all; each is answered with what is its own, soon after it is told."""
+def test_two_hundred_long_polls_at_once(scheduler: SchedulerServer) -> None:
+    """One thread serves all polls, and each gets the plans of its own node soon after they are published."""
     nodes = [f"n{number}" for number in range(200)]
     before = threading.active_count()
 
     async def ask() -> tuple[list[pb.IntentList], float]:
-        async with centre.aio_channel() as channel:
+        async with scheduler.aio_channel() as channel:
             stub = FleetStub(channel)
 
             async def one(node: str, version: int) -> pb.IntentList:
@@ -335,11 +348,11 @@ def test_two_hundred_long_polls_at_once(centre: Centre) -> None:
                 asyncio.create_task(one(node, first.version))
                 for node, first in zip(nodes, firsts, strict=True)
             ]
-            while not all(map(centre.intents.asking, nodes)):
+            while not all(map(scheduler.plans.has_open_poll, nodes)):
                 await asyncio.sleep(0.01)
             assert threading.active_count() - before < 30
             began = time.monotonic()
-            centre.intents.publish(
+            scheduler.plans.publish(
                 {n: (Grant("default", n, "main", "nvidia.com/gpu", ("G",)),) for n in nodes}
             )
             return await asyncio.gather(*polls), time.monotonic() - began

@@ -1,4 +1,4 @@
-"""The server's address and certificate."""
+"""The gRPC server's address and certificate."""
 
 import ssl
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ def server() -> Iterator[grpc_server.Server]:
 
 def test_a_port_in_use_is_one_sentence(server: grpc_server.Server) -> None:
     address = f"127.0.0.1:{server.port}"
-    with pytest.raises(grpc_server.Unusable, match=f"--listen {address}: the address is in use"):
+    with pytest.raises(grpc_server.CannotStart, match=f"--listen {address}: the address is in use"):
         grpc_server.serve(address, credentials(), [])
 
 
 @pytest.mark.parametrize("listen", ["", "9443", "host:", "host:x", ":1", "host:70000"])
 def test_an_address_that_is_none(listen: str) -> None:
-    with pytest.raises(grpc_server.Unusable, match="is not HOST:PORT"):
+    with pytest.raises(grpc_server.CannotStart, match="is not HOST:PORT"):
         grpc_server.serve(listen, credentials(), [])
 
 
@@ -52,7 +52,7 @@ def test_new_connections_see_the_renewed_certificate(caplog: pytest.LogCaptureFi
 
     server = grpc_server.serve("127.0.0.1:0", first, [], renew, 0.02)
     try:
-        eventually(lambda: "not renewed: the API server is away" in caplog.text)
+        eventually(lambda: "could not renew the certificate: the API server is away" in caplog.text)
         assert shown(server) == first.certificate
         answers = iter([later])
         eventually(lambda: shown(server) == later.certificate)

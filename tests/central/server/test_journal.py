@@ -84,7 +84,7 @@ def test_every_fact_and_decision_comes_back_equal(kind: type) -> None:
 def test_what_was_written_before_a_field_was_there_keeps_its_default() -> None:
     [found] = codec.untagged([["EvictDone", {"pod": "p"}]])
     assert found.why == ""
-    with pytest.raises(codec.Unreadable, match="Nonsense"):
+    with pytest.raises(codec.UnreadableRecord, match="Nonsense"):
         codec.untagged([["Nonsense", {}]])
 
 
@@ -223,7 +223,7 @@ def test_a_checkpoint_can_do_nothing_else(what: str) -> None:
         len(name),
         name.encode(),
     )
-    with pytest.raises(codec.Unreadable, match=f"{module}.{name} is not a value of the core"):
+    with pytest.raises(codec.UnreadableRecord, match=f"{module}.{name} is not a value of the core"):
         journal.unpack(base64.b64encode(zlib.compress(calls)).decode())
 
 

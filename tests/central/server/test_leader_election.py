@@ -1,5 +1,5 @@
-"""Two centres, processes both, on one API: one decides and the other stands by, whatever happens to the
-first; and every pod is bound once."""
+"""Replicas of the scheduler as processes on one API server: one decides and another stands by, whatever
+happens to the leader, and every pod is bound once."""
 
 import signal
 import socket
@@ -29,7 +29,7 @@ NODES = 10
 class World:
     def __init__(self, client: Client, folder: Path) -> None:
         self.client, self.folder = client, folder
-        self.centres: dict[str, subprocess.Popen[bytes]] = {}
+        self.replicas: dict[str, subprocess.Popen[bytes]] = {}
 
     def create(self, path: str, body: dict[str, Any]) -> None:
         reply = self.client.request("POST", path, orjson.dumps(body))
@@ -45,13 +45,13 @@ class World:
         argv += [f"--pod-name={name}", f"--lease-duration={LEASE_S}", *more]
         argv += [f"--kubeconfig={self.folder / 'kubeconfig'}", f"--listen=127.0.0.1:{port}"]
         with (self.folder / f"{name}.log").open("wb") as log:
-            self.centres[name] = subprocess.Popen(argv, stdout=log, stderr=log)
+            self.replicas[name] = subprocess.Popen(argv, stdout=log, stderr=log)
 
-    def said(self, name: str) -> str:
+    def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
     def leader(self) -> str:
-        """Whom the Service leads to, if that is who has the Lease."""
+        """The pod that the Service routes to, if it also holds the Lease."""
         found = self.client.get(f"{OWN}?labelSelector=lockstep.dev/leads%3Dtrue")["items"]
         marked = [each["metadata"]["name"] for each in found]
         reply = self.client.request("GET", LEASE)
@@ -91,15 +91,15 @@ def world(tmp_path: Path) -> Iterator[World]:
         for number in range(NODES):
             made.create("/api/v1/nodes", {"metadata": {"name": f"n{number}"}, "status": status})
         yield made
-        for process in made.centres.values():
+        for process in made.replicas.values():
             process.kill()
             process.wait()
         client.close()
 
 
-def test_the_other_takes_over_and_nothing_is_bound_twice(world: World) -> None:
-    """The first is killed in the middle of its work, the second asked to go; the third finishes."""
-    moved: Counter[str] = Counter()  # by pod: how often its node changed
+def test_a_standby_takes_over_and_nothing_is_bound_twice(world: World) -> None:
+    """The first leader is killed at work, the second is stopped, the third finishes."""
+    moved: Counter[str] = Counter()  # by pod uid: how often its node changed
     before: dict[str, str] = {}
     ending = threading.Event()
 
@@ -115,20 +115,20 @@ def test_the_other_takes_over_and_nothing_is_bound_twice(world: World) -> None:
         world.start("a")
         eventually(lambda: world.leader() == "a", 20)
         world.start("b")
-        eventually(lambda: "standing by" in world.said("b"), 20)
+        eventually(lambda: "standing by" in world.log("b"), 20)
         for number in range(10):
             world.submit(f"g{number}", 2)
         eventually(lambda: len(world.bound()) >= 4, 10)
-        world.centres["a"].kill()  # no word to anybody, calls on the wire
+        world.replicas["a"].kill()  # without a release, with calls in flight
         for number in range(10, 20):
             world.submit(f"g{number}", 2)
         eventually(lambda: world.leader() == "b", 20)
         eventually(lambda: len(world.bound()) == 40, 20)
 
         world.start("c")
-        eventually(lambda: "standing by" in world.said("c"), 20)
-        world.centres["b"].send_signal(signal.SIGTERM)
-        assert world.centres["b"].wait(10) == 0
+        eventually(lambda: "standing by" in world.log("c"), 20)
+        world.replicas["b"].send_signal(signal.SIGTERM)
+        assert world.replicas["b"].wait(10) == 0
         world.submit("last", 8)
         eventually(lambda: world.leader() == "c", 20)
         eventually(lambda: len(world.bound()) == 48, 20)
@@ -138,17 +138,17 @@ def test_the_other_takes_over_and_nothing_is_bound_twice(world: World) -> None:
     assert not moved
     assert max(Counter(world.bound().values()).values()) <= 8, "a GPU was given twice"
     assert world.client.get(LEASE)["spec"]["leaseTransitions"] == 3
-    assert "Traceback" not in "".join(world.said(name) for name in "abc")
+    assert "Traceback" not in "".join(world.log(name) for name in "abc")
 
 
-def test_whoever_loses_the_lease_ends_and_binds_no_more(world: World) -> None:
+def test_a_leader_that_loses_the_lease_exits_and_binds_no_more(world: World) -> None:
     world.start("a", "--metrics-listen=127.0.0.1:0")
     eventually(lambda: world.leader() == "a", 20)
     taken = world.client.get(LEASE)
     taken["spec"] |= {"holderIdentity": "thief", "leaseDurationSeconds": 3600}
     reply = world.client.request("PUT", LEASE, orjson.dumps(taken))
     assert reply.ok
-    assert world.centres["a"].wait(10) == 1
-    assert "the lease is lost: thief has it" in world.said("a")
+    assert world.replicas["a"].wait(10) == 1
+    assert "lost the lease: thief holds it" in world.log("a")
     world.submit("g", 2)
     assert not world.bound()

@@ -1,5 +1,5 @@
-"""The one thread that owns the cluster: believes before it decides, tells agents before it binds, and
-answers between turns."""
+"""The loop applies every listed fact before it decides, publishes plans before it binds, and answers
+questions between cycles."""
 
 import threading
 import time
@@ -15,14 +15,14 @@ from central.scheduler.state.cluster import Cluster
 from central.server import loop as loop_module
 from central.server.journal import Journal
 from central.server.loop import Loop
-from central.server.queries import ClusterBooks
+from central.server.queries import ClusterQueries
 from central.server.replay import replay
 from protos.topology import Grant
 from tests.central import factories
 
 
 class World:
-    """Remembers, in order, what it was asked to do."""
+    """Records binds and published plans in their order."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -37,12 +37,12 @@ class World:
 
     def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None:
         self.grants.update(grants)
-        self.log += [f"intents of {name}: {len(found)}" for name, found in grants.items()]
+        self.log += [f"plans of {name}: {len(found)}" for name, found in grants.items()]
 
 
 @contextmanager
 def running(loop: Loop, world: World) -> Iterator[None]:
-    thread = threading.Thread(target=loop.run, args=(world, world))
+    thread = threading.Thread(target=loop.run, args=(world.submit, world.publish))
     thread.start()
     try:
         yield
@@ -52,7 +52,7 @@ def running(loop: Loop, world: World) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def test_nothing_is_decided_before_all_is_listed() -> None:
+def test_nothing_is_decided_before_the_initial_sync() -> None:
     world, listed = World(), threading.Event()
     loop = Loop(Cluster(factories.LEVELS), ready=listed.is_set)
     with running(loop, world):
@@ -67,10 +67,10 @@ def test_nothing_is_decided_before_all_is_listed() -> None:
     assert world.log[-2:] == ["bind one to a", "bind two to a"]
 
 
-def test_all_that_was_listed_is_believed_before_the_first_decision(
+def test_everything_listed_is_applied_before_the_first_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A listing may be longer than what one turn takes from the inbox."""
+    """An initial list may be longer than one batch."""
     monkeypatch.setattr(loop_module, "BATCH", 10)
     world = World()
     loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
@@ -87,18 +87,18 @@ def test_all_that_was_listed_is_believed_before_the_first_decision(
     assert [line for line in world.log if line.startswith("bind")] == ["bind new to last"]
 
 
-def test_agents_know_before_the_pods_are_bound() -> None:
+def test_plans_are_published_before_the_pods_are_bound() -> None:
     world = World()
     loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
     with running(loop, world):
         for fact in (factories.node("a"), factories.report("a"), factories.pod("one", 2)):
             loop.put(fact)
         assert world.bound.wait(5.0)
-    assert world.log.index("intents of a: 1") < world.log.index("bind one to a")
+    assert world.log.index("plans of a: 1") < world.log.index("bind one to a")
     assert world.grants["a"] == (factories.grant("one", 0, 1),)
 
 
-def test_its_journal_is_decided_again(tmp_path: Path) -> None:
+def test_its_journal_replays(tmp_path: Path) -> None:
     world, listed, cluster = World(), threading.Event(), Cluster(factories.LEVELS)
     kept = Journal(tmp_path / "live.journal", cluster)
     loop = Loop(cluster, ready=listed.is_set, journal=kept)
@@ -111,22 +111,22 @@ def test_its_journal_is_decided_again(tmp_path: Path) -> None:
         assert world.bound.wait(5.0)
     kept.close()
     done = replay(str(tmp_path / "live.journal"), check=True)
-    assert (done.facts, done.decisions) == (4, 3)  # one bound and told, one told to wait
+    assert (done.facts, done.decisions) == (4, 3)  # a bind and two status updates
 
 
-def test_facts_by_the_clock_come_with_every_turn() -> None:
+def test_sources_are_read_in_every_cycle() -> None:
     def silent(now: float) -> Iterable[Fact]:
         return [NodeSilent("a")]
 
     loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
-    loop.listen(silent)
+    loop.add_source(silent)
     with running(loop, World()):
         loop.put(factories.node("a"))
         assert loop.ask(lambda cluster: cluster.check()) is None
         assert loop.ask(lambda cluster: cluster.nodes["a"].silent)
 
 
-def test_a_question_that_fails_is_the_askers_matter() -> None:
+def test_an_exception_in_a_question_is_raised_to_its_asker() -> None:
     loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
     with running(loop, World()):
         with pytest.raises(KeyError):
@@ -134,25 +134,24 @@ def test_a_question_that_fails_is_the_askers_matter() -> None:
         assert loop.ask(lambda cluster: len(cluster.nodes)) == 0
 
 
-def test_what_comes_together_is_decided_in_one_turn() -> None:
-    """A watch tells a gang's pods one by one: a turn for each would cost more than it is worth."""
-    turns: list[int] = []
+def test_facts_that_arrive_together_share_a_cycle() -> None:
+    """A watch delivers a gang's pods one by one: a cycle for each would be wasteful."""
+    cycles: list[int] = []
 
-    class Meter:
-        def turned(self, facts: Sequence[Fact], decisions: object, seconds: float) -> None:
-            turns.append(len(facts))
+    def on_cycle(facts: Sequence[Fact], decisions: object, seconds: float) -> None:
+        cycles.append(len(facts))
 
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True, meter=Meter())
+    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True, on_cycle=on_cycle)
     with running(loop, World()):
         for number in range(200):
             loop.put(factories.node(f"n{number}"))
             time.sleep(0.0005)
         assert loop.ask(lambda cluster: len(cluster.nodes)) == 200
-    assert sum(turns) == 200
-    assert len(turns) < 60
+    assert sum(cycles) == 200
+    assert len(cycles) < 60
 
 
-def test_what_is_wrong_with_the_tree_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_problems_of_hypernodes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
     with caplog.at_level("INFO"), running(loop, world):
@@ -160,10 +159,10 @@ def test_what_is_wrong_with_the_tree_is_logged_once(caplog: pytest.LogCaptureFix
         loop.ask(lambda cluster: None)
         loop.put(factories.node("a"))
         loop.ask(lambda cluster: None)
-        told = [record.message for record in caplog.records if "HyperNode" in record.message]
-        assert told == ["HyperNode s1: member s0 does not exist"]
-        assert ClusterBooks(loop).troubles == ("HyperNode s1: member s0 does not exist",)
+        logged = [record.message for record in caplog.records if "HyperNode" in record.message]
+        assert logged == ["HyperNode s1: member s0 does not exist"]
+        assert ClusterQueries(loop).troubles == ("HyperNode s1: member s0 does not exist",)
         loop.put(HyperNodeSeen("s0", 1, (Member("Node", "a"),)))
         loop.ask(lambda cluster: None)
-        assert "HyperNode s1: nothing is wrong with it any more" in caplog.messages
-        assert ClusterBooks(loop).troubles == ()
+        assert "HyperNode s1: valid again" in caplog.messages
+        assert ClusterQueries(loop).troubles == ()

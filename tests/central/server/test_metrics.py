@@ -1,5 +1,5 @@
-"""/metrics, /healthz and /readyz of the centre: a loop that turns, one that can't be asked, one that
-has not begun."""
+"""/metrics, /healthz and /readyz of the scheduler: a loop at work, one that is stuck, one that has not
+started."""
 
 import threading
 import urllib.error
@@ -11,21 +11,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from central.scheduler.state.cluster import Cluster
 from central.server.loop import Loop
-from central.server.metrics import Status, totals_of
+from central.server.metrics import DEPRECATED, Metrics, totals_of
 from protos.probes import Probes, Unservable
 from tests.central import factories
 from tests.central.server.test_loop import World, running
 from tests.fakes.eventually import eventually
 
 
-class Box:
+class Server:
     def __init__(self) -> None:
-        self.status = Status(lambda: {("POST", "2xx"): 7, ("GET", "unreachable"): 1})
+        self.metrics = Metrics(lambda: {("POST", "2xx"): 7, ("GET", "unreachable"): 1})
         self.probes = Probes(
             "127.0.0.1:0",
-            self.status.registry,
-            unhealthy=self.status.unhealthy,
-            unready=self.status.unready,
+            self.metrics.registry,
+            unhealthy=self.metrics.unhealthy,
+            unready=self.metrics.unready,
         )
         self.probes.start()
 
@@ -39,7 +39,7 @@ class Box:
                 return error.code, error.read().decode()
 
     def samples(self) -> dict[str, float]:
-        """By name, with the values of its labels, in their order, behind it."""
+        """By name and label values, in the labels' order."""
         return {
             " ".join([sample.name, *sample.labels.values()]): sample.value
             for family in text_string_to_metric_families(self.get("/metrics")[1])
@@ -48,64 +48,81 @@ class Box:
 
 
 @pytest.fixture
-def box() -> Iterator[Box]:
-    made = Box()
+def server() -> Iterator[Server]:
+    made = Server()
     yield made
     made.probes.stop()
 
 
-def test_a_centre_that_starts_is_alive_and_not_ready(box: Box) -> None:
-    assert box.get("/healthz") == (200, "ok\n")
-    status, said = box.get("/readyz")
+def test_a_scheduler_that_starts_is_alive_and_not_ready(server: Server) -> None:
+    assert server.get("/healthz") == (200, "ok\n")
+    status, said = server.get("/readyz")
     assert (status, said) == (
         503,
-        "still starting: no certificate, or no answer of the API server\n",
+        "starting: no certificate yet, or the API server does not answer\n",
     )
-    assert box.samples()["lockstep_api_requests_total unreachable GET"] == 1
+    assert server.samples()["lockstep_api_requests_total unreachable GET"] == 1
 
 
-def test_a_loop_that_turns(box: Box) -> None:
+def test_a_loop_at_work(server: Server) -> None:
     listed = threading.Event()
     world = World()
-    loop = Loop(Cluster(factories.LEVELS), ready=listed.is_set, meter=box.status)
-    box.status.watch(loop)
+    loop = Loop(
+        Cluster(factories.LEVELS), ready=listed.is_set, on_cycle=server.metrics.observe_cycle
+    )
+    server.metrics.watch_loop(loop)
     with running(loop, world):
         loop.put(factories.node("a"))
-        eventually(lambda: box.get("/readyz") == (503, "not everything is listed yet\n"))
+        eventually(lambda: server.get("/readyz") == (503, "the initial sync is not complete\n"))
         listed.set()
         loop.put(factories.report("a", factories.topology(8, sick=(1, 2))))
         loop.put(factories.pod("one", 2))
         assert world.bound.wait(5.0)
-        assert box.get("/readyz") == (200, "ok\n")
-        eventually(lambda: box.samples().get("lockstep_decisions_total Bind") == 1)
+        assert server.get("/readyz") == (200, "ok\n")
+        eventually(lambda: server.samples().get("lockstep_scheduler_decisions_total Bind") == 1)
         loop.put(factories.pod("two", 8))
-        eventually(lambda: box.samples().get("lockstep_facts_total PodSeen") == 1)
-        told = box.samples()
-    assert told["lockstep_gangs_waiting"] == 1
-    assert told["lockstep_gpus_unfit"] == 2
-    assert (told["lockstep_nodes"], told["lockstep_nodes_ailing"]) == (1, 1)
-    assert told["lockstep_turn_seconds_count"] >= 1
-    assert told["process_resident_memory_bytes"] > 0
+        eventually(lambda: server.samples().get("lockstep_scheduler_facts_total PodSeen") == 1)
+        samples = server.samples()
+    assert samples["lockstep_gangs_pending"] == 1
+    assert samples["lockstep_gpus_unhealthy"] == 2
+    assert (samples["lockstep_nodes"], samples["lockstep_nodes_unhealthy"]) == (1, 1)
+    assert samples["lockstep_scheduler_cycle_duration_seconds_count"] >= 1
+    assert (samples["lockstep_scheduler_synced"], samples["lockstep_scheduler_leader"]) == (1, 0)
+    assert samples["process_resident_memory_bytes"] > 0
+    for name, old in DEPRECATED.items():
+        present = {key: value for key, value in samples.items() if key.startswith(name)}
+        assert present, name
+        for key, value in present.items():
+            assert samples[key.replace(name, old, 1)] == value
 
 
-def test_a_loop_that_is_stuck_is_not_alive(box: Box) -> None:
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True, meter=box.status)
-    box.status.watch(loop)
-    loop.turned_at = -1e9
-    loop.decides = True
-    status, said = box.get("/healthz")
+def test_deprecated_names_say_so(server: Server) -> None:
+    assert (
+        "# HELP lockstep_facts_total Deprecated alias of lockstep_scheduler_facts_total\n"
+        in server.get("/metrics")[1]
+    )
+
+
+def test_a_loop_that_is_stuck_is_not_alive(server: Server) -> None:
+    loop = Loop(
+        Cluster(factories.LEVELS), ready=lambda: True, on_cycle=server.metrics.observe_cycle
+    )
+    server.metrics.watch_loop(loop)
+    loop.last_cycle_at = -1e9
+    loop.synced = True
+    status, said = server.get("/healthz")
     assert status == 503
-    assert said.startswith("the last turn ended ")
-    told = box.samples()  # the question is not answered
-    assert "lockstep_nodes" not in told
-    assert told["lockstep_inbox"] >= 0
+    assert said.startswith("the last scheduling cycle began ")
+    samples = server.samples()  # the loop does not answer
+    assert "lockstep_nodes" not in samples
+    assert samples["lockstep_scheduler_inbox_length"] >= 0
 
 
 def test_an_empty_cluster_has_totals_too() -> None:
-    assert totals_of(Cluster(factories.LEVELS)).gpus == 0
+    assert totals_of(Cluster(factories.LEVELS))["gpus"] == 0
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "no.such.host.invalid:1", "nowhere", ":"])
-def test_an_address_that_is_none_is_one_sentence(listen: str, box: Box) -> None:
+def test_an_address_that_is_none_is_one_sentence(listen: str, server: Server) -> None:
     with pytest.raises(Unservable, match="--metrics-listen "):
-        Probes(listen, box.status.registry, unhealthy=str, unready=str)
+        Probes(listen, server.metrics.registry, unhealthy=str, unready=str)

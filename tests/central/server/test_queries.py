@@ -1,4 +1,4 @@
-"""The cluster in the words of the desk."""
+"""Answers to users' queries."""
 
 from central.model.facts import Fact, NodeSilent, QueueSeen
 from central.scheduler.cycle import turn
@@ -37,9 +37,9 @@ def test_a_node_with_its_holders_and_its_trouble() -> None:
         ("other", 0, False),
     ]
     assert b.trouble == "cordoned; no agent has reported"
-    assert c.trouble == "8 healthy GPUs, but the kubelet offers 4"
+    assert c.trouble == "8 healthy GPUs, but the kubelet reports 4 allocatable"
     turn(made, [NodeSilent("a")], 1.0)
-    assert node_views(made, "a")[0].trouble == "its agent is silent"
+    assert node_views(made, "a")[0].trouble == "the agent has stopped reporting"
     assert node_views(made, "nowhere") == []
 
 
@@ -80,7 +80,7 @@ def test_pods_of_others_and_what_there_is_not() -> None:
     made = cluster()
     other = explain(made, "ns", "other")
     assert other is not None
-    assert other.reason == "another scheduler's pod, on node a"
+    assert other.reason == "pod of another scheduler, on node a"
     assert explain(made, "ns", "nothing") is None
 
 
@@ -90,7 +90,7 @@ def test_a_gang_that_waits_for_its_queues_share() -> None:
     turn(made, short, 1.0)
     found = explain(made, "ns", "big")
     assert found is not None
-    assert found.queue == "q (has 0 of 7 GPUs of its fair share)"
+    assert found.queue == "q (uses 0 of 7 GPUs of its fair share)"
     running = explain(made, "ns", "run")
     assert running is not None
     assert running.queue == "default"

@@ -1,4 +1,4 @@
-"""People's questions over a real TLS socket."""
+"""Users' queries over a real TLS socket."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,12 +9,12 @@ from central.server.grpc.query_service import Explanation, Holder, NodeView, Pod
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import DeskStub
 from protos.wire import from_topology
-from tests.central.scheduler_process import Centre, auth, refusal, topology
+from tests.central.scheduler_process import SchedulerServer, auth, refusal, topology
 
 USER = auth("user")
 
 
-class Books:
+class CannedAnswers:
     levels = ("zone", "rack")
     troubles = ("HyperNode s1: member s0 does not exist",)
 
@@ -32,15 +32,15 @@ class Books:
         if (namespace, name) != ("default", "g"):
             return None
         pods = (PodView("g-0", "n1", 0b11, phase="Running"), PodView("g-1"))
-        return Explanation("default", "g", "Pending", "no room", pods, 2, "default", "rack r1")
+        return Explanation("default", "g", "Pending", "does not fit", pods, 2, "default", "rack r1")
 
 
 @pytest.fixture
 def desk() -> Iterator[DeskStub]:
-    centre = Centre(Books())
-    with centre.channel() as channel:
+    scheduler = SchedulerServer(CannedAnswers())
+    with scheduler.channel() as channel:
         yield DeskStub(channel)
-    centre.server.stop()
+    scheduler.server.stop()
 
 
 def test_every_node(desk: DeskStub) -> None:
@@ -58,12 +58,12 @@ def test_every_node(desk: DeskStub) -> None:
 def test_one_node_or_none(desk: DeskStub) -> None:
     assert len(desk.Topology(pb.TopologyQuery(node="n2"), metadata=USER).nodes) == 1
     missing = refusal(lambda: desk.Topology(pb.TopologyQuery(node="n3"), metadata=USER))
-    assert missing == (grpc.StatusCode.NOT_FOUND, 'no node is called "n3"')
+    assert missing == (grpc.StatusCode.NOT_FOUND, 'node "n3" not found')
 
 
 def test_explain(desk: DeskStub) -> None:
     reply = desk.Explain(pb.ExplainQuery(name="g"), metadata=USER)  # in default, as kubectl has it
-    assert (reply.found, reply.phase, reply.reason) == (True, "Pending", "no room")
+    assert (reply.found, reply.phase, reply.reason) == (True, "Pending", "does not fit")
     assert (reply.min_member, reply.queue, reply.closest) == (2, "default", "rack r1")
     assert [(pod.name, pod.node, list(pod.gpus)) for pod in reply.pods] == [
         ("g-0", "n1", [0, 1]),
@@ -71,13 +71,13 @@ def test_explain(desk: DeskStub) -> None:
     ]
     unknown = desk.Explain(pb.ExplainQuery(namespace="x", name="g"), metadata=USER)
     assert (unknown.found, unknown.namespace, unknown.name) == (False, "x", "g")
-    with pytest.raises(grpc.RpcError, match="name: it is empty"):
+    with pytest.raises(grpc.RpcError, match="name: must not be empty"):
         desk.Explain(pb.ExplainQuery(), metadata=USER)
-    with pytest.raises(grpc.RpcError, match="busy; ask again"):
+    with pytest.raises(grpc.RpcError, match="busy; try again"):
         desk.Explain(pb.ExplainQuery(name="busy"), metadata=USER)
 
 
-def test_strangers_are_answered_nothing(desk: DeskStub) -> None:
+def test_unauthenticated_callers_get_no_answer(desk: DeskStub) -> None:
     for metadata in ((), auth("forged"), auth("expired")):
         with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
             desk.Topology(pb.TopologyQuery(), metadata=metadata)

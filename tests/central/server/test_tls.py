@@ -74,17 +74,17 @@ def test_files_that_can_not_be_used_are_named(tmp_path: Path, name: str) -> None
         "tls.key": other.key,
     }
     (tmp_path / name).write_bytes(foreign[name])
-    with pytest.raises(tls.Unreadable, match="remove its files to start anew"):
+    with pytest.raises(tls.UnusableCredentials, match="remove its files to start anew"):
         tls.from_files(tmp_path, "ns", NOW)
     (tmp_path / name).write_text("nonsense")
-    with pytest.raises(tls.Unreadable, match=f"--tls-dir {tmp_path}: "):
+    with pytest.raises(tls.UnusableCredentials, match=f"--tls-dir {tmp_path}: "):
         tls.from_files(tmp_path, "ns", NOW)
     (tmp_path / name).unlink()
-    with pytest.raises(tls.Unreadable, match=f"{name} missing"):
+    with pytest.raises(tls.UnusableCredentials, match=f"{name} missing"):
         tls.from_files(tmp_path, "ns", NOW)
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(tls.Unreadable, match="--tls-dir"):
+    with pytest.raises(tls.UnusableCredentials, match="--tls-dir"):
         tls.from_files(tmp_path / "file" / "tls", "ns", NOW)
