@@ -1,11 +1,14 @@
 # Each line is the command; without make, type what stands on the right.
-PYTHON ?= python3.11
+# The first Python from 3.11 on that can make a virtual environment; PYTHON=... names another.
+PYTHON ?= $(or $(firstword $(foreach each,python3 python3.14 python3.13 python3.12 python3.11,\
+    $(shell $(each) -c 'import sys, ensurepip; sys.version_info >= (3, 11) and print("$(each)")' 2>/dev/null))),\
+    $(error Python 3.11 or newer with venv is needed (Debian: apt install python3-venv)))
 VENV   := .venv
 BIN    := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fix lint types layers unit sim e2e bench stubs reference clean
+.PHONY: help install demo test check fix lint types layers unit sim e2e bench stubs reference docs lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
@@ -44,7 +47,18 @@ bench: install       ## speed, as ratios in one run
 stubs: install       ## the gRPC stubs, again
 	python -m grpc_tools.protoc -I protos/stubs=protos --python_out=. --grpc_python_out=. \
 	    --mypy_out=quiet:. --mypy_grpc_out=quiet:. protos/*.proto
-reference: install   ## the pages of docs/reference that follow from the code, again
+reference: install   ## write the pages of docs/reference that follow from the code
 	python -m tests.docs.reference
+docs: $(VENV)/.user  ## build the documentation as a site in build/site; a broken link is an error
+	pip install -q --group docs
+	rm -rf build/docs && mkdir -p build && cp -r docs build/docs && mv build/docs/zensical.toml build
+	cd build && zensical build --clean --strict
+LOCK = uv pip compile -q --universal --python-version 3.12 --generate-hashes --no-emit-index-url \
+    --no-emit-find-links --custom-compile-command "make lock"
+lock: $(VENV)/.user  ## pin the images' packages with their hashes in daemonset/requirements-*.txt
+	pip install -q --group lock
+	$(LOCK) -o daemonset/requirements-agent.txt pyproject.toml --extra agent
+	$(LOCK) -o daemonset/requirements-central.txt pyproject.toml --extra central
+	$(LOCK) -o daemonset/requirements-build.txt --group build
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

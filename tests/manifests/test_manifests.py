@@ -57,7 +57,7 @@ def test_images_are_this_version(kind: str, name: str, extra: str) -> None:
     assert container["imagePullPolicy"] == "IfNotPresent"
     dockerfile = (FOLDER / f"Dockerfile.{extra}").read_text()
     assert container["image"] in dockerfile
-    assert f"'.[{extra}]'" in dockerfile
+    assert f"--require-hashes -r requirements-{extra}.txt" in dockerfile
     script = next(s for s, entry in PROJECT["scripts"].items() if entry.startswith(f"{extra}."))
     assert f'ENTRYPOINT ["{script}"]' in dockerfile
 

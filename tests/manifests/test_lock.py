@@ -1,0 +1,33 @@
+"""The images' packages are pinned with hashes, as pyproject.toml allows them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, GROUPS = PYPROJECT["project"], PYPROJECT["dependency-groups"]
+ASKED = {
+    "agent": PROJECT["dependencies"] + PROJECT["optional-dependencies"]["agent"],
+    "central": PROJECT["dependencies"] + PROJECT["optional-dependencies"]["central"],
+    "build": GROUPS["build"],
+}
+
+
+def test_the_build_group_is_the_build_system() -> None:
+    assert GROUPS["build"] == PYPROJECT["build-system"]["requires"]
+
+
+@pytest.mark.parametrize("image", ASKED)
+def test_every_requirement_is_pinned(image: str) -> None:
+    text = (ROOT / f"daemonset/requirements-{image}.txt").read_text()
+    assert "://" not in text  # no index, no address of a file
+    blocks = re.findall(r"^([\w.-]+)==([^\s;]+)(.*(?:\\\n.*)+)", text, re.MULTILINE)
+    pinned = {name.lower(): version for name, version, hashes in blocks if "sha256:" in hashes}
+    for line in ASKED[image]:
+        wanted = Requirement(line)
+        version = pinned.get(wanted.name.lower())
+        assert wanted.specifier.contains(version or "0"), f"make lock ({line})"
