@@ -1,5 +1,4 @@
-"""Where the kernel's rdma controller keeps a pod's limits: cgroup v1 and v2, the kubelet's layouts
-for cgroupfs and systemd, below a root that need not be /sys/fs/cgroup."""
+"""Finds the cgroup of a pod: cgroup v1 and v2, the kubelet's layouts for cgroupfs and systemd, below any root."""
 
 import errno
 import os
@@ -9,17 +8,16 @@ from pathlib import Path
 from agent.resources.device_resource import Refused
 
 CONTROLLER = "rdma"
-QOS = ("", "burstable", "besteffort")  # guaranteed pods have no folder of their class
+QOS = ("", "burstable", "besteffort")  # guaranteed pods are directly below the kubelet's cgroup
 UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 KUBE = re.compile("kubepods|kubelet")
-# v1: the kubelet makes a pod's folder in these, and not in that of rdma.
-NEIGHBOURS = ("memory", "pids", "cpu,cpuacct", "cpu", "systemd")
-DEPTH = 4  # folders above the pods', where the kubelet has a --cgroup-root
+# In cgroup v1 the kubelet creates pods' folders for these controllers, but not for rdma.
+KUBELET_CONTROLLERS = ("memory", "pids", "cpu,cpuacct", "cpu", "systemd")
+DEPTH = 4  # levels to search if the kubelet has a --cgroup-root
 
 
-class Files:
-    """The file system, as far as it matters here. One write is one system call: what the kernel
-    takes for one command."""
+class CgroupFiles:
+    """Access to cgroup files. Each write is one system call, which the kernel takes for one command."""
 
     def read(self, file: Path) -> str:
         return file.read_text(encoding="ascii")
@@ -36,11 +34,13 @@ class Files:
 
 
 class Cgroups:
-    def __init__(self, root: Path, files: Files | None = None) -> None:
-        self.root, self.files = root, files or Files()
+    """The cgroups of pods with the rdma controller."""
+
+    def __init__(self, root: Path, files: CgroupFiles | None = None) -> None:
+        self.root, self.files = root, files or CgroupFiles()
 
     def version(self) -> int:
-        """Of the hierarchy that has the controller; 0: the kernel has none."""
+        """The cgroup version of the rdma controller; 0: the kernel has none."""
         if CONTROLLER in self._text(self.root / "cgroup.controllers").split():
             return 2
         return 1 if (self.root / CONTROLLER).is_dir() else 0
@@ -50,7 +50,7 @@ class Cgroups:
         return self.root if self.version() == 2 else self.root / CONTROLLER
 
     def pod(self, uid: str) -> Path:
-        """The pod's folder, where limits can be written. Raises Refused."""
+        """The pod's folder, with rdma.max to be written. Raises Refused."""
         version = self.version()
         if not version:
             raise Refused("the kernel has no rdma cgroup controller")
@@ -61,18 +61,19 @@ class Cgroups:
             elif version == 1:
                 found = found or self._make(uid)
         except OSError as error:
-            raise Refused(_sentence(error, self.root)) from None
+            raise Refused(_message(error, self.root)) from None
         if found is None:
-            raise Refused(f"no cgroup of pod {uid} below {self.root}")
+            raise Refused(f"no cgroup for pod {uid} below {self.root}")
         if not (found / "rdma.max").exists():
-            raise Refused(f"{found} has no rdma.max, though the kernel has the controller")
+            raise Refused(f"{found} has no rdma.max, although the kernel has the rdma controller")
         return found
 
     def find(self, uid: str) -> Path | None:
+        """The pod's folder, as it is."""
         return _search(self.base, uid) if UID.fullmatch(uid) else None
 
     def _make(self, uid: str) -> Path | None:
-        for name in NEIGHBOURS:
+        for name in KUBELET_CONTROLLERS:
             there = _search(self.root / name, uid)
             if there is None:
                 continue
@@ -90,16 +91,16 @@ class Cgroups:
 
 
 def unified(root: Path, uid: str) -> Path | None:
-    """The pod's folder in a hierarchy of version 2."""
+    """The pod's folder in a cgroup v2 hierarchy."""
     if not UID.fullmatch(uid) or not (root / "cgroup.controllers").is_file():
         return None
     return _search(root, uid)
 
 
-def enable(root: Path, pod: Path, controller: str, files: Files | None = None) -> None:
-    """Controllers come down from the root, one level at a time. Nothing, where the kernel has no such
-    controller. Raises OSError."""
-    files = files or Files()
+def enable(root: Path, pod: Path, controller: str, files: CgroupFiles | None = None) -> None:
+    """Enables the controller (cgroup v2) from the root down to the pod, level by level. Does nothing if the
+    kernel lacks the controller. Raises OSError."""
+    files = files or CgroupFiles()
     if controller not in files.read(root / "cgroup.controllers").split():
         return
     for folder in reversed(pod.relative_to(root).parents):
@@ -108,11 +109,11 @@ def enable(root: Path, pod: Path, controller: str, files: Files | None = None) -
             files.write(control, f"+{controller}")
 
 
-def lives(root: Path, uid: str) -> bool:
-    """Whether the pod has a cgroup of any controller: the kubelet removes it after the last process."""
+def pod_exists(root: Path, uid: str) -> bool:
+    """Whether the pod has a cgroup of any controller. The kubelet removes them after the last process."""
     if not UID.fullmatch(uid):
         return False
-    bases = [root, *(root / name for name in NEIGHBOURS)]
+    bases = [root, *(root / name for name in KUBELET_CONTROLLERS)]
     return any(base.is_dir() and _search(base, uid) is not None for base in bases)
 
 
@@ -142,7 +143,7 @@ def _usual(uid: str) -> list[str]:
     return paths
 
 
-def _sentence(error: OSError, root: Path) -> str:
+def _message(error: OSError, root: Path) -> str:
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return f"{error.filename or root} can't be written: is {root} mounted writable?"
+        return f"could not write {error.filename or root}: is {root} mounted writable?"
     return f"{error.filename or root}: {error.strerror}"

@@ -143,7 +143,7 @@ class DeviceMonitor:
 
     def _note(self, topology: NodeTopology) -> None:
         """What an admin should know of the network cards, once."""
-        idle = selector.idle(topology, self._settings.rdma_devices)
+        idle = selector.unmatched(topology, self._settings.rdma_devices)
         noted = {f"--rdma-devices: no network card here is {each}" for each in idle}
         if any(hca.shares for hca in topology.hcas):
             noted.update(matrix.notes(topology))

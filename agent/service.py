@@ -16,7 +16,7 @@ from agent.kubelet.pod_resources import AdmissionGate, ObservedGrants, PodResour
 from agent.kubelet.registration import PluginRegistration
 from agent.kubelet.unlisted_pods import UnlistedPods
 from agent.machine.facts import Unusable
-from agent.nics.rdma_limits import Limits
+from agent.nics.rdma_limits import RdmaLimitWriter
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.reporter import Reporter, SchedulerEndpoint
@@ -53,7 +53,7 @@ class Agent:
         self._admissions = AdmissionGate()
         unlisted = UnlistedPods(plugins, settings.sysfs_root / "fs" / "cgroup")
         self._grants = ObservedGrants(self.node, self._pod_resources, self._admissions, unlisted)
-        self._limits = Limits(
+        self._limits = RdmaLimitWriter(
             self.node,
             Cgroups(settings.cgroup_root) if settings.cgroup_root else None,
             plugins,

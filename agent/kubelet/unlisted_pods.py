@@ -34,7 +34,7 @@ class UnlistedPods:
             for entry in entries
             if uses_gpus(entry.resource)
             and (entry.container, entry.resource, entry.device_ids) not in shown
-            and (listed is None or cgroups.lives(self._root, entry.uid))
+            and (listed is None or cgroups.pod_exists(self._root, entry.uid))
         }
         return tuple(
             sorted(found, key=lambda allocation: (allocation.resource, allocation.device_ids))

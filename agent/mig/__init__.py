@@ -1,2 +1,2 @@
-"""MIG slices: what they are called, who gets which, how fit they are, and that the kubelet knows of
-as many resources as there are profiles, now."""
+"""MIG slices as resources: one resource for each profile, the choice of slices, their health, and slices that were
+deleted while pods hold them."""

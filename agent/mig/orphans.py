@@ -1,5 +1,5 @@
-"""Slices that are gone while a pod still holds them, and where they were: a container is told in an
-annotation, which the kubelet keeps. So an agent that starts anew knows it. Pure."""
+"""Addresses of deleted slices that a pod still holds. The response to Allocate carries each slice's address in an
+annotation, which the kubelet keeps in its checkpoint, so that an agent knows it after a restart. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ ANNOTATION = f"{DOMAIN}/slices"
 ONE = re.compile(r"(?P<uuid>[^=,]+)=(?P<gpu>[^,]+)/(?P<gi>\d+)/(?P<ci>\d+)")
 
 
-def told(parts: Iterable[tuple[Gpu, Slice]]) -> str:
+def annotation(parts: Iterable[tuple[Gpu, Slice]]) -> str:
     return ",".join(f"{part.uuid}={gpu.uuid}/{part.gi}/{part.ci}" for gpu, part in parts)
 
 
 def addresses(
     annotations: Iterable[Mapping[str, str]], slices: Iterable[str]
 ) -> dict[str, MigAddress]:
-    """Of these slices, where it was told."""
+    """The address of each of these slices that an annotation has."""
     wanted = set(slices)
     return {
         found["uuid"]: (found["gpu"], int(found["gi"]), int(found["ci"]))

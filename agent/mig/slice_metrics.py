@@ -1,4 +1,4 @@
-"""Slices in Prometheus' words, and what containers use of theirs."""
+"""Prometheus metrics of MIG slices, and of their use by containers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,15 +13,23 @@ LABELS = ("gpu", "uuid", "slice", "profile")
 
 
 def families(state: NodeState, usage: Mapping[str, Usage]) -> Iterator[Metric]:
-    """usage: by uuid, of GPUs and slices."""
+    """usage: of GPUs and slices, by uuid."""
     there = {part.uuid: (gpu, part) for gpu, part in slicing.of(state.topology)}
     if not there:
         return
-    used = {uuid: told.memory_used for uuid, told in usage.items() if uuid in there}
+    used = {uuid: each.memory_used for uuid, each in usage.items() if uuid in there}
     for name, what, values in (
-        ("healthy", "1: fit for work", {u: int(part.healthy) for u, (_, part) in there.items()}),
-        ("memory_bytes", "Memory that it has", {u: p.memory_bytes for u, (_, p) in there.items()}),
-        ("memory_used_bytes", "Memory in use", used),
+        (
+            "healthy",
+            "1 if the slice is healthy",
+            {u: int(part.healthy) for u, (_, part) in there.items()},
+        ),
+        (
+            "memory_bytes",
+            "Memory of the slice in bytes",
+            {u: p.memory_bytes for u, (_, p) in there.items()},
+        ),
+        ("memory_used_bytes", "Memory in use in bytes", used),
     ):
         family = GaugeMetricFamily(f"lockstep_slice_{name}", what, labels=LABELS)
         for uuid, value in values.items():
@@ -30,7 +38,7 @@ def families(state: NodeState, usage: Mapping[str, Usage]) -> Iterator[Metric]:
         yield family
     family = GaugeMetricFamily(
         "lockstep_grant_slice_memory_used_bytes",
-        "Memory in use of a slice that a container holds",
+        "Memory in use of a slice allocated to a container, in bytes",
         labels=("namespace", "pod", "container", *LABELS, "enforcement"),
     )
     for grant in state.grants:

@@ -1,2 +1,2 @@
-"""Network cards as a resource: which are offered (offered), whose shares a container gets (choosing), and what a pod
-may take of them (limits), in its cgroup before its first process."""
+"""RDMA NICs as a resource: which NICs are advertised (selector), which shares a container gets (resources/nic_allocation), and the
+limits in a pod's cgroup, written before its first process (rdma_limits)."""

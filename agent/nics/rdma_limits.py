@@ -1,8 +1,8 @@
-"""How much of each network card a pod may take: the kernel's rdma.max, one write per card.
+"""Limits the RDMA resources of a pod on each of its NICs, through the kernel's rdma.max.
 
-A write that succeeds proves nothing (two lines in one write land on the first card, `=` means max,
-010 is eight): what was written is read back. A card that comes back has lost its limits; keep() writes
-them again."""
+Every limit is written alone and read back, because the kernel also accepts what it misreads: two lines in one
+write both apply to the first NIC, an empty value means max, and 010 is eight. A NIC that is removed and comes
+back has lost its limits; keep() restores them."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from agent.backoff import StateLogger
-from agent.cgroups import Cgroups, Files
+from agent.cgroups import CgroupFiles, Cgroups
 from agent.kubelet import checkpoint
 from agent.node import AgentNode
 from agent.resources.device_resource import ContainerKey, Refused
@@ -20,15 +20,15 @@ from protos.topology import RdmaLimit, RdmaUse
 
 log = logging.getLogger(__name__)
 
-MOST = 2**31 - 1  # the kernel's word for it is max
+MOST = 2**31 - 1  # from here on the kernel writes max
 NUMBER = re.compile(r"(\S+?)=(\d+|max)(?=\s|$)")
 NO_LIMIT = RdmaLimit()
 
 
-def line(card: str, limit: RdmaLimit) -> str:
-    if card.split() != [card] or max(limit.hca_handle, limit.hca_object) > MOST:
-        raise ValueError(f"no limit for {card!r}: {limit}")
-    return f"{card} hca_handle={_word(limit.hca_handle)} hca_object={_word(limit.hca_object)}"
+def max_line(nic: str, limit: RdmaLimit) -> str:
+    if nic.split() != [nic] or max(limit.hca_handle, limit.hca_object) > MOST:
+        raise ValueError(f"no limit for {nic!r}: {limit}")
+    return f"{nic} hca_handle={_word(limit.hca_handle)} hca_object={_word(limit.hca_object)}"
 
 
 def _word(number: int) -> str:
@@ -36,23 +36,23 @@ def _word(number: int) -> str:
 
 
 def parse(text: str) -> dict[str, RdmaLimit]:
-    """Lines of rdma.max or rdma.current, by card; newer kernels may have more keys."""
+    """The lines of rdma.max or rdma.current, by NIC. Unknown keys are ignored."""
     found = {}
     for row in text.splitlines():
-        card, _, rest = row.strip().partition(" ")
-        if card:
-            told = _numbers(rest)
-            found[card] = RdmaLimit(told.get("hca_handle", -1), told.get("hca_object", -1))
+        nic, _, rest = row.strip().partition(" ")
+        if nic:
+            values = _numbers(rest)
+            found[nic] = RdmaLimit(values.get("hca_handle", -1), values.get("hca_object", -1))
     return found
 
 
 def failures(text: str) -> dict[str, int]:
-    """Lines of rdma.events: how often a card's limits were in the way."""
+    """The lines of rdma.events: how many allocations failed at the limit, by NIC."""
     found = {}
     for row in text.splitlines():
-        card, _, rest = row.strip().partition(" ")
-        told = _numbers(rest)
-        found[card] = sum(count for key, count in told.items() if key.endswith(".alloc_fail"))
+        nic, _, rest = row.strip().partition(" ")
+        values = _numbers(rest)
+        found[nic] = sum(count for key, count in values.items() if key.endswith(".alloc_fail"))
     return found
 
 
@@ -60,20 +60,21 @@ def _numbers(text: str) -> dict[str, int]:
     return {key: -1 if value == "max" else int(value) for key, value in NUMBER.findall(text)}
 
 
-def write(files: Files, folder: Path, card: str, limit: RdmaLimit) -> None:
-    """Raises Refused."""
+def write(files: CgroupFiles, folder: Path, nic: str, limit: RdmaLimit) -> None:
+    """Writes the limit and reads it back. Raises Refused."""
     file = folder / "rdma.max"
     try:
-        files.write(file, line(card, limit))
-        got = parse(files.read(file)).get(card)
+        files.write(file, max_line(nic, limit))
+        got = parse(files.read(file)).get(nic)
     except OSError as error:
-        raise Refused(f"{file} does not take the limit of {card}: {error.strerror}") from None
+        raise Refused(f"could not write the limit of {nic} to {file}: {error.strerror}") from None
     if got != limit:
-        raise Refused(f"{file} says {got} for {card} after {limit} was written")
+        raise Refused(f"{file} has {got} for {nic} after {limit} was written")
 
 
-class Limits:
-    """defaults are for pods that wish nothing. cgroups None: nothing may be written."""
+class RdmaLimitWriter:
+    """Writes the limits of pods, and restores them. `defaults` apply to pods that request no limits. Without
+    `cgroups` nothing is written."""
 
     def __init__(
         self, node: AgentNode, cgroups: Cgroups | None, plugins: Path, defaults: RdmaLimit
@@ -84,40 +85,42 @@ class Limits:
         self._failed: dict[tuple[str, str, str], int] = {}
 
     def pre_start(self, ids: tuple[str, ...], holder: ContainerKey | None) -> None:
-        """Writes the limits of the pod whose container is about to start with these shares. Raises
-        Refused where a wish can't be kept; the defaults give way."""
-        wish = self._wish(holder[:2] if holder else None)
-        limit = self._limit(wish)
-        if limit == NO_LIMIT and not wish:
+        """Writes the limits of the pod whose container is about to start with these shares. Raises Refused if a
+        requested limit can't be set; a default that can't be set is only logged."""
+        requested = self._requested(holder[:2] if holder else None)
+        limit = self._limit(requested)
+        if limit == NO_LIMIT and not requested:
             return
-        cards = sorted(set(map(card_of, ids)))
+        nics = sorted(set(map(card_of, ids)))
         try:
             if self._cgroups is None:
-                raise Refused("this agent may not write cgroups (--cgroup-root)")
+                raise Refused("the agent can't write cgroups (--cgroup-root is not set)")
             folder = self._cgroups.pod(self._uid(ids, holder))
-            for card in cards:
-                if wish:
-                    self._fits(folder, card, limit)
-                write(self._cgroups.files, folder, card, limit)
+            for nic in nics:
+                if requested:
+                    self._check_parents(folder, nic, limit)
+                write(self._cgroups.files, folder, nic, limit)
         except Refused as refused:
-            if wish:
+            if requested:
                 raise Refused(
-                    f"the pod's limits of {', '.join(cards)} can't be set: {refused}"
+                    f"could not set the pod's RDMA limits on {', '.join(nics)}: {refused}"
                 ) from None
-            self._log.failed(f"default limits of {', '.join(cards)} are not set: {refused}")
+            self._log.failed(
+                f"could not set the default RDMA limits on {', '.join(nics)}: {refused}"
+            )
             return
-        log.info("%s: %s", folder.name, "; ".join(line(card, limit) for card in cards))
+        log.info("%s: RDMA limits %s", folder.name, "; ".join(max_line(nic, limit) for nic in nics))
 
-    def _wish(self, pod: tuple[str, str] | None) -> Mapping[str, int]:
+    def _requested(self, pod: tuple[str, str] | None) -> Mapping[str, int]:
         for plan in self._node.state.intents:
             if plan.resource == RDMA and (plan.namespace, plan.pod) == pod and plan.limits:
                 return dict(plan.limits)
         return {}
 
-    def _limit(self, wish: Mapping[str, int]) -> RdmaLimit:
+    def _limit(self, requested: Mapping[str, int]) -> RdmaLimit:
         return RdmaLimit(
-            wish.get("hca_handle", self._defaults.hca_handle),
-            wish.get("hca_object", self._defaults.hca_object),
+            requested.get("hca_handle", self._defaults.hca_handle),
+            requested.get("hca_object", self._defaults.hca_object),
         )
 
     def _uid(self, ids: tuple[str, ...], holder: ContainerKey | None) -> str:
@@ -129,17 +132,17 @@ class Limits:
             held = entry.resource == RDMA and entry.device_ids == tuple(sorted(ids))
             if held and (holder is None or entry.container == holder[2]):
                 return entry.uid
-        raise Refused(f"the kubelet's checkpoint does not say whose {', '.join(sorted(ids))} are")
+        raise Refused(f"the kubelet's checkpoint has no container with {', '.join(sorted(ids))}")
 
-    def _fits(self, folder: Path, card: str, limit: RdmaLimit) -> None:
-        """Whoever is above binds too: more than there is would not be what was wished."""
+    def _check_parents(self, folder: Path, nic: str, limit: RdmaLimit) -> None:
+        """Raises Refused if a cgroup above the pod allows less than the limit."""
         cgroups = self._cgroups
         assert cgroups is not None
         for above in folder.parents:
             if above == cgroups.base or not above.is_relative_to(cgroups.base):
                 return
             try:
-                most = parse(cgroups.files.read(above / "rdma.max")).get(card, NO_LIMIT)
+                most = parse(cgroups.files.read(above / "rdma.max")).get(nic, NO_LIMIT)
             except OSError:
                 continue
             for key, wanted, have in (
@@ -147,12 +150,12 @@ class Limits:
                 ("hca_object", limit.hca_object, most.hca_object),
             ):
                 if have >= 0 and wanted > have:
-                    raise Refused(f"{wanted} {key} wished, all pods may have {have} ({above.name})")
-
-    # While pods run
+                    raise Refused(
+                        f"{wanted} {key} requested, {above.name} limits all pods to {have}"
+                    )
 
     def keep(self) -> tuple[RdmaUse, ...]:
-        """Writes again what a card has lost, and tells what is used."""
+        """Restores lost limits, and returns the RDMA resources in use by pod and NIC."""
         if self._cgroups is None or not self._cgroups.version():
             return ()
         try:
@@ -171,43 +174,43 @@ class Limits:
             if pod is not None:
                 pods.setdefault(entry.uid, (pod, set()))[1].update(map(card_of, entry.device_ids))
         used: list[RdmaUse] = []
-        for uid, (pod, cards) in sorted(pods.items()):
+        for uid, (pod, nics) in sorted(pods.items()):
             try:
-                used += self._keep(uid, pod, cards)
+                used += self._keep(uid, pod, nics)
             except (OSError, Refused) as error:
-                self._log.failed(f"limits of {'/'.join(pod)}: {error}")
-        self._tell(used)
+                self._log.failed(f"RDMA limits of {'/'.join(pod)}: {error}")
+        self._log_failures(used)
         return tuple(used)
 
-    def _keep(self, uid: str, pod: tuple[str, str], cards: Iterable[str]) -> list[RdmaUse]:
+    def _keep(self, uid: str, pod: tuple[str, str], nics: Iterable[str]) -> list[RdmaUse]:
         cgroups = self._cgroups
         assert cgroups is not None
         folder = cgroups.find(uid)
         if folder is None:
             return []
-        wanted = self._limit(self._wish(pod))
+        wanted = self._limit(self._requested(pod))
         if wanted != NO_LIMIT:
             folder = cgroups.pod(uid)
         elif not (folder / "rdma.max").exists():
             return []
         known = parse(cgroups.files.read(folder / "rdma.max"))
-        present = sorted(set(cards) & known.keys())  # a card that is away has no line
-        for card in present:
-            if wanted not in (NO_LIMIT, known[card]):
-                write(cgroups.files, folder, card, wanted)
-                log.info("%s/%s: again %s", *pod, line(card, wanted))
-                known[card] = wanted
+        present = sorted(set(nics) & known.keys())  # a removed NIC has no line
+        for nic in present:
+            if wanted not in (NO_LIMIT, known[nic]):
+                write(cgroups.files, folder, nic, wanted)
+                log.info("%s/%s: restored %s", *pod, max_line(nic, wanted))
+                known[nic] = wanted
         current = parse(cgroups.files.read(folder / "rdma.current"))
         events = folder / "rdma.events"  # since Linux 7.2
         failed = failures(cgroups.files.read(events)) if events.exists() else {}
         return [
-            RdmaUse(*pod, card, current.get(card, NO_LIMIT), known[card], failed.get(card, -1))
-            for card in present
+            RdmaUse(*pod, nic, current.get(nic, NO_LIMIT), known[nic], failed.get(nic, -1))
+            for nic in present
         ]
 
-    def _tell(self, used: Iterable[RdmaUse]) -> None:
+    def _log_failures(self, used: Iterable[RdmaUse]) -> None:
         now = {(use.namespace, use.pod, use.card): use for use in used}
         for key, use in now.items():
             if use.failures > self._failed.get(key, 0):
-                log.warning("%s/%s was refused RDMA resources at its limit on %s", *key)
+                log.warning("%s/%s: the kernel refused RDMA resources at the limit on %s", *key)
         self._failed = {key: use.failures for key, use in now.items()}

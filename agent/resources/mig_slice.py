@@ -97,7 +97,7 @@ class MigSliceResource(GpuResource):
                 "LOCKSTEP_GPU_ENFORCEMENT": slicing.enforcement(profile),
             },
             device_nodes=files,
-            annotations={**given.annotations, orphans.ANNOTATION: orphans.told(parts)},
+            annotations={**given.annotations, orphans.ANNOTATION: orphans.annotation(parts)},
         )
 
     def describe(self, ids: Sequence[str], state: NodeState) -> str:

@@ -194,7 +194,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         (["run", "--report-every", "soon"], "'soon' is not a number of seconds"),
         (["run", "--device-mode", "magic"], "invalid choice: 'magic'"),
         (["run", "--rdma-shares", "0"], "'0' is not a whole number from 1 to 1000"),
-        (["run", "--rdma-devices", ","], "it names no network card"),
+        (["run", "--rdma-devices", ","], "no NIC selected"),
         (["run", "--pass-device-nodes", "maybe"], "invalid choice: 'maybe'"),
         (["dance"], "invalid choice: 'dance'"),
         ([], "the following arguments are required: COMMAND"),

@@ -44,7 +44,7 @@ def test_a_program_is_stopped_at_its_pods_limit(version: int, arguments: tuple[s
     assert said["back"]
     assert said["kept"]
     assert said["still too many"] == [2, 0, "EAGAIN"]
-    assert "2 hca_handle wished, all pods may have 1" in said["refused"]
+    assert "limits all pods to 1" in said["refused"]
     assert said["exclusive"] == [False, True, "1"]  # EPERM
 
 

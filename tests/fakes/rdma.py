@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from agent.cgroups import Files
+from agent.cgroups import CgroupFiles
 
 Limits = dict[str, int]  # hca_handle, hca_object; -1: max
 KEYS = ("hca_handle", "hca_object")
@@ -13,7 +13,7 @@ NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 MOST = 2**31 - 1
 
 
-class FakeKernel(Files):
+class FakeKernel(CgroupFiles):
     def __init__(self, root: Path, version: int = 2, *, enabled: bool = False) -> None:
         self.root, self.version = root, version
         self.base = root if version == 2 else root / "rdma"

@@ -7,7 +7,7 @@ import pytest
 
 from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
-from agent.nics.rdma_limits import Limits, failures, line, parse, write
+from agent.nics.rdma_limits import RdmaLimitWriter, failures, max_line, parse, write
 from agent.node import AgentNode
 from agent.resources.device_resource import Refused
 from protos.names import RDMA
@@ -44,7 +44,7 @@ class Box:
         self.plugins.mkdir(exist_ok=True)
         self.hold(UID, "mlx5_1::3")
         cgroups = Cgroups(fake.root, fake) if fake else None
-        self.limits = Limits(self.node, cgroups, self.plugins, defaults)
+        self.limits = RdmaLimitWriter(self.node, cgroups, self.plugins, defaults)
 
     def hold(self, uid: str, *ids: str, parts: bool = True) -> None:
         entry = {"PodUID": uid, "ContainerName": "c0", "ResourceName": RDMA}
@@ -107,14 +107,14 @@ def test_the_kernels_traps_are_no_traps(tmp_path: Path) -> None:
     for limit in (RdmaLimit(10, 0), RdmaLimit(-1, 7), RdmaLimit(2**31 - 2, -1)):
         write(fake, folder, "mlx5_1", limit)
         assert limits_of(folder)["mlx5_1"] == limit
-    with pytest.raises(Refused, match="does not take the limit of mlx5_9: No such device"):
+    with pytest.raises(Refused, match=r"could not write the limit of mlx5_9 to .*: No such device"):
         write(fake, folder, "mlx5_9", RdmaLimit(1, 1))
     with pytest.raises(ValueError, match="no limit for"):
-        line("mlx5_0\nmlx5_1", RdmaLimit(1, 1))
+        max_line("mlx5_0\nmlx5_1", RdmaLimit(1, 1))
     with pytest.raises(ValueError, match="no limit for"):
-        line("mlx5_0", RdmaLimit(2**31, 1))
+        max_line("mlx5_0", RdmaLimit(2**31, 1))
     fake.deaf = True
-    with pytest.raises(Refused, match=r"rdma.max says .* for mlx5_1 after"):
+    with pytest.raises(Refused, match=r"rdma.max has .* for mlx5_1 after"):
         write(fake, folder, "mlx5_1", RdmaLimit(5, 5))
 
 
@@ -129,22 +129,22 @@ def test_a_wish_that_cant_be_kept_stops_the_container_and_a_default_does_not(
                 box.start()
         else:
             box.start()
-            assert "default limits of mlx5_1 are not set" in caplog.text
+            assert "could not set the default RDMA limits on mlx5_1" in caplog.text
 
     bare = tmp_path / "bare"
     bare.mkdir()
-    tell(Box(tmp_path, None, RdmaLimit(5, 5)), "may not write cgroups")
+    tell(Box(tmp_path, None, RdmaLimit(5, 5)), "the agent can.t write cgroups")
     box = Box(tmp_path, None, RdmaLimit(5, 5))
-    box.limits = Limits(box.node, Cgroups(bare), box.plugins, RdmaLimit(5, 5))
+    box.limits = RdmaLimitWriter(box.node, Cgroups(bare), box.plugins, RdmaLimit(5, 5))
     tell(box, "the kernel has no rdma cgroup controller")
     fake = kernel(tmp_path / "cgroup")
-    tell(Box(tmp_path, fake, RdmaLimit(5, 5)), f"no cgroup of pod {UID} below")
+    tell(Box(tmp_path, fake, RdmaLimit(5, 5)), f"no cgroup for pod {UID} below")
     fake.pod(LAYOUTS[0])
     fake.unplug("mlx5_1")
-    tell(Box(tmp_path, fake, RdmaLimit(5, 5)), "does not take the limit of mlx5_1")
+    tell(Box(tmp_path, fake, RdmaLimit(5, 5)), "could not write the limit of mlx5_1")
     box = Box(tmp_path, fake, RdmaLimit(5, 5))
     box.hold(UID, "mlx5_1::4")
-    tell(box, "checkpoint does not say whose mlx5_1::3 are")
+    tell(box, "checkpoint has no container with mlx5_1::3")
 
 
 def test_a_wish_beyond_what_all_pods_may_have(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_wish_beyond_what_all_pods_may_have(tmp_path: Path) -> None:
     box.wish(hca_handle=8)
     box.start()
     fake.write(fake.root / "kubepods/rdma.max", "mlx5_1 hca_handle=7")
-    with pytest.raises(Refused, match=r"8 hca_handle wished, all pods may have 7 \(kubepods\)"):
+    with pytest.raises(Refused, match=r"8 hca_handle requested, kubepods limits all pods to 7"):
         box.start()
     box.wish(hca_handle=7)
     box.start()
@@ -206,9 +206,11 @@ def test_refusals_of_the_kernel_are_told(tmp_path: Path, caplog: pytest.LogCaptu
     events = folder / "rdma.events"
     events.write_text("mlx5_1 hca_handle.max=5 hca_handle.alloc_fail=3 hca_object.alloc_fail=1 \n")
     assert [use.failures for use in box.limits.keep()] == [4]
-    assert caplog.text.count("team/a was refused RDMA resources at its limit on mlx5_1") == 1
+    assert (
+        caplog.text.count("team/a: the kernel refused RDMA resources at the limit on mlx5_1") == 1
+    )
     box.limits.keep()
-    assert caplog.text.count("was refused") == 1
+    assert caplog.text.count("the kernel refused") == 1
     assert failures("") == {}
 
 

@@ -158,7 +158,7 @@ def test_cards_by_what_holds_of_them() -> None:
     assert offered("device=1021+pci=0000:e0:*") == "0"
     assert offered("vf") == offered("vf+pf=mlx5_4") == offered("vf+auto") == "5"
     assert offered("vf+pf=mlx5_0") == offered("mlx5_5") == ""
-    assert selector.idle(seen, ("auto", "vf+pf=mlx5_0", "mlx5_1")) == ("vf+pf=mlx5_0",)
+    assert selector.unmatched(seen, ("auto", "vf+pf=mlx5_0", "mlx5_1")) == ("vf+pf=mlx5_0",)
     shown = nic_shares.with_shares(seen, ("vf", "mlx5_1"), nic_shares.NicPolicy())
     assert [hca.shares for hca in shown.hcas] == [0, 16, 0, 0, 0, 1, 0, 0, 0]
 
@@ -166,9 +166,9 @@ def test_cards_by_what_holds_of_them() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (" , ", "it names no network card"),
-        ("none,mlx5_0", "none stands alone"),
-        ("vendor=15b3+", "there is an empty word beside a"),
+        (" , ", "no NIC selected"),
+        ("none,mlx5_0", "none can't be combined"),
+        ("vendor=15b3+", "empty term beside a"),
         ("speed=400", "'speed=400' is not one of vendor=..., device=..."),
         ("link=", "'link=' is not one of"),
     ],
@@ -274,4 +274,6 @@ def test_limits_are_written_before_the_container_starts() -> None:
         made.plan(replace(cards("b", 5), limits=wish))
         late = made.kubelet.add_pod(pod("b", ((RDMA, 1),)))
         assert late.reason == "RunContainerError"
-        assert "the pod's limits of mlx5_5 can't be set: no cgroup of pod uid-b" in late.message
+        assert (
+            "could not set the pod's RDMA limits on mlx5_5: no cgroup for pod uid-b" in late.message
+        )

@@ -79,7 +79,7 @@ def test_odd_words_of_the_driver_are_no_number(tmp_path: Path) -> None:
 
 def test_where_slices_were_is_told_and_read_again() -> None:
     parts = list(slicing.of(SEEN))
-    annotation = {orphans.ANNOTATION: orphans.told(parts)}
+    annotation = {orphans.ANNOTATION: orphans.annotation(parts)}
     wanted = {part.uuid for _, part in parts[:2]}
     assert orphans.addresses([{}, annotation, {orphans.ANNOTATION: "nonsense"}], wanted) == {
         part.uuid: (gpu.uuid, part.gi, part.ci) for gpu, part in parts[:2]

@@ -12,7 +12,7 @@ from typing import Any
 from agent.cgroups import Cgroups
 from agent.kubelet import checkpoint
 from agent.machine import sysfs
-from agent.nics.rdma_limits import Limits, parse
+from agent.nics.rdma_limits import RdmaLimitWriter, parse
 from agent.node import AgentNode
 from agent.resources.device_resource import Refused
 from protos.names import RDMA
@@ -76,7 +76,7 @@ def main(version: int) -> None:
     wish = (("hca_handle", 2), ("hca_object", 5))
     node.set_intents((Grant("team", "p1", "main", RDMA, ("rxe0",), wish),), 1)
     cgroups = Cgroups(ROOT)
-    limits = Limits(node, cgroups, plugins, RdmaLimit(64, 1000))
+    limits = RdmaLimitWriter(node, cgroups, plugins, RdmaLimit(64, 1000))
     said: dict[str, object] = {"version": cgroups.version()}
 
     for pod in (one, two):
