@@ -30,7 +30,7 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class UpdateGangStatus:
     """The gang's state changed: write it to the PodGroup's status, the pods' condition, an Event."""
 
     namespace: str
@@ -48,7 +48,7 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Warn:
+class EmitWarning:
     """The pod's owner must know something that Lockstep does nothing about: an Event on the pod,
     and on its PodGroup where there is one."""
 
@@ -109,4 +109,4 @@ class Patch:
     body: Mapping[str, Any]
 
 
-Decision = Bind | Evict | Tell | Warn | Create | Delete | SetStatus | Patch
+Decision = Bind | Evict | UpdateGangStatus | EmitWarning | Create | Delete | SetStatus | Patch

@@ -10,7 +10,7 @@ from central.model.decisions import Bind
 from central.model.facts import PodSpec
 from central.scheduler.inventory.domains import Pairs
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.snapshot.draft import Seat
+from central.scheduler.snapshot.draft import Assignment
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import on_storage
 from central.scheduler.state.cluster import Cluster
@@ -18,7 +18,9 @@ from central.scheduler.state.gangs import Gang
 from protos.closest import closest
 
 
-def binds(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Seat]) -> list[Bind]:
+def binds(
+    cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Assignment]
+) -> list[Bind]:
     """Ranks in order take seats in order, so that neighbours in the ring sit beside each other."""
     nodes: list[str] = []
     gpus: list[int] = []
@@ -52,7 +54,7 @@ def binds(cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Sea
     return list(map(_bind, zip(*columns, strict=True)))
 
 
-def _by_seats(pods: Sequence[Pod], seats: Sequence[Seat]) -> Sequence[Pod]:
+def _by_seats(pods: Sequence[Pod], seats: Sequence[Assignment]) -> Sequence[Pod]:
     """The pods in the order of the seats."""
     if len(pods) == 1:
         return pods
@@ -65,7 +67,7 @@ def _by_seats(pods: Sequence[Pod], seats: Sequence[Seat]) -> Sequence[Pod]:
     return [pod for seat in seats for pod in islice(ranks[seat.spec], seat.pods)]
 
 
-def _shares(snapshot: Snapshot, seat: Seat) -> list[int]:
+def _shares(snapshot: Snapshot, seat: Assignment) -> list[int]:
     """A seat's GPUs pod by pod, the closest together."""
     shape = snapshot.shape[seat.row]
     if shape is None or not seat.gpus:

@@ -11,29 +11,31 @@ from central.model.decisions import Bind, Decision
 from central.model.facts import Fact
 from central.scheduler import binding, partial_gangs, placement
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import Want, placement_attempts
+from central.scheduler.placement import PlacementRequest, placement_attempts
 from central.scheduler.queues import order, quota
-from central.scheduler.reserved_capacity import Holds
+from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state import on_owner, readiness
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status import gang_status, gpu_memory, rdma_usage
 
 # What did not fit stays out while only less is free; by whose room is kept.
-Refused = dict[tuple[int, tuple[Want, ...]], str]  # why, by the snapshot's gains and what was asked
+Refused = dict[
+    tuple[int, tuple[PlacementRequest, ...]], str
+]  # why, by the snapshot's gains and what was asked
 Memo = dict[frozenset[object], Refused]
 
 RETRY_MAX_S = 30.0
 
 
-def turn(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
+def schedule_once(cluster: Cluster, facts: Iterable[Fact], now: float) -> list[Decision]:
     """now: seconds since the epoch (where pods say when they began), of a clock that never goes back."""
-    learn(cluster, facts, now)
+    apply_facts(cluster, facts, now)
     return decide(cluster, now)
 
 
-def learn(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
+def apply_facts(cluster: Cluster, facts: Iterable[Fact], now: float) -> None:
     cluster.now = cluster.queues.now = now
     for fact in facts:
         cluster.apply(fact)
@@ -46,22 +48,22 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     for gang in cluster.changed.values():
         gang.like = 0
         gang.rank = order.rank(gang)
-        _file(cluster, gang)
+        _update_books(cluster, gang)
     if cluster.queues.on:
         cluster.queues.measure(cluster.snapshot, cluster.shut)
-    holds = Holds(cluster, now)
+    holds = ReservedCapacity(cluster, now)
     decisions += holds.evictions
     asked = _asked(cluster, now)
-    decisions += _walk(cluster, holds, asked)
+    decisions += _schedule_pending(cluster, holds, asked)
     if holds.dropped:  # what was kept for one is there for all who were refused for it
         gains = cluster.snapshot.gains
         again = {key for key, gang in cluster.waiting.items() if 0 <= gang.no_at != gains}
-        holds = Holds(cluster, now)
-        decisions += [*holds.evictions, *_walk(cluster, holds, again)]
+        holds = ReservedCapacity(cluster, now)
+        decisions += [*holds.evictions, *_schedule_pending(cluster, holds, again)]
     decisions += gpu_memory.decide(cluster, now)
     decisions += rdma_usage.decide(cluster, now)
     for gang in list(cluster.partial.values()):
-        decisions += partial_gangs.heal(gang, now)
+        decisions += partial_gangs.undo_partial(gang, now)
     decisions += cluster.batch.decide(cluster, now)
     decisions += jobs.decide(cluster, now)
     cluster.anteroom.decide(cluster, now)
@@ -70,11 +72,13 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
             cluster.statuses.count(gang, gang_status.phase(gang))
         decisions += cluster.statuses.decide(cluster.queues, now)
     decisions += cluster.hypernode_statuses.decide(cluster.hypernodes, cluster.tree, now)
-    decisions += gang_status.tell(cluster)
+    decisions += gang_status.status_updates(cluster)
     return decisions
 
 
-def _walk(cluster: Cluster, holds: Holds, asked: Collection[Key]) -> list[Decision]:
+def _schedule_pending(
+    cluster: Cluster, holds: ReservedCapacity, asked: Collection[GangKey]
+) -> list[Decision]:
     """Along the line once."""
     decisions: list[Decision] = []
     memo: Memo = {}
@@ -89,8 +93,8 @@ def _walk(cluster: Cluster, holds: Holds, asked: Collection[Key]) -> list[Decisi
             if same is not None and same.no_at == cluster.snapshot.gains:
                 _refuse_alike(cluster, gang, same)
             else:
-                decisions += _serve(cluster, gang, holds, memo)
-                _file(cluster, gang)
+                decisions += _try_schedule(cluster, gang, holds, memo)
+                _update_books(cluster, gang)
                 cluster.changed[gang.key] = gang
                 if not gang.reason and gang.key in cluster.waiting:
                     cluster.retrying[gang.key] = gang  # the others come with the next turn
@@ -129,7 +133,7 @@ def due(cluster: Cluster, now: float) -> float | None:
     return min(times, default=None)
 
 
-def _file(cluster: Cluster, gang: Gang) -> None:
+def _update_books(cluster: Cluster, gang: Gang) -> None:
     """Files the gang under what it needs next: a place, a cure, or nothing."""
     tally = gang.tally
     if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
@@ -146,11 +150,11 @@ def _file(cluster: Cluster, gang: Gang) -> None:
     cluster.file(gang, waiting=tally.wants > 0, partial=partial)
 
 
-def _asked(cluster: Cluster, now: float) -> dict[Key, None]:
+def _asked(cluster: Cluster, now: float) -> dict[GangKey, None]:
     """Those to be looked at in this turn. While nothing is gained that is who changed, and whose
     retry is due."""
     waiting, snapshot = cluster.waiting, cluster.snapshot
-    pool: Iterable[Key] = waiting
+    pool: Iterable[GangKey] = waiting
     if cluster.asked_at == snapshot.gains:
         pool = [key for key in (*cluster.changed, *cluster.retrying) if key in waiting]
     cluster.asked_at = snapshot.gains
@@ -169,9 +173,11 @@ def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
     return gang.key in cluster.changed or gang.no_at != cluster.snapshot.gains
 
 
-def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decision]:
+def _try_schedule(
+    cluster: Cluster, gang: Gang, holds: ReservedCapacity, memo: Memo
+) -> list[Decision]:
     missing = gang.missing()
-    gang.reason = readiness.lacks(gang, missing)
+    gang.reason = readiness.not_ready_reason(gang, missing)
     if gang.reason:
         if gang.key in cluster.reserved:
             holds.drop(gang.key)
@@ -183,7 +189,7 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
         for want in wants
     ]
     if refusals[-1]:  # of the least that would do
-        gang.like = placement_attempts.like(cluster, gang, wants)
+        gang.like = placement_attempts.equivalence_key(cluster, gang, wants)
         gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains
         if gang.key in cluster.reserved:
             holds.drop(gang.key)
@@ -195,7 +201,7 @@ def _serve(cluster: Cluster, gang: Gang, holds: Holds, memo: Memo) -> list[Decis
         if binds:
             holds.took(gang)
             return list(binds)
-    gang.like = placement_attempts.like(cluster, gang, wants)
+    gang.like = placement_attempts.equivalence_key(cluster, gang, wants)
     evictions = holds.refused(gang, wants[-1]) if missing > 0 else []
     holds.note(gang)
     return list(evictions)
@@ -205,7 +211,7 @@ def _place(
     cluster: Cluster,
     gang: Gang,
     attempts: Sequence[list[Pod]],
-    wants: tuple[Want, ...],
+    wants: tuple[PlacementRequest, ...],
     refused: Refused,
 ) -> list[Bind]:
     """Binds the first attempt that fits."""

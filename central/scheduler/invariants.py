@@ -8,18 +8,18 @@ import numpy as np
 
 from central.controllers.job import job_invariants as jobs
 from central.model.volumes import Volumes
-from central.scheduler.inventory.nic_limits import CardRoom
+from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.queues.min_resources import owed
-from central.scheduler.scoring.preferences import Leaning
+from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.status.gang_status import phase
 from protos.names import DOMAINS, GPU
 from protos.sharing import RANKS, WHOLE
 from protos.topology import RdmaLimit, mask_of
 
-NONE = CardRoom({}, RdmaLimit())
+NONE = NicCapacity({}, RdmaLimit())
 
 if TYPE_CHECKING:
-    from central.scheduler.inventory.cluster_node import Node
+    from central.scheduler.inventory.cluster_node import ClusterNode
     from central.scheduler.state.cluster import Cluster
 
 
@@ -77,7 +77,7 @@ def _ailing(cluster: "Cluster") -> None:
             assert not planned & ~node.healthy(), f"{pod.seen.name} is planned onto an unfit GPU"
 
 
-def _room(cluster: "Cluster", node: "Node") -> None:
+def _room(cluster: "Cluster", node: "ClusterNode") -> None:
     """What is free is what there is, less what those who are there take."""
     snapshot = cluster.snapshot
     row = snapshot.row.get(node.name)
@@ -100,7 +100,7 @@ def _room(cluster: "Cluster", node: "Node") -> None:
         )
 
 
-def _gpus(cluster: "Cluster", node: "Node") -> None:
+def _gpus(cluster: "Cluster", node: "ClusterNode") -> None:
     """No GPU is planned for or held by two, and free is what is healthy and nobody's."""
     holders: Counter[int] = Counter()
     parts = Counter(node.foreign_parts)
@@ -134,7 +134,7 @@ def _gpus(cluster: "Cluster", node: "Node") -> None:
         assert cluster.snapshot.left[row] == node.left(), f"{node.name}: what is left of open GPUs"
 
 
-def _cards(cluster: "Cluster", node: "Node") -> None:
+def _cards(cluster: "Cluster", node: "ClusterNode") -> None:
     """What is left of network cards is what a recount gives, and whoever is there has cards that exist."""
     row, room = cluster.snapshot.row.get(node.name), node.card_room()
     if row is None:
@@ -265,7 +265,7 @@ def _views(cluster: "Cluster") -> None:
         for kept, sums in zip(kept_sums, view.sums, strict=True):
             assert np.array_equal(kept, sums), "a domain's room is not what a recount gives"
         if view.leaning is not None:
-            fresh = Leaning(cluster.snapshot, view.spec).score()
+            fresh = PreferenceScore(cluster.snapshot, view.spec).score()
             assert (view.leaning.score() == fresh).all(), "a kind would rather be elsewhere"
     for harm, fresh in cluster.snapshot.mix.kept():
         assert (harm == fresh).all(), "what a load would do is not what a recount gives"

@@ -7,7 +7,7 @@ from central.scheduler.state.gangs import Gang
 UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
 
 
-def heal(gang: Gang, now: float) -> list[Decision]:
+def undo_partial(gang: Gang, now: float) -> list[Decision]:
     if gang.broken_since is None:
         gang.broken_since = now
     if now - gang.broken_since < UNDO_AFTER_S:

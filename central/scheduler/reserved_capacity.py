@@ -8,20 +8,20 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Evict
-from central.scheduler.placement import Want
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import defragment, reclaim
-from central.scheduler.preemption.preemption_request import Claim
+from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.reservation import reservation
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.state.gangs import Gang, GangKey
 
 REPLAN_S = 10.0  # a better place for the head is looked for this often
 CLAIM_AGAIN_S = 2.0  # after a "no": it costs a look at every gang there is
 MAX_HEADS = 8  # queues whose heads have a reservation
 
 
-class Holds:
+class ReservedCapacity:
     """For one walk along the line; close() at its end."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
@@ -29,12 +29,14 @@ class Holds:
         self._now = now
         self.dropped = False  # room that was kept is not any more
         self.evictions: list[Evict] = []  # of those who were asked first and agreed
-        self._passed: set[Key] = set()
-        self._refused: dict[tuple[str, int, Want], str] = {}  # for whom nobody can be evicted
+        self._passed: set[GangKey] = set()
+        self._refused: dict[
+            tuple[str, int, PlacementRequest], str
+        ] = {}  # for whom nobody can be evicted
         self._shelved: frozenset[str] = frozenset()  # volumes that are kept now
         self._lending: list[Reservation] = []  # whose volumes alone are
-        self._held: dict[Key, tuple[Reservation, list[int]]] = {}
-        self._broken: set[Key] = set()
+        self._held: dict[GangKey, tuple[Reservation, list[int]]] = {}
+        self._broken: set[GangKey] = set()
         if over := {time for time in cluster.claims_due if time <= now}:
             cluster.claims_due -= over
             cluster.snapshot.gains += 1  # who could not be evicted may be asked again
@@ -82,7 +84,7 @@ class Holds:
             if kept.gang.key not in self._held:
                 kept.refresh(self._cluster, self._now)
 
-    def refused(self, gang: Gang, want: Want) -> list[Evict]:
+    def refused(self, gang: Gang, want: PlacementRequest) -> list[Evict]:
         """The gang's minimum waits for room. Room is made for it if others may be evicted for that;
         else, if it is the first of its queue that waits, room is kept for it."""
         cluster, key = self._cluster, gang.key
@@ -126,7 +128,7 @@ class Holds:
     def passed(self, gang: Gang) -> None:
         self._passed.add(gang.key)
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: GangKey) -> None:
         reclaim.call_off(self._cluster, self._cluster.reserved.pop(key))
         self.dropped = True
         self._cluster.snapshot.gains += 1  # others may have the room now
@@ -175,7 +177,7 @@ class Holds:
             None,
         )
 
-    def _make_room(self, gang: Gang, want: Want) -> list[Evict] | None:
+    def _make_room(self, gang: Gang, want: PlacementRequest) -> list[Evict] | None:
         """Evicts whoever must go so that all of the gang fits, and keeps that room for it; None:
         nobody can be evicted to that end."""
         cluster, key = self._cluster, gang.key
@@ -198,7 +200,7 @@ class Holds:
             self._switch([kept for kept, _ in self._held.values() if kept is not mine])
         others = [kept.rows for kept in cluster.reserved.values() if kept.made and kept is not mine]
         apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        claim = Claim(gang, want, self._now, apart)
+        claim = PreemptionRequest(gang, want, self._now, apart)
         plan = reclaim.plan(cluster, claim) if preempts else None
         if plan is None and cluster.movable:
             plan = defragment.plan(cluster, claim)
@@ -217,7 +219,11 @@ class Holds:
         return reclaim.go_on(cluster, kept)
 
     def _reserve(
-        self, gang: Gang, want: Want, instead: Reservation | None, before: float | None = None
+        self,
+        gang: Gang,
+        want: PlacementRequest,
+        instead: Reservation | None,
+        before: float | None = None,
     ) -> None:
         cluster = self._cluster
         if instead is not None:

@@ -17,6 +17,9 @@ Read = Callable[[Any], Any]
 
 _NAMED: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Fact), *get_args(Decision))}
 
+RETIRED = {"Tell": "UpdateGangStatus", "Warn": "EmitWarning"}  # names in journals of version 0.1.0
+_NAMED |= {old: _NAMED[new] for old, new in RETIRED.items()}
+
 
 class UnreadableRecord(ValueError):
     """Names what can't be read."""

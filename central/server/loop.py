@@ -137,7 +137,7 @@ class Loop:
     def _apply(self, facts: Sequence[Fact], now: float) -> None:
         if self._journal:
             self._journal.learn(now, facts)
-        cycle.learn(self._cluster, facts, now)
+        cycle.apply_facts(self._cluster, facts, now)
 
     def _begin(self) -> None:
         self.synced = True
@@ -148,7 +148,7 @@ class Loop:
     def _decide(self, facts: Sequence[Fact], now: float) -> Sequence[Decision]:
         if self._journal:
             self._journal.turn(now, facts)
-        decisions = cycle.turn(self._cluster, facts, now)
+        decisions = cycle.schedule_once(self._cluster, facts, now)
         if self._journal:
             self._journal.decided(decisions)
         return decisions

@@ -10,7 +10,7 @@ from central.model.facts import PodSpec
 from central.model.resources import DEFAULT
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, mig, nics
-from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues import quota
 from central.scheduler.state.cluster import Cluster
@@ -57,7 +57,7 @@ def node_views(cluster: Cluster, name: str = "") -> list[NodeView]:
     return [_node_view(cluster, cluster.nodes[n]) for n in names if n in cluster.snapshot.row]
 
 
-def _node_view(cluster: Cluster, node: Node) -> NodeView:
+def _node_view(cluster: Cluster, node: ClusterNode) -> NodeView:
     snapshot = cluster.snapshot
     row = snapshot.row[node.name]
     holders = [
@@ -107,7 +107,7 @@ def _cards(cluster: Cluster, pod: Pod) -> list[RdmaUse]:
     ]
 
 
-def _slices(node: Node, pod: Pod) -> tuple[HeldSlice, ...]:
+def _slices(node: ClusterNode, pod: Pod) -> tuple[HeldSlice, ...]:
     here = mig.known(node.report)
     return tuple(
         HeldSlice(uuid, here[uuid][1].profile, here[uuid][0].index)
@@ -125,7 +125,7 @@ def _pod_view(cluster: Cluster, pod: Pod) -> PodView:
     return PodView(seen.name, pod.node, pod.gpus, confirmed, seen.phase, pod.share, held)
 
 
-def _problems(node: Node, allocatable: int) -> str:
+def _problems(node: ClusterNode, allocatable: int) -> str:
     problems = []
     refusal = node_filters.refusal(PodSpec(()), node.seen) if node.seen else ""
     if refusal:

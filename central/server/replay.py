@@ -69,7 +69,7 @@ class _Replay:
                 case "learn", [now, facts]:
                     read = self._read(number, facts)
                     self._facts += len(read)
-                    cycle.learn(self._cluster, read, now)
+                    cycle.apply_facts(self._cluster, read, now)
                 case "turn", [now, facts]:
                     pending = _Turn(number, now, self._read(number, facts))
                 case "decided", _:
@@ -131,7 +131,7 @@ class _Replay:
         """expected: None where nobody knows, since the writer ended before it told."""
         self._turns += 1
         self._facts += len(turn.facts)
-        decisions = cycle.turn(self._cluster, turn.facts, turn.now)
+        decisions = cycle.schedule_once(self._cluster, turn.facts, turn.now)
         self._cluster.replanned.clear()
         if self._check:
             self._cluster.check()

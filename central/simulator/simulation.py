@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from central.model import phases
-from central.model.decisions import Decision, Tell
+from central.model.decisions import Decision, UpdateGangStatus
 from central.model.facts import Fact
 from central.scheduler import cycle
 from central.scheduler.state.cluster import Cluster
@@ -136,7 +136,7 @@ class Simulation:
         if self._journal is not None:
             self._journal.turn(self.now, facts)
         began = time.perf_counter()
-        cycle.learn(self.cluster, facts, self.now)
+        cycle.apply_facts(self.cluster, facts, self.now)
         applied = time.perf_counter()
         decisions = cycle.decide(self.cluster, self.now)
         ended = time.perf_counter()
@@ -146,11 +146,11 @@ class Simulation:
             self._journal.decided(decisions)
         self.cluster.replanned.clear()
         for decision in decisions:
-            if isinstance(decision, Tell):
+            if isinstance(decision, UpdateGangStatus):
                 self._heard(decision)
         return decisions
 
-    def _heard(self, tell: Tell) -> None:
+    def _heard(self, tell: UpdateGangStatus) -> None:
         name = (tell.namespace, tell.gang)
         gang = self.cluster.gangs.get((*name, True))
         if gang is None or not gang.members or name in self.cluster.jobs.by_group:

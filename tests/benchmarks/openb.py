@@ -28,7 +28,7 @@ from rich.table import Table
 from central.model.decisions import Bind
 from central.model.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
 from central.model.pod_rules import Requirement
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import WHOLE
@@ -272,7 +272,7 @@ def core_run(nodes: list[dict[str, str]], line: list[Ask], dice: random.Random) 
         )
         uid = str(number)
         facts.append(PodSeen(uid, "ns", f"p{number}", spec, created=float(number)))
-        bound = any(isinstance(d, Bind) for d in turn(cluster, facts, float(number)))
+        bound = any(isinstance(d, Bind) for d in schedule_once(cluster, facts, float(number)))
         facts = [] if bound else [PodGone(uid)]
         arrived += ask.demand
         allocated += ask.demand * bound

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, GangGone, GangSeen, PodGone, PodSeen, QueueSeen
-from central.scheduler.cycle import decide, turn
+from central.scheduler.cycle import decide, schedule_once
 from central.scheduler.state.cluster import Cluster
 from central.server.loop import freeze_gc
 from protos.names import BLOCK, RACK
@@ -32,7 +32,7 @@ def cluster(nodes: int) -> Cluster:
         name = f"node-{number:05}"
         rack, block = f"r{number // RACK_SIZE}", f"b{number // BLOCK_SIZE}"
         facts += [factories.node(name, rack=rack, block=block), factories.report(name, topology)]
-    turn(made, facts, 0.0)
+    schedule_once(made, facts, 0.0)
     freeze_gc()  # as the loop does once all is listed
     return made
 
@@ -119,7 +119,7 @@ def full(nodes: int, priority: int = 0) -> Cluster:
         )
         for number in range(8 * nodes)
     ]
-    turn(made, facts, 1000.0)
+    schedule_once(made, facts, 1000.0)
     return made
 
 
@@ -145,12 +145,12 @@ def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
         factories.pod(f"s-{number}", 1, node=f"node-{number % nodes:05}", phase="Running")
         for number in range(pods)
     ]
-    turn(made, ran, 0.0)
+    schedule_once(made, ran, 0.0)
     for number in range(rounds + WARM_UP):
         facts: list[Fact] = [PodGone(pod.uid) for pod in ran[50 * number : 50 * number + 50]]
         facts += [factories.pod(f"n-{number}-{each}", 1) for each in range(50)]
         began = time.thread_time()
-        decisions = turn(made, facts, 1.0 + number)
+        decisions = schedule_once(made, facts, 1.0 + number)
         if number >= WARM_UP:
             times.append((time.thread_time() - began) * 1e3)
         assert sum(isinstance(decision, Bind) for decision in decisions) == 50
@@ -178,7 +178,7 @@ def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided
         name = f"w{number}"
         facts += [factories.gang(name, 2, queue=f"q{number % queues}", created=float(number))]
         facts += [factories.pod(f"{name}-{rank}", number % 4 + 1, name) for rank in range(2)]
-    turn(made, facts, 1000.0)
+    schedule_once(made, facts, 1000.0)
     for number in range(rounds):
         made.apply(PodGone(f"uid-s-{number * 8}"))
         began = time.thread_time()

@@ -218,10 +218,10 @@ class Race:
     def _turn(self) -> None:
         facts, self._news = self._news, []
         if facts:
-            self._obey(cycle.turn(self._cluster, facts, self._now))
+            self._obey(cycle.schedule_once(self._cluster, facts, self._now))
 
     def _tick(self) -> None:
-        self._obey(cycle.turn(self._cluster, [], self._now))
+        self._obey(cycle.schedule_once(self._cluster, [], self._now))
         self._later(TICK_S, self._tick)
 
     def _obey(self, decisions: list[Decision]) -> None:

@@ -90,7 +90,7 @@ class _Run:
     def _settle(self) -> None:
         while True:
             facts, self._facts = self._facts, []
-            decisions = cycle.turn(self._cluster, facts, self._now)
+            decisions = cycle.schedule_once(self._cluster, facts, self._now)
             for bind in decisions:
                 if isinstance(bind, Bind):
                     self._started(bind)

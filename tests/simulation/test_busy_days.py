@@ -15,11 +15,11 @@ from central.model.decisions import (
     Create,
     Decision,
     Delete,
+    EmitWarning,
     Evict,
     Patch,
     SetStatus,
-    Tell,
-    Warn,
+    UpdateGangStatus,
 )
 from central.model.facts import (
     Answered,
@@ -39,7 +39,7 @@ from central.model.facts import (
 )
 from central.model.pod_rules import Port, Requirement, Rules
 from central.model.volumes import ClaimGone, ClaimSeen, StorageClassSeen, VolumeSeen
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from protos.sharing import RANKS
@@ -90,7 +90,7 @@ class Day:
             facts += self._reports()
         facts = self._interleaved(facts)
         while True:
-            decisions = turn(self.cluster, facts, float(now))
+            decisions = schedule_once(self.cluster, facts, float(now))
             self.cluster.check()
             judge(self.cluster, decisions)
             self.seen["reserved"] += len(self.cluster.reserved)
@@ -333,10 +333,10 @@ class Day:
                 return self._bind(decision, faults)
             case Evict():
                 return self._evict(decision)
-            case Tell():
+            case UpdateGangStatus():
                 self.seen["waits" if decision.phase == "Pending" else "told"] += 1
                 return []
-            case Warn():
+            case EmitWarning():
                 self.seen["warned"] += 1
                 return []
             case SetStatus():

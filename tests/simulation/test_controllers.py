@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from central.model.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.owner_gangs import HOLD_S
 from tests.central import factories
@@ -51,11 +51,11 @@ FACTS = st.one_of(
 @given(st.lists(st.tuples(st.lists(FACTS, max_size=4), st.sampled_from([0.1, 2.0])), max_size=8))
 def test_no_story_breaks_a_promise(story: list[tuple[list[Fact], float]]) -> None:
     cluster = Cluster(factories.LEVELS)
-    turn(cluster, [factories.node("n", rack="r1", gpus=2)], 0.0)
+    schedule_once(cluster, [factories.node("n", rack="r1", gpus=2)], 0.0)
     now = 0.0
     for facts, later in story:
         now += later
-        turn(cluster, facts, now)
+        schedule_once(cluster, facts, now)
         cluster.check()
 
 
@@ -74,9 +74,9 @@ def test_the_order_of_the_news_does_not_matter(
         random.shuffle(facts)  # type: ignore[attr-defined]  # Hypothesis' own
         cluster = Cluster(factories.LEVELS)
         for fact in facts:
-            turn(cluster, [fact], 0.0)
+            schedule_once(cluster, [fact], 0.0)
             cluster.check()
-        turn(cluster, [], HOLD_S)
+        schedule_once(cluster, [], HOLD_S)
         gangs = {key: sorted(gang.members) for key, gang in cluster.gangs.items()}
         kept = kept or gangs
         assert gangs == kept

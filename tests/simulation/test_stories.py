@@ -46,7 +46,7 @@ from central.model.volumes import (
     VolumeGone,
     VolumeSeen,
 )
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU, RACK
@@ -456,7 +456,7 @@ def test_no_story_of_shares_breaks_a_promise(story: list[list[Fact]]) -> None:
     """Whole GPUs and shares on three small machines: what is rare among all facts is common here."""
     cluster = Cluster(factories.LEVELS)
     for now, facts in enumerate(story):
-        turn(cluster, facts, now * 20.0)
+        schedule_once(cluster, facts, now * 20.0)
         cluster.check()
 
 
@@ -516,7 +516,7 @@ def test_no_story_of_volumes_breaks_a_promise(story: list[list[Fact]]) -> None:
     """Volumes that exist and claims that want them."""
     cluster = Cluster(factories.LEVELS)
     for now, facts in enumerate(story):
-        decisions = turn(cluster, facts, now * 20.0)
+        decisions = schedule_once(cluster, facts, now * 20.0)
         cluster.check()
         judge(cluster, decisions)
 
@@ -526,7 +526,7 @@ def test_no_story_of_volumes_breaks_a_promise(story: list[list[Fact]]) -> None:
 def test_no_story_breaks_a_promise(story: list[list[Fact]]) -> None:
     cluster = Cluster(factories.LEVELS)
     for now, facts in enumerate(story):
-        decisions = turn(cluster, facts, now * 20.0)
+        decisions = schedule_once(cluster, facts, now * 20.0)
         cluster.check()
         judge(cluster, decisions)
         within_their_queues(cluster, decisions)
@@ -558,6 +558,9 @@ def within_its_queue(cluster: Cluster, gang: Gang) -> None:
 def test_the_same_story_twice_changes_nothing(story: list[Fact], at: int) -> None:
     """A watch that breaks lists everything again."""
     once, twice = Cluster(factories.LEVELS), Cluster(factories.LEVELS)
-    first = [turn(once, [fact], 0.0) for fact in story]
-    second = [turn(twice, [fact] * (2 if i % 4 == at else 1), 0.0) for i, fact in enumerate(story)]
+    first = [schedule_once(once, [fact], 0.0) for fact in story]
+    second = [
+        schedule_once(twice, [fact] * (2 if i % 4 == at else 1), 0.0)
+        for i, fact in enumerate(story)
+    ]
     assert first == second

@@ -25,11 +25,11 @@ from central.model.decisions import (
     Create,
     Decision,
     Delete,
+    EmitWarning,
     Evict,
     Patch,
     SetStatus,
-    Tell,
-    Warn,
+    UpdateGangStatus,
 )
 from central.model.facts import Answered, BindDone, BindFailed, EvictDone, Fact
 
@@ -90,9 +90,9 @@ class Effects:
                 case Create() | Delete() | SetStatus() | Patch():
                     ask = partial(objects_writer.ask, self._client, decision)
                     self._makers.put(self._later(ask, decision))
-                case Tell():
+                case UpdateGangStatus():
                     self._tells.put(decision)
-                case Warn():
+                case EmitWarning():
                     self._tells.warn(decision)
 
     def stop(self) -> None:

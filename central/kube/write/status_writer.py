@@ -19,7 +19,7 @@ from central.kube.resource_paths import NAMED, Place
 from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply, Unreachable
 from central.kube.transport.workers import Lane, Pace
 from central.kube.write.requests import pod_path
-from central.model.decisions import Evict, Tell, Warn
+from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from central.model.json_types import Json
 from central.model.timestamps import stamp
 
@@ -64,18 +64,18 @@ class Tells:
         self._late_s = late_s
         self._behind = behind
         self._lock = threading.Lock()
-        self._next: dict[Key, Tell] = {}
+        self._next: dict[Key, UpdateGangStatus] = {}
         self._since: dict[Key, float] = {}  # when the oldest word that was not written came
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
-        self._written: dict[Key, tuple[float, Tell]] = {}
+        self._written: dict[Key, tuple[float, UpdateGangStatus]] = {}
         self._events: dict[str, float] = {}
         self._status_path = "/status"
         self._good = (Lane("tell", 2), Pace(500.0, 100))
         self._waiting = (Lane("tell-waiting", 1), Pace(waiting_per_s, 50))
         self._stopped = threading.Event()
 
-    def put(self, tell: Tell) -> None:
+    def put(self, tell: UpdateGangStatus) -> None:
         key = (tell.namespace, tell.gang, tell.has_object)
         with self._lock:
             self._next[key] = tell
@@ -97,7 +97,7 @@ class Tells:
         lane, pace = self._waiting
         lane.put(partial(self._event, involved, "Evicted", evict.why, "Warning", pace))
 
-    def warn(self, warn: Warn) -> None:
+    def warn(self, warn: EmitWarning) -> None:
         place = {"namespace": warn.namespace}
         whom = [{"apiVersion": "v1", "kind": "Pod", **place, "name": warn.name, "uid": warn.pod}]
         if warn.gang:
@@ -112,7 +112,7 @@ class Tells:
         for lane, _ in (self._good, self._waiting):
             lane.stop()
 
-    def _lane(self, tell: Tell) -> tuple[Lane, Pace]:
+    def _lane(self, tell: UpdateGangStatus) -> tuple[Lane, Pace]:
         return self._good if _is_good(tell) else self._waiting
 
     def _work(self, key: Key) -> None:
@@ -153,7 +153,7 @@ class Tells:
             with self._lock:
                 self._busy.discard(key)
 
-    def _apart_s(self, tell: Tell) -> float:
+    def _apart_s(self, tell: UpdateGangStatus) -> float:
         if not _is_good(tell):
             return self._same_phase_s
         crowded_s = RUNNING_S * max(1.0, len(self._next) / CROWD)
@@ -174,7 +174,7 @@ class Tells:
             self._queued.add(key)
             lane.put_later(partial(self._work, key), delay_s)
 
-    def _tell(self, tell: Tell, pace: Pace) -> None:
+    def _tell(self, tell: UpdateGangStatus, pace: Pace) -> None:
         involved: Json | None = None
         if tell.has_object:
             involved = self._status(tell, pace)
@@ -192,12 +192,12 @@ class Tells:
             reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
             self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
 
-    def _is_old(self, tell: Tell) -> bool:
+    def _is_old(self, tell: UpdateGangStatus) -> bool:
         with self._lock:
             newer = self._next.get((tell.namespace, tell.gang, tell.has_object))
         return newer is not None and newer.phase != tell.phase
 
-    def _status(self, tell: Tell, pace: Pace) -> Json | None:
+    def _status(self, tell: UpdateGangStatus, pace: Pace) -> Json | None:
         condition = {
             "type": "Scheduled" if _is_good(tell) else "Unschedulable",
             "status": "True",
@@ -224,7 +224,7 @@ class Tells:
         _complain(reply, "PodGroup", tell.namespace, tell.gang)
         return _reference(reply, GROUP, tell.namespace, tell.gang)
 
-    def _condition(self, tell: Tell, name: str, pace: Pace) -> Json | None:
+    def _condition(self, tell: UpdateGangStatus, name: str, pace: Pace) -> Json | None:
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -282,7 +282,7 @@ class Tells:
         return reply
 
 
-def _is_good(tell: Tell) -> bool:
+def _is_good(tell: UpdateGangStatus) -> bool:
     return tell.phase in {"Running", "Completed"}
 
 

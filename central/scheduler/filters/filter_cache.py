@@ -24,7 +24,7 @@ def constraint(spec: PodSpec) -> Constraint:
     )
 
 
-class Judgement:
+class FilterResultCache:
     def __init__(self, spec: PodSpec) -> None:
         self._spec = spec
         self._judged: Ints = np.zeros(0, dtype=np.int64)  # the node's version when it was judged

@@ -31,12 +31,12 @@ WORDS = {
 }
 
 
-def has_company(spec: PodSpec) -> bool:
+def is_interpod(spec: PodSpec) -> bool:
     """Whether where such a pod may go depends on more than room and the nodes themselves."""
     return spec.rules is not None or bool(spec.matched) or spec.volumes is not None
 
 
-class Company:
+class InterPodFilter:
     def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
         self._snapshot = snapshot
         self._spec = spec

@@ -15,12 +15,12 @@ from central.model.facts import NodeSeen, PodSpec
 from central.model.pod_rules import Peers, Port
 from central.model.selectors import SOFT
 from central.model.volumes import Volumes
-from central.scheduler.volumes.assignment import Stock
+from central.scheduler.volumes.assignment import VolumeAssignment
 
 ANY = np.int64(2**40)
 
 
-class Places:
+class TopologyDomains:
     """The domains that one node label makes. of[row] is the row's domain, -1 for none."""
 
     def __init__(self, key: str) -> None:
@@ -56,16 +56,16 @@ class Places:
         return len(of) == len(np.unique(of))
 
 
-class Neighbours:
+class MatchingPodCounts:
     def __init__(self) -> None:
         self.ids: dict[Peers, int] = {}
         self.discouraged: set[int] = set()  # rows with a PreferNoSchedule taint
-        self.stock = Stock()
+        self.stock = VolumeAssignment()
         self.nodes_moved = 0  # grows when what is known of some node changes
         self._rows = 0
         self._nodes: list[NodeSeen | None] = []
         self._next = 0
-        self._places: dict[str, Places] = {}
+        self._places: dict[str, TopologyDomains] = {}
         self._matching: dict[int, Ints] = {}  # by id of the peers
         self._avoiding: dict[int, dict[str, Ints]] = {}  # pods apart from them, by topology key
         self._ports: dict[Port, Ints] = {}
@@ -109,9 +109,9 @@ class Neighbours:
             for key in by_key:
                 by_key[key] = np.append(by_key[key], more)
 
-    def places(self, key: str) -> Places:
+    def places(self, key: str) -> TopologyDomains:
         if key not in self._places:
-            places = self._places[key] = Places(key)
+            places = self._places[key] = TopologyDomains(key)
             places.grow(self._rows)
             for row, node in enumerate(self._nodes):
                 if node is not None:

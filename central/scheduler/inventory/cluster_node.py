@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from central.model.facts import NodeReported, NodeSeen
 from central.scheduler.inventory import gpu_shares, mig, nic_limits, nics, node_report
-from central.scheduler.inventory.gpu_shares import NOTHING, Offered, Parts
+from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
 from central.scheduler.inventory.nic_assignment import deal
-from central.scheduler.inventory.nic_limits import CardRoom
+from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.node_report import Name
 from central.scheduler.inventory.pods import Pod
 from protos.closest import closest
@@ -18,7 +18,7 @@ from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, pick
 from protos.topology import Grant, RdmaUse, Shape, indices_of, mask_of
 
 
-class Node:
+class ClusterNode:
     def __init__(self, name: str) -> None:
         self.name = name
         self.seen: NodeSeen | None = None
@@ -37,8 +37,8 @@ class Node:
         self.dealt: dict[nics.Container, tuple[str, ...]] = {}  # where limits are summed: planned
         self.rdma_use: tuple[RdmaUse, ...] = ()  # of these cards, by pods
         self.limited = False  # pods' limits of these cards are summed
-        self.parts: dict[Name, Parts] = {}  # hundredths of GPUs by pod, as reported
-        self.foreign_parts: Parts = {}
+        self.parts: dict[Name, GpuShares] = {}  # hundredths of GPUs by pod, as reported
+        self.foreign_parts: GpuShares = {}
         self.slices = mig.NONE
 
     def learn(self, report: NodeReported) -> bool:
@@ -136,13 +136,13 @@ class Node:
         """The GPUs that may be used in shares."""
         return gpu_shares.offered(self.report.topology) if self.report else NOTHING
 
-    def left(self) -> Parts:
+    def left(self) -> GpuShares:
         """Of the GPUs that are in use as shares: hundredths still to be had."""
         used = gpu_shares.used(self.pods.values(), self.foreign_parts)
         fit = self.healthy() & self.offered()[0]
         return {gpu: max(0, WHOLE - part) if fit >> gpu & 1 else 0 for gpu, part in used.items()}
 
-    def card_room(self) -> CardRoom | None:
+    def card_room(self) -> NicCapacity | None:
         """What pods have room for on its network cards; None: their shares alone count."""
         if not self.limited or self.report is None:
             return None

@@ -4,7 +4,7 @@ and counts only what came after."""
 KEPT = 100_000
 
 
-class Touched:
+class DirtyRows:
     def __init__(self) -> None:
         self._rows: list[int] = []
         self._from = 0  # how many were forgotten before the first of them

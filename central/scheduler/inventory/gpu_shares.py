@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from central.scheduler.inventory.pods import Pod
     from central.scheduler.snapshot.snapshot import Snapshot
 
-Parts = dict[int, int]  # hundredths by GPU
+GpuShares = dict[int, int]  # hundredths by GPU
 
 
-class Ask(Protocol):
+class ShareRequest(Protocol):
     """What a pod wants of a node's GPUs: whole ones, or hundredths of one that enforces caps so surely."""
 
     gpus: int
@@ -93,7 +93,7 @@ def waste(snapshot: "Snapshot", rows: Ints, wanted: int, least: int = 0) -> Ints
 
 
 def deal(
-    snapshot: "Snapshot", row: int, ask: "Ask", count: int, within: int = -1
+    snapshot: "Snapshot", row: int, ask: "ShareRequest", count: int, within: int = -1
 ) -> list[tuple[int, int]]:
     """GPUs of the mask `within`, as masks, for count pods, and how many pods go to each; the mask 0
     for those who have no room."""
@@ -105,7 +105,7 @@ def deal(
 
 
 def holds(
-    snapshot: "Snapshot", row: int, asks: Iterable[tuple["Ask", int]], within: int = -1
+    snapshot: "Snapshot", row: int, asks: Iterable[tuple["ShareRequest", int]], within: int = -1
 ) -> bool:
     """Whether so many pods of each kind find GPUs of the mask `within` there, if they are seated in_order:
     whole GPUs first, then the largest parts. For parts of one size a "no" is certain."""
@@ -121,7 +121,7 @@ def holds(
     return _holds(shape, left, snapshot.free_mask[row], within, mine)
 
 
-def in_order(asks: Sequence["Ask"]) -> list[int]:
+def in_order(asks: Sequence["ShareRequest"]) -> list[int]:
     """The order in which to seat them, as places: the widest first, since they fit in fewest places."""
     return sorted(range(len(asks)), key=lambda i: (-asks[i].gpus, -asks[i].share, i))
 

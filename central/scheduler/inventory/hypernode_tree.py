@@ -12,7 +12,7 @@ LEVEL = "tier-"  # of the levels' names: tier-2
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class HyperNodeTree:
     """levels: widest first. domains: by node, the HyperNode that holds it at each level."""
 
     levels: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Tree:
     sizes: Mapping[str, int] = field(default_factory=dict)  # by HyperNode: how many nodes
 
 
-def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) -> Tree:
+def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) -> HyperNodeTree:
     holds = _Holdings(hypernodes, list(nodes))
     domains: dict[str, dict[str, str]] = {}
     tiers: set[int] = set()
@@ -37,7 +37,7 @@ def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) ->
                 tiers.add(hypernode.tier)
     levels = tuple(level_of(tier) for tier in sorted(tiers, reverse=True))
     sizes = Counter(name for mine in domains.values() for name in mine.values())
-    return Tree(levels, domains, holds.troubles, sizes)
+    return HyperNodeTree(levels, domains, holds.troubles, sizes)
 
 
 def level_of(tier: int) -> str:

@@ -13,14 +13,14 @@ Name = tuple[str, str]  # namespace and pod
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class MigSlices:
     """Of one node, by its agent's report."""
 
     held: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)  # uuids by pod
     fit: tuple[tuple[str, int], ...] = ()  # how many by resource, in use or not
     bad: Mapping[str, str] = field(default_factory=dict)  # of those that are held: why, by uuid
 
-    def without(self, name: Name) -> "Slices":
+    def without(self, name: Name) -> "MigSlices":
         """The pod has gone."""
         if name not in self.held:
             return self
@@ -35,10 +35,10 @@ class Slices:
         }
 
 
-NONE = Slices()
+NONE = MigSlices()
 
 
-def of(report: NodeReported) -> Slices:
+def of(report: NodeReported) -> MigSlices:
     held: dict[Name, tuple[str, ...]] = {}
     for grant in report.grants:
         if slicing.is_slice(grant.resource):
@@ -50,7 +50,7 @@ def of(report: NodeReported) -> Slices:
     fit = Counter(slicing.resource(part.profile) for _, part in here.values() if part.healthy)
     troubles = {uuid: _trouble(here.get(uuid)) for ids in held.values() for uuid in ids}
     bad = {uuid: why for uuid, why in troubles.items() if why}
-    return Slices(held, tuple(sorted(fit.items())), bad)
+    return MigSlices(held, tuple(sorted(fit.items())), bad)
 
 
 def _trouble(found: tuple[Gpu, Slice] | None) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from central.scheduler.inventory import nic_limits, nics
-from central.scheduler.inventory.nic_limits import Ask, CardRoom
+from central.scheduler.inventory.nic_limits import NicCapacity, NicRequest
 from central.scheduler.inventory.nics import Container
 from central.scheduler.inventory.pods import Pod
 from protos.nearest import nearest
@@ -36,7 +36,7 @@ class _Dealer:
         topology: NodeTopology,
         gpus: Mapping[Container, int],
         known: nics.Cards,
-        room: CardRoom,
+        room: NicCapacity,
     ) -> None:
         self._topology, self._gpus, self._known, self._room = topology, gpus, known, room
 
@@ -70,7 +70,7 @@ class _Dealer:
             found[key] = dealt[key]
         return found
 
-    def _take(self, wanted: Ask, chosen: Dealt) -> bool:
+    def _take(self, wanted: NicRequest, chosen: Dealt) -> bool:
         """Whether there is room for it; then it is taken."""
         counts, has = _counts(chosen), self._room.cards
         self._room.take(wanted, counts)
@@ -79,7 +79,7 @@ class _Dealer:
         self._room.take(wanted, counts, -1)
         return False
 
-    def _next(self, wanted: Ask, pod: Pod) -> Dealt:
+    def _next(self, wanted: NicRequest, pod: Pod) -> Dealt:
         """The nearest cards that leave the others a way; where there is none, the nearest with shares."""
         room, choices = self._room, []
         for roomy in self._choices(wanted):
@@ -95,7 +95,7 @@ class _Dealer:
         room.take(wanted, _counts(last))
         return last
 
-    def _choices(self, wanted: Ask) -> Iterator[dict[str, int]]:
+    def _choices(self, wanted: NicRequest) -> Iterator[dict[str, int]]:
         """Cards to choose from, with their shares: all with room, then those that leave the most."""
         has = self._room.cards
         names, left = list(has), list(has.values())

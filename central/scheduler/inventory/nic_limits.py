@@ -16,7 +16,7 @@ PLENTY = 2**40  # of a card without a limit
 KEYS = ("hca_handle", "hca_object")  # also the names of the resources that wishes are summed as
 
 
-class Ask(NamedTuple):
+class NicRequest(NamedTuple):
     """Of one pod on each of its cards; the most first when sorted."""
 
     handles: int
@@ -27,32 +27,32 @@ class Ask(NamedTuple):
 Card = list[int]  # handles, objects and shares that are left
 
 
-class CardRoom:
+class NicCapacity:
     """Of one node. cards are those that are offered and fit for work."""
 
     __slots__ = ("asked", "cards", "default")
 
     def __init__(self, cards: dict[str, Card], default: RdmaLimit) -> None:
         self.cards, self.default = cards, default
-        self.asked: Counter[Ask] = Counter()
+        self.asked: Counter[NicRequest] = Counter()
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, CardRoom)
+            isinstance(other, NicCapacity)
             and (self.cards, self.default) == (other.cards, other.default)
             and +self.asked == +other.asked
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def ask(self, spec: PodSpec) -> Ask:
+    def ask(self, spec: PodSpec) -> NicRequest:
         return ask(spec, self.default)
 
     def asks(self, spec: PodSpec, count: int) -> None:
         """So many more pods, or fewer."""
         self.asked[self.ask(spec)] += count
 
-    def take(self, wanted: Ask, cards: Mapping[str, int], sign: int = 1) -> None:
+    def take(self, wanted: NicRequest, cards: Mapping[str, int], sign: int = 1) -> None:
         """Of a pod that holds so many shares of these."""
         for name, shares in cards.items():
             if (card := self.cards.get(name)) is not None:
@@ -67,7 +67,7 @@ class CardRoom:
             asked[self.ask(spec)] += count if spec.rdma_containers else 0
         return way(list(self.cards.values()), asked) is not None
 
-    def room(self, wanted: Ask) -> int:
+    def room(self, wanted: NicRequest) -> int:
         """How many more pods of this kind there is room for, beside those that asked before."""
         cards = list(self.cards.values())
         most = pods(cards, wanted)
@@ -86,7 +86,7 @@ class CardRoom:
         return low
 
 
-def rooms(cards: Mapping[int, CardRoom], rows: Sequence[int], spec: PodSpec) -> list[int]:
+def rooms(cards: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSpec) -> list[int]:
     """Of many nodes; those where only shares count have plenty."""
     found = []
     for row in rows:
@@ -95,16 +95,16 @@ def rooms(cards: Mapping[int, CardRoom], rows: Sequence[int], spec: PodSpec) -> 
     return found
 
 
-def ask(spec: PodSpec, default: RdmaLimit) -> Ask:
+def ask(spec: PodSpec, default: RdmaLimit) -> NicRequest:
     wished = dict(spec.rdma_limits)
-    return Ask(
+    return NicRequest(
         max(wished.get("hca_handle", default.hca_handle), 0),
         max(wished.get("hca_object", default.hca_object), 0),
         sum(count for _, count in spec.rdma_containers),
     )
 
 
-def of(topology: NodeTopology) -> CardRoom | None:
+def of(topology: NodeTopology) -> NicCapacity | None:
     """With nobody there; None: no card has a limit, or none is set, and only shares count."""
     limits = dict(topology.rdma_cgroup or ())
     offered = [hca for hca in topology.hcas if hca.shares]
@@ -118,10 +118,10 @@ def of(topology: NodeTopology) -> CardRoom | None:
         have = [most if most >= 0 else PLENTY for most in (limit.hca_handle, limit.hca_object)]
         if not hca.why:
             cards[hca.name] = [*have, hca.shares]
-    return CardRoom(cards, topology.rdma_default)
+    return NicCapacity(cards, topology.rdma_default)
 
 
-def cap(card: Card, wanted: Ask, each: int = 1) -> int:
+def cap(card: Card, wanted: NicRequest, each: int = 1) -> int:
     """How many such pods the card has room for, with so many shares of it each; none where more is
     promised than there is."""
     if min(card) < 0:
@@ -134,13 +134,13 @@ def cap(card: Card, wanted: Ask, each: int = 1) -> int:
     return found
 
 
-def spread(cards: Sequence[Card], wanted: Ask) -> tuple[int, int]:
+def spread(cards: Sequence[Card], wanted: NicRequest) -> tuple[int, int]:
     """On how many cards such a pod is, and with how many shares of each, at most."""
     count = min(wanted.shares, len(cards))
     return count, -(-wanted.shares // count) if count else 0
 
 
-def pods(cards: Sequence[Card], wanted: Ask) -> int:
+def pods(cards: Sequence[Card], wanted: NicRequest) -> int:
     """How many such pods there is room for, none twice on a card."""
     count, each = spread(cards, wanted)
     if not count:
@@ -158,7 +158,7 @@ def pods(cards: Sequence[Card], wanted: Ask) -> int:
     return low
 
 
-def choose(cards: Sequence[Card], wanted: Ask, *, tight: bool) -> tuple[int, ...] | None:
+def choose(cards: Sequence[Card], wanted: NicRequest, *, tight: bool) -> tuple[int, ...] | None:
     """The cards of the next such pod: those with the most room, or tight: with the least. Equal pods
     that get those with the most are as many as can be."""
     count, each = spread(cards, wanted)
@@ -170,15 +170,15 @@ def choose(cards: Sequence[Card], wanted: Ask, *, tight: bool) -> tuple[int, ...
     return tuple(able[:count])
 
 
-def way(cards: Sequence[Card], asked: Mapping[Ask, int]) -> bool | None:
+def way(cards: Sequence[Card], asked: Mapping[NicRequest, int]) -> bool | None:
     """How choose() finds room for all of them, the greediest first: tight or not; None: it does not."""
     groups = sorted(((wanted, count) for wanted, count in asked.items() if count > 0), reverse=True)
     return next((tight for tight in (False, True) if _fit(cards, groups, tight=tight)), None)
 
 
-def _fit(cards: Sequence[Card], groups: Iterable[tuple[Ask, int]], *, tight: bool) -> bool:
+def _fit(cards: Sequence[Card], groups: Iterable[tuple[NicRequest, int]], *, tight: bool) -> bool:
     left = [list(card) for card in cards]
-    *first, (last, rest) = groups or [(Ask(0, 0, 0), 0)]
+    *first, (last, rest) = groups or [(NicRequest(0, 0, 0), 0)]
     for wanted, count in first:
         for _ in range(count):
             if (chosen := choose(left, wanted, tight=tight)) is None:
@@ -187,7 +187,7 @@ def _fit(cards: Sequence[Card], groups: Iterable[tuple[Ask, int]], *, tight: boo
     return rest <= 0 or pods(left, last) >= rest
 
 
-def deal(cards: Sequence[Card], wanted: Ask, chosen: Sequence[int]) -> None:
+def deal(cards: Sequence[Card], wanted: NicRequest, chosen: Sequence[int]) -> None:
     _, each = spread(cards, wanted)
     for index in chosen:
         cards[index][0] -= wanted.handles

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from central.model.facts import NodeReported, PodSpec
 from central.scheduler.inventory import nic_limits
-from central.scheduler.inventory.nic_limits import KEYS, PLENTY, CardRoom
+from central.scheduler.inventory.nic_limits import KEYS, PLENTY, NicCapacity
 from central.scheduler.inventory.pods import Pod
 from protos import slicing
 from protos.names import GPU, RDMA
@@ -63,7 +63,7 @@ def of_pod(pod: Pod, known: Cards) -> Counter[str]:
     return found
 
 
-def room(topology: NodeTopology, pods: Iterable[Pod], known: Cards) -> CardRoom | None:
+def room(topology: NodeTopology, pods: Iterable[Pod], known: Cards) -> NicCapacity | None:
     """What pods have room for there, card by card; None: only shares count. Of strangers the limits
     are those that the agent gives by default."""
     made = nic_limits.of(topology)

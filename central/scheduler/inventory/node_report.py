@@ -1,7 +1,7 @@
 """What an agent's report says of pods and of the node's place, read off it. Pure."""
 
 from central.model.facts import NodeReported
-from central.scheduler.inventory.gpu_shares import Parts
+from central.scheduler.inventory.gpu_shares import GpuShares
 from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE
 from protos.sharing import hundredths
 from protos.topology import NodeTopology, mask_of
@@ -21,10 +21,10 @@ def levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def parts(report: NodeReported) -> dict[Name, Parts]:
+def parts(report: NodeReported) -> dict[Name, GpuShares]:
     """The hundredths that each pod holds, by GPU."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
-    found: dict[Name, Parts] = {}
+    found: dict[Name, GpuShares] = {}
     for grant in report.grants:
         gpus = [index[uuid] for uuid in grant.device_ids if uuid in index]
         if grant.resource == GPU_SHARE and gpus and hundredths(grant) > 0:

@@ -1,7 +1,7 @@
 """Where gangs go. Start with search.fit."""
 
 from central.scheduler.placement.domain_choice import ANYWHERE
-from central.scheduler.placement.request import Crew, Part, Want
+from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest
 from central.scheduler.placement.search import fit
 
-__all__ = ["ANYWHERE", "Crew", "Part", "Want", "fit"]
+__all__ = ["ANYWHERE", "PlacementRequest", "RolePreferences", "SubgroupRequest", "fit"]

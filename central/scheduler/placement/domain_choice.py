@@ -22,7 +22,7 @@ Key = Callable[[Ints], Ints]
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
 
 
-class Rooms(Protocol):
+class DomainCapacity(Protocol):
     """How many more of something fit: by row, and by level and domain. gpus: of one of them."""
 
     cap: Ints
@@ -33,10 +33,10 @@ class Rooms(Protocol):
     pods: int  # that one of them is
 
 
-class Counted:
+class CountedDomains:
     """Rooms of some rows only, or of groups of equal pods."""
 
-    def __init__(self, snapshot: Snapshot, cap: Ints, view: Rooms, pods: int = 1) -> None:
+    def __init__(self, snapshot: Snapshot, cap: Ints, view: DomainCapacity, pods: int = 1) -> None:
         """pods: of the view's kind, in one of what is counted."""
         self.cap, self.gpus, self.pods = cap, view.gpus * pods, pods
         self.share, self.least = view.share, view.least
@@ -52,7 +52,7 @@ def sums_of(cap: Ints, of: Ints, count: int) -> Ints:
     return np.bincount(of[inside], weights=cap[inside], minlength=count).astype(np.int64)
 
 
-class Choice:
+class DomainChoice:
     """rooms: one for each kind of pod, with how many of it are wanted. most: domains of a level. load:
     the same as kinds and numbers, where the harm that they do to others should be weighed. by: the
     index of the level whose domains should be few, where the next one is not meant."""
@@ -60,7 +60,7 @@ class Choice:
     def __init__(
         self,
         snapshot: Snapshot,
-        rooms: Sequence[Rooms],
+        rooms: Sequence[DomainCapacity],
         counts: Sequence[int],
         anchors: Sequence[int] = (),
         *,
@@ -199,7 +199,9 @@ def _least(rows: Ints, keys: Iterator[Key]) -> Iterator[Ints]:
         yield rows
 
 
-def parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: str, *, by: int) -> int:
+def parts_needed(
+    snapshot: Snapshot, room: DomainCapacity, count: int, level: str, *, by: int
+) -> int:
     """How many parts the best domain of the level needs; parts as below."""
     if level in snapshot.domains.levels:
         index = snapshot.domains.levels.index(level)
@@ -211,7 +213,9 @@ def parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: str, *, by:
     return int(_fewest(inside, np.zeros(len(inside), dtype=np.int64), 1, count)[0])
 
 
-def _parts_needed(snapshot: Snapshot, room: Rooms, count: int, level: int, *, by: int) -> Ints:
+def _parts_needed(
+    snapshot: Snapshot, room: DomainCapacity, count: int, level: int, *, by: int
+) -> Ints:
     """For each domain of the level: how many of its parts (domains of the level of index `by`; past
     the last: nodes) hold count pods, the roomiest first. Those that can't hold them get a large
     number."""

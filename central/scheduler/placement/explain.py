@@ -11,7 +11,7 @@ from central.model.facts import PodSpec
 from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, nic_limits
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.capacity import ClassView
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import GPU, GPU_SHARE, NODE, NUMA
 from protos.slicing import is_slice
@@ -51,7 +51,7 @@ def sentence(
     return text if anchors or view.share else text + _never(snapshot, view, required, room, count)
 
 
-def _never(snapshot: Snapshot, view: ClassView, required: str, now: int, count: int) -> str:
+def _never(snapshot: Snapshot, view: PodClassCapacity, required: str, now: int, count: int) -> str:
     """That waiting does not help, where that is so whatever becomes of nodes that are out of the
     question now; and not where all is free anyway."""
     room = view.when_empty()
@@ -69,7 +69,7 @@ def _never(snapshot: Snapshot, view: ClassView, required: str, now: int, count: 
 
 
 def _closest(
-    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int], held: int
+    snapshot: Snapshot, view: PodClassCapacity, required: str, anchors: Sequence[int], held: int
 ) -> tuple[int, str, Ints]:
     """Where it was closest: the room there, its name, its rows."""
     if required in island_masks.ON_NODE:
@@ -129,7 +129,7 @@ def best_node(snapshot: Snapshot, room: Ints) -> tuple[int, str, Ints]:
 
 
 def _best_domain(
-    snapshot: Snapshot, view: ClassView, required: str, anchors: Sequence[int]
+    snapshot: Snapshot, view: PodClassCapacity, required: str, anchors: Sequence[int]
 ) -> tuple[int, str, Ints]:
     level = snapshot.domains.levels.index(required)
     of = snapshot.domains.of[level]
@@ -145,7 +145,9 @@ def _best_domain(
     return int(sums[best]), f"{kind} {names[best]}", np.flatnonzero(of == best)
 
 
-def _short_of(snapshot: Snapshot, view: ClassView, rows: Ints, room: int, count: int) -> list[str]:
+def _short_of(
+    snapshot: Snapshot, view: PodClassCapacity, rows: Ints, room: int, count: int
+) -> list[str]:
     """The free GPUs there, and the resource that is scarcest where the nodes themselves would do."""
     details = []
     fitting = np.intersect1d(rows, view.fit_rows())
@@ -201,7 +203,7 @@ def _slices_free(snapshot: Snapshot, name: str, rows: Ints) -> str:
     return f"{free} of {total} {wording.resource(name)} free on {_nodes(rows)}"
 
 
-def _refused(snapshot: Snapshot, view: ClassView) -> list[str]:
+def _refused(snapshot: Snapshot, view: PodClassCapacity) -> list[str]:
     """How many nodes are out of the question, by reason."""
     reasons = Counter(
         node_filters.refusal(view.spec, node)

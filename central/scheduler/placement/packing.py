@@ -7,8 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.placement.request import Crew, Groups
-from central.scheduler.placement.role_placement import Problem, Vector, problem_of, take
+from central.scheduler.placement.request import Groups, RolePreferences
+from central.scheduler.placement.role_placement import (
+    RolePlacementProblem,
+    Vector,
+    problem_of,
+    take,
+)
 from central.scheduler.snapshot.draft import Draft
 from protos.names import GPU_SHARE
 
@@ -38,7 +43,7 @@ class Packer:
         order = np.lexsort((snapshot.name_rank()[rows], -room))
         order = order[room[order] > 0]
         chosen = rows[order[:ROWS]]
-        plan, self._left = packed(problem_of(snapshot, Crew(groups), chosen), self._left)
+        plan, self._left = packed(problem_of(snapshot, RolePreferences(groups), chosen), self._left)
         if plan is None:
             self.certain &= self._left > 0 and len(order) <= ROWS
             return False
@@ -46,7 +51,7 @@ class Packer:
         return True
 
 
-def packed(problem: Problem, budget: int = CHOICES) -> tuple[list[Vector] | None, int]:
+def packed(problem: RolePlacementProblem, budget: int = CHOICES) -> tuple[list[Vector] | None, int]:
     """A plan, or None, and what is left of the budget; None is certain if that is anything."""
     rows = len(problem.free)
     after = [(0,) * len(problem.counts)]  # how many of each role fit on the nodes from there on
@@ -78,7 +83,7 @@ def packed(problem: Problem, budget: int = CHOICES) -> tuple[list[Vector] | None
     return (plan if found else None), budget
 
 
-def _full(problem: Problem, place: int, left: Vector) -> Iterator[Vector]:
+def _full(problem: RolePlacementProblem, place: int, left: Vector) -> Iterator[Vector]:
     """The vectors that fit there and leave no room for another of those who are left."""
 
     def grow(role: int, vector: list[int]) -> Iterator[Vector]:

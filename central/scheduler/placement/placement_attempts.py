@@ -9,11 +9,11 @@ from operator import attrgetter
 from central.model.facts import Pairs, PodSpec, Roles
 from central.scheduler.inventory import hypernode_tree
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import Crew, Part, Want
+from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest
 from central.scheduler.placement.request import Groups
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.subgroups import Group, Unit
+from central.scheduler.state.subgroups import Subgroup, Unit
 from protos.names import NODE, SPREAD
 
 LIKES_KEPT = 10_000
@@ -22,7 +22,7 @@ UNITS_TRIED = 8  # groups beyond the minimum, one by one
 
 def attempts(
     cluster: Cluster, gang: Gang, missing: int
-) -> tuple[list[list[Pod]], tuple[Want, ...]]:
+) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
     """All that wait, else the minimum. Once that is placed, the others come one by one."""
     if gang.subgroups:
         return _group_by_group(cluster, gang, missing)
@@ -33,12 +33,12 @@ def attempts(
     if gang.object is not None and (roles := gang.object.roles) is not None:
         crews = [_crew(cluster, gang, roles, attempt) for attempt in tried]
         return [pods for pods, _ in crews], tuple(
-            Want(_groups(pods), required, anchors, anchor_gpus, preferred, crew=crew)
+            PlacementRequest(_groups(pods), required, anchors, anchor_gpus, preferred, crew=crew)
             for pods, crew in crews
         )
     spread = (gang.placement or cluster.placement) == SPREAD
     return tried, tuple(
-        Want(
+        PlacementRequest(
             groups := _groups(attempt),
             required,
             anchors,
@@ -51,7 +51,7 @@ def attempts(
     )
 
 
-def _apart(cluster: Cluster, gang: Gang, groups: Groups) -> Crew | None:
+def _apart(cluster: Cluster, gang: Gang, groups: Groups) -> RolePreferences | None:
     """Everybody would rather be on a node of their own."""
     rows, specs = cluster.snapshot.row, [spec for spec, _ in groups]
     there = Counter(
@@ -61,19 +61,19 @@ def _apart(cluster: Cluster, gang: Gang, groups: Groups) -> Crew | None:
         return None
     pairs = tuple(combinations_with_replacement(range(len(specs)), 2))
     have = tuple((row, 0, count) for row, count in sorted(there.items()))
-    return Crew(groups, apart=pairs, there=have)
+    return RolePreferences(groups, apart=pairs, there=have)
 
 
-def anew(cluster: Cluster, gang: Gang, pods: Sequence[Pod]) -> Want:
+def re_place(cluster: Cluster, gang: Gang, pods: Sequence[Pod]) -> PlacementRequest:
     """What these of its pods, which have places, would want if they lost them."""
     staying = [pod for pod in gang.placed() if pod not in pods]
     ordered = sorted(pods, key=_order)
-    return Want(_groups(ordered), _required(cluster, gang), *_anchors(cluster, staying))
+    return PlacementRequest(_groups(ordered), _required(cluster, gang), *_anchors(cluster, staying))
 
 
 def _crew(
     cluster: Cluster, gang: Gang, roles: Roles, pods: Sequence[Pod]
-) -> tuple[list[Pod], Crew | None]:
+) -> tuple[list[Pod], RolePreferences | None]:
     """The pods role by role, and which of the roles want what; None: none of them anything. Pods of
     a task that are unlike are roles of their own, with the task's wishes."""
     parts: dict[tuple[str, PodSpec], list[Pod]] = {}
@@ -87,7 +87,7 @@ def _crew(
     tasks = [task for task, _ in parts]
 
     have = Counter((rows[pod.node], places[pod.seen.task, pod.spec]) for pod in there)
-    crew = Crew(
+    crew = RolePreferences(
         tuple((spec, len(own)) for (_, spec), own in parts.items()),
         _among(tasks, roles.near),
         _among(tasks, roles.apart),
@@ -99,7 +99,7 @@ def _crew(
 
 def _group_by_group(
     cluster: Cluster, gang: Gang, missing: int
-) -> tuple[list[list[Pod]], tuple[Want, ...]]:
+) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
     division = gang.division()
     every = division.units()
     if missing:
@@ -116,24 +116,26 @@ def _group_by_group(
         crew = None
         if len(parts) == 1 and all(group is None for group, _ in units):
             crew, parts = parts[0].crew, ()
-        wants.append(Want(_groups(pods), required, anchors, anchor_gpus, parts=parts, crew=crew))
+        wants.append(
+            PlacementRequest(_groups(pods), required, anchors, anchor_gpus, parts=parts, crew=crew)
+        )
     return attempts, tuple(wants)
 
 
 def _parts(
     cluster: Cluster, gang: Gang, units: Sequence[Unit]
-) -> tuple[list[Pod], tuple[Part, ...]]:
+) -> tuple[list[Pod], tuple[SubgroupRequest, ...]]:
     """The pods part by part, and what each part wants; equal parts come one after the other."""
     crew = _roles_inside(cluster, gang, [pod for _, pods in units for pod in pods])
-    together: dict[int, tuple[Group | None, list[Pod]]] = {}
+    together: dict[int, tuple[Subgroup | None, list[Pod]]] = {}
     for group, pods in units:
         together.setdefault(id(group), (group, []))[1].extend(pods)
-    alike: dict[Part, list[list[Pod]]] = {}
+    alike: dict[SubgroupRequest, list[list[Pod]]] = {}
     for group, pods in together.values():
         pods.sort(key=_order)
         if crew is not None:
             pods.sort(key=lambda pod: crew[0][_role(pod)])
-        part = Part(_groups(pods), crew=crew and _of_part(*crew, pods))
+        part = SubgroupRequest(_groups(pods), crew=crew and _of_part(*crew, pods))
         if group is not None:
             level = _level(cluster, group.policy.required, group.policy.tier)
             part = replace(part, required=level)
@@ -150,7 +152,7 @@ def _role(pod: Pod) -> tuple[str, PodSpec]:
 
 def _roles_inside(
     cluster: Cluster, gang: Gang, pods: Sequence[Pod]
-) -> tuple[dict[tuple[str, PodSpec], int], Crew] | None:
+) -> tuple[dict[tuple[str, PodSpec], int], RolePreferences] | None:
     """For a gang in groups: its roles, and what they want of each other wherever they are. None: nothing."""
     roles = gang.object.roles if gang.object is not None else None
     if roles is None and (gang.placement or cluster.placement) != SPREAD:
@@ -171,7 +173,7 @@ def _roles_inside(
         )
     )
     have = Counter((rows[pod.node], places[_role(pod)]) for pod in there)
-    crew = Crew(
+    crew = RolePreferences(
         tuple((spec, 0) for _, spec in places),
         near,
         apart,
@@ -180,7 +182,9 @@ def _roles_inside(
     return places, crew
 
 
-def _of_part(places: dict[tuple[str, PodSpec], int], crew: Crew, pods: Sequence[Pod]) -> Crew:
+def _of_part(
+    places: dict[tuple[str, PodSpec], int], crew: RolePreferences, pods: Sequence[Pod]
+) -> RolePreferences:
     """The same with the part's pods in it."""
     counts = Counter(places[_role(pod)] for pod in pods)
     roles = tuple((spec, counts[place]) for place, (spec, _) in enumerate(crew.roles))
@@ -196,7 +200,7 @@ def _among(tasks: Sequence[str], pairs: Pairs) -> tuple[tuple[int, int], ...]:
     )
 
 
-def like(cluster: Cluster, gang: Gang, wants: tuple[Want, ...]) -> int:
+def equivalence_key(cluster: Cluster, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
     """A number for what the gang wants and on what terms, while none of it has a place."""
     if gang.tally.placed:
         return 0

@@ -9,7 +9,7 @@ Groups = tuple[tuple[PodSpec, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class RolePreferences:
     """All that is in a want's groups, role by role, and which roles (by their places here, the smaller
     first; one with itself: among each other) want to share nodes, or not to. there: members that have
     a place already, as row, role and number."""
@@ -34,7 +34,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SubgroupRequest:
     """Members of a gang that want a closeness of their own, inside that of the gang; fields as in
     Want. times: so many parts that are alike, one after the other. crew: None, or all roles of the gang,
     with how many of each are in the part."""
@@ -44,11 +44,11 @@ class Part:
     anchors: tuple[int, ...] = ()
     anchor_gpus: int = 0
     times: int = 1
-    crew: Crew | None = None
+    crew: RolePreferences | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class PlacementRequest:
     """What is to be placed at once: kinds of pods with their numbers, in the order they should sit.
 
     required: the widest level that may be crossed (a label key, "node", "island"; empty: none).
@@ -64,8 +64,8 @@ class Want:
     anchors: tuple[int, ...] = ()
     anchor_gpus: int = 0
     preferred: str = ""
-    parts: tuple[Part, ...] = ()
-    crew: Crew | None = None
+    parts: tuple[SubgroupRequest, ...] = ()
+    crew: RolePreferences | None = None
     spread: bool = False
 
     @property

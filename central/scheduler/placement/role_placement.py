@@ -18,8 +18,8 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.placement.request import Crew, Groups
-from central.scheduler.snapshot.capacity import ClassView
+from central.scheduler.placement.request import Groups, RolePreferences
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 
@@ -30,12 +30,12 @@ Vector = tuple[int, ...]  # pods by role
 Holds = Callable[[int, Vector], bool]
 
 
-class Problem:
+class RolePlacementProblem:
     """Rows and roles by their places; a plan has a vector for each row."""
 
     def __init__(
         self,
-        crew: Crew,
+        crew: RolePreferences,
         free: Sequence[Vector],
         room: Sequence[Vector],
         asks: Sequence[Vector],
@@ -104,7 +104,7 @@ class Problem:
         return (strangers * self._step + mates) * self._step**3 - self._step**2
 
 
-def exchanged(problem: Problem, plan: list[Vector]) -> list[Vector]:
+def exchanged(problem: RolePlacementProblem, plan: list[Vector]) -> list[Vector]:
     """Moves pods to other nodes, or exchanges two, as long as that is better."""
     tries = EXCHANGES
     moved = True
@@ -142,7 +142,7 @@ def _swaps(left: Vector, right: Vector) -> Iterator[tuple[Vector, Vector]]:
             )
 
 
-def searched(problem: Problem, plan: list[Vector]) -> tuple[list[Vector], bool]:
+def searched(problem: RolePlacementProblem, plan: list[Vector]) -> tuple[list[Vector], bool]:
     """The best plan there is, and whether that is certain; or what was found in time."""
     best, found, budget = problem.cost(plan), list(plan), CHOICES
     alike = [(f, r, x) for f, r, x in zip(problem.free, problem.room, problem.fixed, strict=True)]
@@ -179,7 +179,7 @@ def searched(problem: Problem, plan: list[Vector]) -> tuple[list[Vector], bool]:
 SMALL = 16  # pods: with more, what exchanges come to is good and no more is claimed
 
 
-def seat(draft: Draft, crew: Crew, rows: Ints, mark: int) -> int:
+def seat(draft: Draft, crew: RolePreferences, rows: Ints, mark: int) -> int:
     """Seats anew, among the rows, those who were seated since the mark; the lower the number that is
     returned, the better."""
     snapshot = draft.snapshot
@@ -215,7 +215,7 @@ def _close(snapshot: Snapshot, rows: Ints, taken: Sequence[int]) -> Ints:
 
 
 def by_role(
-    crew: Crew, seated: Iterable[tuple[int, PodSpec, int]]
+    crew: RolePreferences, seated: Iterable[tuple[int, PodSpec, int]]
 ) -> Iterator[tuple[int, int, int]]:
     """Kinds of pods become roles: the first role of the kind sits first. Row, role and number."""
     left = [count for _, count in crew.roles]
@@ -228,7 +228,9 @@ def by_role(
                 yield row, role, here
 
 
-def _as_plan(crew: Crew, rows: Ints, seated: Iterable[tuple[int, PodSpec, int]]) -> list[Vector]:
+def _as_plan(
+    crew: RolePreferences, rows: Ints, seated: Iterable[tuple[int, PodSpec, int]]
+) -> list[Vector]:
     place = {row: index for index, row in enumerate(rows.tolist())}
     plan = [[0] * len(crew.roles) for _ in place]
     for row, role, count in by_role(crew, seated):
@@ -236,7 +238,7 @@ def _as_plan(crew: Crew, rows: Ints, seated: Iterable[tuple[int, PodSpec, int]])
     return [tuple(vector) for vector in plan]
 
 
-def _shortlist(snapshot: Snapshot, crew: Crew, rows: Ints, used: Sequence[int]) -> Ints:
+def _shortlist(snapshot: Snapshot, crew: RolePreferences, rows: Ints, used: Sequence[int]) -> Ints:
     """The rows where they sit, and others with room: the roomiest first, in the order of the tree."""
     room = np.zeros(len(rows), dtype=np.int64)
     for spec, count in crew.roles:
@@ -247,7 +249,7 @@ def _shortlist(snapshot: Snapshot, crew: Crew, rows: Ints, used: Sequence[int]) 
     return chosen[np.lexsort((snapshot.name_rank()[chosen], *snapshot.domains.of[::-1, chosen]))]
 
 
-def problem_of(snapshot: Snapshot, crew: Crew, rows: Ints) -> Problem:
+def problem_of(snapshot: Snapshot, crew: RolePreferences, rows: Ints) -> RolePlacementProblem:
     views = [snapshot.view(spec).refresh() for spec, _ in crew.roles]
     columns = sorted({int(column) for view in views for column in view.columns})
     free = snapshot.free[rows][:, columns]
@@ -260,7 +262,7 @@ def problem_of(snapshot: Snapshot, crew: Crew, rows: Ints) -> Problem:
     for row, role, count in crew.there:
         if row in place:
             fixed[place[row], role] += count
-    return Problem(
+    return RolePlacementProblem(
         crew,
         [tuple(amounts) for amounts in free.tolist()],
         [tuple(pods) for pods in room.tolist()],
@@ -270,7 +272,7 @@ def problem_of(snapshot: Snapshot, crew: Crew, rows: Ints) -> Problem:
     )
 
 
-def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[ClassView]) -> Holds | None:
+def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]) -> Holds | None:
     """What no sum over a node tells: whether parts of GPUs, and shares of network cards, find room one by
     one, and how many of a kind its rules and volumes allow there, whatever their roles."""
     company = any(view.company is not None for view in views)

@@ -9,12 +9,12 @@ from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
 from central.scheduler.placement.assign import seat
-from central.scheduler.placement.domain_choice import TRIED_DOMAINS, Choice, parts_needed
+from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice, parts_needed
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
-from central.scheduler.placement.request import Crew, Want
+from central.scheduler.placement.request import PlacementRequest, RolePreferences
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.draft import DoesNotFit, Draft, Seat
+from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.slicing import is_slice
 
@@ -23,7 +23,7 @@ CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
 NO_PART = "islands and NUMA nodes are of whole GPUs: pods with MIG slices can't be kept to one"
 
 
-def fit(draft: Draft, want: Want) -> list[Seat]:
+def fit(draft: Draft, want: PlacementRequest) -> list[Assignment]:
     """Takes the seats on the draft and returns them, closest neighbours beside each other.
 
     Raises DoesNotFit, with the draft as it was.
@@ -37,7 +37,7 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
         levels = levels[1:]  # a part of a GPU is close to itself, in an island or not
     if want.parts:
         return subgroup_search.fit(draft, want, levels)
-    if sequential.entangled(snapshot, want.groups):
+    if sequential.pods_affect_each_other(snapshot, want.groups):
         return _one_by_one(draft, want, levels)
     # Who changes places counts by resource, which tells nothing of one card's room.
     carded = any(spec.rdma_containers and snapshot.cards for spec, _ in want.groups)
@@ -49,7 +49,7 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     packer = Packer(want.groups)
     for level in levels:
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-        choice = Choice(
+        choice = DomainChoice(
             snapshot, rooms, counts, want.anchors, load=want.groups, by=by, spread=want.spread
         )
         for tried, found in enumerate(choice.of(level), start=1):
@@ -68,7 +68,7 @@ def fit(draft: Draft, want: Want) -> list[Seat]:
     raise DoesNotFit(text)
 
 
-def _is_one_part(want: Want) -> bool:
+def _is_one_part(want: PlacementRequest) -> bool:
     ((spec, count), *others) = want.groups
     return count == 1 and not others and bool(spec.share_containers)
 
@@ -88,7 +88,9 @@ def _preferred(snapshot: Snapshot, level: str) -> int:
     return levels.index(level) if level in levels else len(levels)
 
 
-def _fewest_first(snapshot: Snapshot, want: Want, levels: Sequence[str], by: int) -> list[str]:
+def _fewest_first(
+    snapshot: Snapshot, want: PlacementRequest, levels: Sequence[str], by: int
+) -> list[str]:
     """Levels wider than the preferred one by how many of its domains the gang would span; the closer
     first of those that are equal."""
     tree = snapshot.domains.levels
@@ -104,7 +106,7 @@ def _fewest_first(snapshot: Snapshot, want: Want, levels: Sequence[str], by: int
     return sorted(levels, key=order)
 
 
-def _beside(snapshot: Snapshot, want: Want, rows: Ints) -> Ints:
+def _beside(snapshot: Snapshot, want: PlacementRequest, rows: Ints) -> Ints:
     """Of the rows those in the narrowest domains where members are already, if there is room."""
     anchors = list(want.anchors)
     views = [snapshot.view(spec) for spec, _ in want.groups]
@@ -116,16 +118,18 @@ def _beside(snapshot: Snapshot, want: Want, rows: Ints) -> Ints:
     return rows
 
 
-def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) -> list[Seat]:
+def _with_roles(
+    draft: Draft, want: PlacementRequest, roles: RolePreferences, levels: Sequence[str]
+) -> list[Assignment]:
     """The same, where the roles' wishes choose among domains that are equally close, and inside."""
     mark, snapshot = len(draft.seats), draft.snapshot
     counts = [count for _, count in want.groups]
     if roles.splits:  # one node would be closest, and is the last resort
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
     for level in levels:
-        best, found = 0, list[Seat]()
+        best, found = 0, list[Assignment]()
         rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-        choice = Choice(snapshot, rooms, counts, want.anchors, most=CREWS_TRIED)
+        choice = DomainChoice(snapshot, rooms, counts, want.anchors, most=CREWS_TRIED)
         for rows in choice.of(level):
             try:
                 seat(draft, want.groups, level, rows, want.anchor_gpus)
@@ -144,7 +148,7 @@ def _with_roles(draft: Draft, want: Want, roles: Crew, levels: Sequence[str]) ->
     raise DoesNotFit(_why(snapshot, want))
 
 
-def _one_by_one(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
+def _one_by_one(draft: Draft, want: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
     try:
         return sequential.fit(draft, want.groups, levels, want.anchors, want.anchor_gpus)
     except DoesNotFit as no:
@@ -152,7 +156,7 @@ def _one_by_one(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
         raise DoesNotFit(text) from None
 
 
-def _why(snapshot: Snapshot, want: Want, together: str = "") -> str:
+def _why(snapshot: Snapshot, want: PlacementRequest, together: str = "") -> str:
     return explain.sentence(
         snapshot, want.groups, want.required, want.anchors, together, held=want.anchor_gpus
     )

@@ -18,8 +18,8 @@ from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.scoring import preferences
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.capacity import ClassView
-from central.scheduler.snapshot.draft import DoesNotFit, Draft, Seat
+from central.scheduler.snapshot.capacity import PodClassCapacity
+from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NUMA
 
@@ -27,7 +27,7 @@ TRIED = 32  # domains of a level
 Groups = Sequence[tuple[PodSpec, int]]
 
 
-def entangled(snapshot: Snapshot, groups: Groups) -> bool:
+def pods_affect_each_other(snapshot: Snapshot, groups: Groups) -> bool:
     """Whether placing one of the pods can change where another may go."""
     if (
         all(spec.rules is None and spec.volumes is None for spec, _ in groups)
@@ -95,7 +95,7 @@ def _share_volumes(snapshot: Snapshot, spec: PodSpec, groups: Groups) -> bool:
 
 def fit(
     draft: Draft, groups: Groups, levels: Sequence[str], anchors: Sequence[int], held: int
-) -> list[Seat]:
+) -> list[Assignment]:
     """levels: to try, closest first. anchors, held: where the rest of the gang is, and its GPUs if
     that is one node. Raises DoesNotFit, with the draft as it was."""
     mark, most, wanted = len(draft.seats), 0, sum(count for _, count in groups)
@@ -246,7 +246,7 @@ def _best(snapshot: Snapshot, spec: PodSpec, left: int, rows: Ints, used: set[in
     return int(rows[order[0]])
 
 
-def _cramped(snapshot: Snapshot, view: ClassView, left: int, rows: Ints) -> Ints:
+def _cramped(snapshot: Snapshot, view: PodClassCapacity, left: int, rows: Ints) -> Ints:
     """How many of those who must follow the first into its domain would find no room there."""
     short = np.zeros(len(rows), dtype=np.int64)
     near = view.spec.rules.near if view.spec.rules else None

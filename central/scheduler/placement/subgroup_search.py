@@ -17,24 +17,24 @@ from central.model.facts import PodSpec
 from central.scheduler.placement import explain, sequential
 from central.scheduler.placement import role_placement as crews
 from central.scheduler.placement.assign import level_below, seat, seat_entangled
-from central.scheduler.placement.domain_choice import TRIED_DOMAINS, Choice, Counted
+from central.scheduler.placement.domain_choice import TRIED_DOMAINS, CountedDomains, DomainChoice
 from central.scheduler.placement.fewest import spread
 from central.scheduler.placement.levels import ladder
-from central.scheduler.placement.request import Crew, Part, Want
+from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.draft import DoesNotFit, Draft, Seat
+from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.sharing import WHOLE
 
 TRIES = 400  # seats of a group that are tried for one gang
 
 
-def fit(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
+def fit(draft: Draft, want: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
     """levels: that the gang may span, closest first. Raises DoesNotFit, with the draft as it was."""
     mark, snapshot = len(draft.seats), draft.snapshot
     inner = {part.required: ladder(snapshot, part.required) for part in want.parts}
     first = want.parts[0]
-    entangled = sequential.entangled(snapshot, want.groups)
+    entangled = sequential.pods_affect_each_other(snapshot, want.groups)
     alone = len(want.parts) == 1 and len(first.groups) == 1 and first.crew is None
     if alone and not first.anchors and not entangled:
         _equal(draft, want, levels, inner[first.required])
@@ -48,18 +48,20 @@ def fit(draft: Draft, want: Want, levels: Sequence[str]) -> list[Seat]:
 # --- equal groups ----------------------------------------------------------------
 
 
-def _equal(draft: Draft, want: Want, levels: Sequence[str], inner: Sequence[str]) -> None:
+def _equal(
+    draft: Draft, want: PlacementRequest, levels: Sequence[str], inner: Sequence[str]
+) -> None:
     """Seats them in the closest domain, and there at the closest level that takes every group."""
     snapshot, (part,) = draft.snapshot, want.parts
     ((spec, size),) = part.groups
-    counted: dict[str, Counted] = {}
+    counted: dict[str, CountedDomains] = {}
     for level in levels:
         for place in inner:
             if place not in counted:
                 cap = _units(snapshot, spec, size, place)
-                counted[place] = Counted(snapshot, cap, snapshot.view(spec), size)
+                counted[place] = CountedDomains(snapshot, cap, snapshot.view(spec), size)
             room = counted[place]
-            for rows in Choice(snapshot, [room], [part.times], want.anchors).of(level):
+            for rows in DomainChoice(snapshot, [room], [part.times], want.anchors).of(level):
                 start = level_below(snapshot, level)
                 where, units = spread(snapshot, room.cap, rows, part.times, start)
                 for row, count in zip(where.tolist(), units.tolist(), strict=True):
@@ -104,7 +106,7 @@ def _around(snapshot: Snapshot, level: str, row: int) -> Ints:
     return np.arange(len(snapshot.names), dtype=np.int64)
 
 
-def _equal_why(snapshot: Snapshot, want: Want, room: Counted) -> str:
+def _equal_why(snapshot: Snapshot, want: PlacementRequest, room: CountedDomains) -> str:
     """room: of groups, at the widest level that one may span."""
     (part,) = want.parts
     ((spec, size),) = part.groups
@@ -134,7 +136,7 @@ def _each_in(required: str) -> str:
 
 
 class _Search:
-    def __init__(self, draft: Draft, want: Want, *, entangled: bool) -> None:
+    def __init__(self, draft: Draft, want: PlacementRequest, *, entangled: bool) -> None:
         self.tries = TRIES
         self._draft, self._want = draft, want
         self._seat = seat_entangled if entangled else seat
@@ -152,13 +154,13 @@ class _Search:
             )  # one node would be closest, and is the last resort
         for level in levels:
             rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-            choice = Choice(snapshot, rooms, counts, want.anchors, most=TRIED_DOMAINS)
+            choice = DomainChoice(snapshot, rooms, counts, want.anchors, most=TRIED_DOMAINS)
             for rows in choice.of(level):
                 allowed = {
                     part.required: inner[part.required][: self._wide(inner, part, level)]
                     for part in self._parts
                 }
-                seats: dict[int, list[Seat]] = {}
+                seats: dict[int, list[Assignment]] = {}
                 if self._place(hardest, rows, allowed, seats):
                     self._draft.seats[mark:] = [s for i in sorted(seats) for s in seats[i]]
                     return True
@@ -166,14 +168,14 @@ class _Search:
                     return False
         return False
 
-    def _ease(self, part: Part, inner: dict[str, list[str]]) -> tuple[bool, int, int]:
+    def _ease(self, part: SubgroupRequest, inner: dict[str, list[str]]) -> tuple[bool, int, int]:
         view = self._draft.snapshot.view
         gpus = sum(
             (view(spec).gpus * WHOLE + view(spec).share) * count for spec, count in part.groups
         )
         return not part.anchors, len(inner[part.required]), -gpus
 
-    def _wide(self, inner: dict[str, list[str]], part: Part, level: str) -> int:
+    def _wide(self, inner: dict[str, list[str]], part: SubgroupRequest, level: str) -> int:
         """How many of the part's levels are not wider than the gang's."""
         own = inner[part.required]
         return own.index(level) + 1 if level in own else len(own)
@@ -183,7 +185,7 @@ class _Search:
         order: Sequence[int],
         rows: Ints,
         allowed: dict[str, list[str]],
-        seats: dict[int, list[Seat]],
+        seats: dict[int, list[Assignment]],
     ) -> bool:
         """The first of the order, then the rest."""
         if not order:
@@ -212,7 +214,7 @@ class _Search:
                 draft.undo(mark)
         return False
 
-    def _crew(self, crew: Crew, seats: dict[int, list[Seat]]) -> Crew:
+    def _crew(self, crew: RolePreferences, seats: dict[int, list[Assignment]]) -> RolePreferences:
         """Those who have seats already are there for it."""
         there = list(crew.there)
         for index, taken in seats.items():
@@ -221,7 +223,9 @@ class _Search:
                 there += crews.by_role(other, seated)
         return replace(crew, there=tuple(there))
 
-    def _liked(self, crew: Crew | None, level: str, found: Iterator[Ints]) -> Iterator[Ints]:
+    def _liked(
+        self, crew: RolePreferences | None, level: str, found: Iterator[Ints]
+    ) -> Iterator[Ints]:
         """Of domains that are as good otherwise, those first that the roles' wishes want."""
         if crew is None or not crew.there:
             yield from found
@@ -236,7 +240,7 @@ class _Search:
             harms = [-int(np.isin(there, rows).sum()) for rows in domains]
         yield from (domains[i] for i in sorted(range(len(domains)), key=harms.__getitem__))
 
-    def _inside(self, part: Part, level: str, rows: Ints) -> Iterator[Ints]:
+    def _inside(self, part: SubgroupRequest, level: str, rows: Ints) -> Iterator[Ints]:
         """The rows of each domain of the level that may take the part, as far as they are among
         these."""
         snapshot = self._draft.snapshot
@@ -245,9 +249,9 @@ class _Search:
         rooms = []
         for spec, _ in part.groups:
             view = snapshot.view(spec).refresh()
-            rooms.append(Counted(snapshot, np.where(among, view.cap, 0), view))
+            rooms.append(CountedDomains(snapshot, np.where(among, view.cap, 0), view))
         counts = [count for _, count in part.groups]
-        choice = Choice(snapshot, rooms, counts, part.anchors, most=TRIED_DOMAINS)
+        choice = DomainChoice(snapshot, rooms, counts, part.anchors, most=TRIED_DOMAINS)
         for inside in choice.of(level):
             yield inside[among[inside]]
 
@@ -256,11 +260,11 @@ def _on_node(level: str) -> bool:
     return level in island_masks.ON_NODE
 
 
-def _why(snapshot: Snapshot, want: Want, *, gave_up: bool) -> str:
+def _why(snapshot: Snapshot, want: PlacementRequest, *, gave_up: bool) -> str:
     """What is missing where counts alone forbid it; else the first group that has no place even by
     itself; else that it is the combination that fails."""
     rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-    choice = Choice(snapshot, rooms, [count for _, count in want.groups], want.anchors)
+    choice = DomainChoice(snapshot, rooms, [count for _, count in want.groups], want.anchors)
     if not any(any(True for _ in choice.of(level)) for level in ladder(snapshot, want.required)):
         return explain.sentence(
             snapshot, want.groups, want.required, want.anchors, held=want.anchor_gpus
@@ -282,12 +286,14 @@ def _where(required: str) -> str:
     return f" in one {explain.within(required)}" if required else ""
 
 
-def _fits_alone(snapshot: Snapshot, part: Part) -> bool:
+def _fits_alone(snapshot: Snapshot, part: SubgroupRequest) -> bool:
     draft = Draft(snapshot)
-    want = Want(
+    want = PlacementRequest(
         part.groups, part.required, part.anchors, part.anchor_gpus, parts=(replace(part, times=1),)
     )
-    search = _Search(draft, want, entangled=sequential.entangled(snapshot, part.groups))
+    search = _Search(
+        draft, want, entangled=sequential.pods_affect_each_other(snapshot, part.groups)
+    )
     levels = ladder(snapshot, part.required)
     found = search.seat(levels, {part.required: levels})
     draft.undo()

@@ -14,8 +14,8 @@ from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import placement_attempts
 from central.scheduler.preemption import preemption_plan
-from central.scheduler.preemption.preemption_request import Claim, Plan
-from central.scheduler.preemption.victims import Field
+from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
+from central.scheduler.preemption.victims import VictimSearch
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
@@ -26,7 +26,7 @@ TRIALS = 200  # sets of gangs that are tried, the least harm first
 TOGETHER = 3  # of so many gangs at most
 
 
-def plan(cluster: Cluster, claim: Claim) -> Plan | None:
+def plan(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
     if not _room_in_all(cluster, claim):
         return None
 
@@ -51,7 +51,7 @@ def later(cluster: Cluster, now: float) -> list[float]:
     return sorted(time for time in times if time > now)[:1]
 
 
-def _room_in_all(cluster: Cluster, claim: Claim) -> bool:
+def _room_in_all(cluster: Cluster, claim: PreemptionRequest) -> bool:
     """What is free must be enough: who is moved takes as much elsewhere."""
     snapshot = cluster.snapshot
     free = snapshot.free.sum(axis=0)
@@ -93,7 +93,7 @@ def _find_places(cluster: Cluster, draft: Draft, moved: Sequence[Pod]) -> bool:
         gangs.setdefault(id(gang), (gang, []))[1].append(pod)
     for gang, pods in sorted(gangs.values(), key=_size, reverse=True):
         try:
-            placement.fit(draft, placement_attempts.anew(cluster, gang, pods))
+            placement.fit(draft, placement_attempts.re_place(cluster, gang, pods))
         except DoesNotFit:
             return False
     return True
@@ -104,18 +104,18 @@ def _size(one: tuple[Gang, list[Pod]]) -> tuple[int, int]:
     return max(pod.spec.request(GPU) for pod in pods), len(pods)
 
 
-def _one_after_the_other(cluster: Cluster, claim: Claim) -> Plan | None:
+def _one_after_the_other(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
     """The choice of least harm may leave no place for the others; another one may."""
     usable = np.ones(len(cluster.snapshot.names), dtype=np.bool_)
     usable[claim.apart] = False
-    field = Field(cluster, claim, usable)
+    field = VictimSearch(cluster, claim, usable)
     for _, pods in zip(range(TRIALS), _sets(field, claim.now), strict=False):
         if field.may_go(pods) and (found := field.trial(pods)) is not None:
             return found
     return None
 
 
-def _sets(field: Field, now: float) -> Iterator[list[Pod]]:
+def _sets(field: VictimSearch, now: float) -> Iterator[list[Pod]]:
     """Whole gangs: one, then two, each by the work that it loses."""
     whole = sorted((pods for pods, _ in field.gangs), key=lambda pods: _lost(pods, now))
     for count in range(1, TOGETHER + 1):

@@ -16,15 +16,15 @@ from central.scheduler.inventory.pods import Pod
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
 
-Name = tuple[str, str]  # namespace and budget
+BudgetKey = tuple[str, str]  # namespace and budget
 _KEPT = 50_000
 
 
-class Budgets:
+class DisruptionBudgets:
     def __init__(self) -> None:
-        self.seen: dict[Name, BudgetSeen] = {}
+        self.seen: dict[BudgetKey, BudgetSeen] = {}
         self.in_the_way = False  # of a claim that found no other way
-        self._of: dict[tuple[str, Labels], tuple[Name, ...]] = {}
+        self._of: dict[tuple[str, Labels], tuple[BudgetKey, ...]] = {}
 
     def apply(self, fact: BudgetSeen | BudgetGone) -> bool:
         """Whether who was refused for its sake may be luckier now."""
@@ -43,7 +43,7 @@ class Budgets:
         self.in_the_way &= not luckier
         return luckier
 
-    def of(self, pod: Pod) -> tuple[Name, ...]:
+    def of(self, pod: Pod) -> tuple[BudgetKey, ...]:
         """Those that count the pod. Whoever has not begun, or is leaving, is let go by all of them."""
         seen = pod.seen
         if not self.seen or seen.phase == "Pending" or seen.deleting or not pod.alive:
@@ -63,9 +63,9 @@ class Budgets:
             )
         return found
 
-    def spends(self, pods: Iterable[Pod]) -> Counter[Name]:
+    def spends(self, pods: Iterable[Pod]) -> Counter[BudgetKey]:
         """What the eviction of all of them would take of each budget."""
-        spent: Counter[Name] = Counter()
+        spent: Counter[BudgetKey] = Counter()
         for pod in pods:
             spent.update(self.of(pod))
         return spent
@@ -75,7 +75,7 @@ class Budgets:
         return bool(self.seen) and any(len(self.of(pod)) > 1 for pod in pods)
 
 
-def left(cluster: "Cluster") -> Mapping[Name, int]:
+def left(cluster: "Cluster") -> Mapping[BudgetKey, int]:
     """What each budget still allows, less what was asked for and is not in its status yet."""
     budgets = cluster.budgets
     if not budgets.seen:

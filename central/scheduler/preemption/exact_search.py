@@ -1,9 +1,19 @@
 """All choices of who goes, as far as they can still be better than the best one known."""
 
-from central.scheduler.preemption.least_harm import MOST, NONE, Harm, Problem, Unit, minimal, total
+from central.scheduler.preemption.least_harm import (
+    MOST,
+    NONE,
+    EvictionUnit,
+    Harm,
+    LeastHarmProblem,
+    minimal,
+    total,
+)
 
 
-def improve(problem: Problem, best: list[Unit] | None, looks: int) -> tuple[list[Unit] | None, int]:
+def improve(
+    problem: LeastHarmProblem, best: list[EvictionUnit] | None, looks: int
+) -> tuple[list[EvictionUnit] | None, int]:
     """The best choice there is if so many looks at choices suffice; and how many are left."""
     search = _Search(problem, best, looks)
     search.run()
@@ -11,7 +21,9 @@ def improve(problem: Problem, best: list[Unit] | None, looks: int) -> tuple[list
 
 
 class _Search:
-    def __init__(self, problem: Problem, best: list[Unit] | None, looks: int) -> None:
+    def __init__(
+        self, problem: LeastHarmProblem, best: list[EvictionUnit] | None, looks: int
+    ) -> None:
         self.problem, self.best, self.looks = problem, best, looks
         self.harm = total(best) if best is not None else MOST
         # A gang whole comes before its members alone: once it is taken, they are no choice.
@@ -26,7 +38,7 @@ class _Search:
     def run(self) -> None:
         self._look(0, [], NONE)
 
-    def _look(self, index: int, chosen: list[Unit], harm: Harm) -> None:
+    def _look(self, index: int, chosen: list[EvictionUnit], harm: Harm) -> None:
         if self.looks <= 0 or index == len(self.units):
             return
         if _sum(harm, self.least[index]) >= self.harm:
@@ -45,7 +57,7 @@ class _Search:
                     self._look(index + 1, with_it, more)
         self._look(index + 1, chosen, harm)
 
-    def _open(self, unit: Unit, chosen: list[Unit]) -> bool:
+    def _open(self, unit: EvictionUnit, chosen: list[EvictionUnit]) -> bool:
         same = [one for one in chosen if one.gang == unit.gang]
         if any(one.whole for one in same):
             return False
@@ -53,7 +65,7 @@ class _Search:
             return False
         return not unit.spends or self.problem.affords([*chosen, unit])
 
-    def _all(self, index: int, chosen: list[Unit]) -> list[Unit]:
+    def _all(self, index: int, chosen: list[EvictionUnit]) -> list[EvictionUnit]:
         whole = {one.gang for one in chosen if one.whole}
         rest = [one for one in self.units[index:] if one.gang not in whole]
         gone = {one.gang for one in rest if one.whole}

@@ -13,33 +13,33 @@ from heapq import heapify, heappop, heappush
 
 Harm = tuple[int, int, int]  # gangs broken, GPU-seconds lost, pods
 Amounts = tuple[int, ...]
-Budget = tuple[str, str]  # a disruption budget's namespace and name; or what a role can spare
+Allowance = tuple[str, str]  # a disruption budget's namespace and name; or what a role can spare
 NONE: Harm = (0, 0, 0)
 MOST: Harm = (2**62, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
-class Unit:
+class EvictionUnit:
     gang: int
     whole: bool
     harm: Harm
     frees: dict[int, Amounts]  # by row
     pod: int = -1  # which, where it is one member
     rank: int = 0  # of equals, the last rank goes first
-    spends: Mapping[Budget, int] = field(default_factory=dict)
+    spends: Mapping[Allowance, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Problem:
+class LeastHarmProblem:
     """Rows with what is free there now, in the resources that one pod asks for."""
 
     free: Mapping[int, Amounts]
     asks: Amounts
     missing: int  # pods that have no room yet
-    units: Sequence[Unit]
+    units: Sequence[EvictionUnit]
     surplus: Mapping[int, int]  # by gang: members that may go without breaking it
-    allowed: Mapping[Budget, int] = field(default_factory=dict)
-    by_row: dict[int, list[Unit]] = field(init=False)
+    allowed: Mapping[Allowance, int] = field(default_factory=dict)
+    by_row: dict[int, list[EvictionUnit]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.by_row = {}
@@ -50,15 +50,15 @@ class Problem:
     def cap(self, free: Sequence[int]) -> int:
         return max(0, min(have // ask for have, ask in zip(free, self.asks, strict=True)))
 
-    def affords(self, chosen: Iterable[Unit]) -> bool:
+    def affords(self, chosen: Iterable[EvictionUnit]) -> bool:
         """Whether no budget is overspent when these go."""
-        spent: Counter[Budget] = Counter()
+        spent: Counter[Allowance] = Counter()
         for unit in chosen:
             if unit.spends:
                 spent.update(unit.spends)
         return all(count <= self.allowed[budget] for budget, count in spent.items())
 
-    def seats(self, chosen: Iterable[Unit]) -> int:
+    def seats(self, chosen: Iterable[EvictionUnit]) -> int:
         """How many more pods fit when these are gone."""
         freed: dict[int, Amounts] = {}
         for unit in chosen:
@@ -70,14 +70,14 @@ class Problem:
         )
 
 
-def total(units: Iterable[Unit]) -> Harm:
+def total(units: Iterable[EvictionUnit]) -> Harm:
     broken = lost = pods = 0
     for unit in units:
         broken, lost, pods = broken + unit.harm[0], lost + unit.harm[1], pods + unit.harm[2]
     return broken, lost, pods
 
 
-def choose(problem: Problem) -> list[Unit] | None:
+def choose(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
     """A good choice that nothing can be left out of; None: none was found, which is certain only
     where no budget is in the way."""
     keys = (_by_harm, _by_harm_per_seat, *((_by_budgets,) if problem.allowed else ()))
@@ -90,38 +90,38 @@ def _plus(a: Sequence[int], b: Sequence[int]) -> Amounts:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
-def _by_harm(unit: Unit, row: int) -> tuple[float, ...]:
+def _by_harm(unit: EvictionUnit, row: int) -> tuple[float, ...]:
     return (*unit.harm, -unit.rank)
 
 
-def _by_harm_per_seat(unit: Unit, row: int) -> tuple[float, ...]:
+def _by_harm_per_seat(unit: EvictionUnit, row: int) -> tuple[float, ...]:
     size = max(unit.frees[row][0], 1)
     return (*(part / size for part in unit.harm), -unit.rank)
 
 
-def _by_budgets(unit: Unit, row: int) -> tuple[float, ...]:
+def _by_budgets(unit: EvictionUnit, row: int) -> tuple[float, ...]:
     return (sum(unit.spends.values()), *unit.harm, -unit.rank)
 
 
-Key = Callable[[Unit, int], tuple[float, ...]]
+Key = Callable[[EvictionUnit, int], tuple[float, ...]]
 
 
 class _State:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: LeastHarmProblem) -> None:
         self.problem = problem
         self.free = dict(problem.free)
-        self.chosen: dict[Unit, None] = {}
+        self.chosen: dict[EvictionUnit, None] = {}
         self.whole: set[int] = set()
         self.singles: Counter[int] = Counter()
 
-    def open(self, unit: Unit) -> bool:
+    def open(self, unit: EvictionUnit) -> bool:
         if unit in self.chosen or unit.gang in self.whole:
             return False
         if not unit.whole and self.singles[unit.gang] >= self.problem.surplus[unit.gang]:
             return False
         return self.affords([unit])
 
-    def affords(self, units: Sequence[Unit]) -> bool:
+    def affords(self, units: Sequence[EvictionUnit]) -> bool:
         """Whether the budgets last for them, too."""
         if not any(unit.spends for unit in units):
             return True
@@ -129,7 +129,7 @@ class _State:
         kept = [one for one in self.chosen if one.whole or one.gang not in whole]
         return self.problem.affords([*kept, *units])
 
-    def may(self, units: Sequence[Unit]) -> bool:
+    def may(self, units: Sequence[EvictionUnit]) -> bool:
         """Whether all of them may still be chosen together."""
         singles = Counter(unit.gang for unit in units if not unit.whole)
         return (
@@ -141,10 +141,10 @@ class _State:
             and self.affords(units)
         )
 
-    def _singles_of(self, gang: int) -> list[Unit]:
+    def _singles_of(self, gang: int) -> list[EvictionUnit]:
         return [one for one in self.chosen if one.gang == gang] if self.singles[gang] else []
 
-    def take(self, unit: Unit) -> None:
+    def take(self, unit: EvictionUnit) -> None:
         if unit.whole:  # those of its members that were to go alone go with it
             for single in self._singles_of(unit.gang):
                 del self.chosen[single]
@@ -158,15 +158,15 @@ class _State:
             self.free[row] = _plus(self.free[row], amounts)
 
 
-Offer = tuple[tuple[float, ...], list[Unit]]
+Offer = tuple[tuple[float, ...], list[EvictionUnit]]
 
 
-def _greedy(problem: Problem, key: Key) -> list[Unit] | None:
+def _greedy(problem: LeastHarmProblem, key: Key) -> list[EvictionUnit] | None:
     """Row by row, whichever gives its next pods for the least harm each."""
     state = _State(problem)
     missing = problem.missing
     version: Counter[int] = Counter()
-    heap: list[tuple[tuple[float, ...], int, int, list[Unit]]] = [
+    heap: list[tuple[tuple[float, ...], int, int, list[EvictionUnit]]] = [
         (offer[0], row, 0, offer[1])
         for row in sorted(problem.by_row)
         if (offer := _offer(state, row, key, missing)) is not None
@@ -200,7 +200,7 @@ def _offer(state: _State, row: int, key: Key, missing: int) -> Offer | None:
     problem = state.problem
     free, start = state.free[row], problem.cap(state.free[row])
     singles: Counter[int] = Counter()
-    picked: list[Unit] = []
+    picked: list[EvictionUnit] = []
     best: Offer | None = None
     for unit in sorted(
         (unit for unit in problem.by_row[row] if state.open(unit)), key=lambda unit: key(unit, row)
@@ -236,8 +236,8 @@ def _offer(state: _State, row: int, key: Key, missing: int) -> Offer | None:
 
 
 def _needed(
-    problem: Problem, free: Amounts, row: int, picked: Sequence[Unit], seats: int
-) -> list[Unit]:
+    problem: LeastHarmProblem, free: Amounts, row: int, picked: Sequence[EvictionUnit], seats: int
+) -> list[EvictionUnit]:
     """Those picked without whom the row would not have the seats."""
     kept = list(picked)
     for unit in picked:
@@ -250,7 +250,7 @@ def _needed(
     return kept
 
 
-def _elsewhere(state: _State, unit: Unit, row: int) -> int:
+def _elsewhere(state: _State, unit: EvictionUnit, row: int) -> int:
     problem = state.problem
     return sum(
         problem.cap(_plus(state.free[other], amounts)) - problem.cap(state.free[other])
@@ -259,7 +259,7 @@ def _elsewhere(state: _State, unit: Unit, row: int) -> int:
     )
 
 
-def minimal(problem: Problem, chosen: Sequence[Unit]) -> list[Unit]:
+def minimal(problem: LeastHarmProblem, chosen: Sequence[EvictionUnit]) -> list[EvictionUnit]:
     """Leaves out whoever need not go, the most harm first."""
     kept = list(chosen)
     freed: dict[int, Amounts] = {}

@@ -10,22 +10,22 @@ from collections.abc import Iterator
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.placement import Want
-from central.scheduler.preemption.preemption_request import Claim, Plan
-from central.scheduler.preemption.victims import Field
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
+from central.scheduler.preemption.victims import VictimSearch
 from central.scheduler.reservation.release_forecast import could_ever
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
 
 
-def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
+def room_for(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
     want, snapshot = claim.want, cluster.snapshot
     usable = np.ones(len(snapshot.names), dtype=np.bool_)
     usable[claim.apart] = False
     if not could_ever(snapshot, want, claim.apart):
         return None
-    field = Field(cluster, claim, usable)
+    field = VictimSearch(cluster, claim, usable)
     if not field.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, want) if field.could(rows)]
@@ -34,7 +34,7 @@ def room_for(cluster: Cluster, claim: Claim) -> Plan | None:
     )
 
 
-def _domains(snapshot: Snapshot, want: Want) -> Iterator[Ints]:
+def _domains(snapshot: Snapshot, want: PlacementRequest) -> Iterator[Ints]:
     """The rows of each domain that the gang may be in."""
     every = np.arange(len(snapshot.names), dtype=np.int64)
     anchors = set(want.anchors)

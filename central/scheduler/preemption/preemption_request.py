@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from central.model.arrays import Ints
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import Want
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.state.gangs import Gang
 
@@ -17,11 +17,11 @@ def less_urgent(claimant: Gang, victim: Gang) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PreemptionRequest:
     """A gang's minimum that waits; apart: rows whose room is spoken for."""
 
     gang: Gang
-    want: Want
+    want: PlacementRequest
     now: float
     apart: Ints
     may_take: MayTake = less_urgent
@@ -31,7 +31,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreemptionPlan:
     victims: tuple[Pod, ...]
     rows: Ints  # where the gang will be, with what it will take there
     need: Ints

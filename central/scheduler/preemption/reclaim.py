@@ -9,20 +9,20 @@ from dataclasses import replace
 from central.model.arrays import Ints
 from central.model.decisions import Evict
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import Want
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
-from central.scheduler.preemption.disruption_budgets import Name
-from central.scheduler.preemption.preemption_request import Claim, Plan
+from central.scheduler.preemption.disruption_budgets import BudgetKey
+from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
 from central.scheduler.queues import quota
 from central.scheduler.reservation import reservation
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.state.gangs import Gang, GangKey
 
 RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
 
 
-def plan(cluster: Cluster, claim: Claim) -> Plan | None:
+def plan(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
     """Inside a queue the more urgent may take; from another queue what is above its share, also
     when all victims are counted together."""
     gang = claim.gang
@@ -34,7 +34,7 @@ def plan(cluster: Cluster, claim: Claim) -> Plan | None:
         return None
     claimed = any(kept.made and kept.queue == queue for kept in cluster.reserved.values())
     going = [other for other in cluster.gangs.values() if other.yields_to]
-    spared: set[Key] = set()
+    spared: set[GangKey] = set()
     known: dict[tuple[object, ...], bool] = {}  # by queue, and what goes
 
     def may_take(claimant: Gang, victim: Gang) -> bool:
@@ -58,7 +58,9 @@ def plan(cluster: Cluster, claim: Claim) -> Plan | None:
     return None
 
 
-def _too_many(cluster: Cluster, gang: Gang, found: Plan, going: list[Gang]) -> set[Key]:
+def _too_many(
+    cluster: Cluster, gang: Gang, found: PreemptionPlan, going: list[Gang]
+) -> set[GangKey]:
     """Victims whose queues would fall below their share by what the others lose already."""
     taken, over = list(going), set()
     for victim in {id(one): one for pod in found.victims if (one := cluster.gang_of(pod))}.values():
@@ -72,12 +74,12 @@ def _too_many(cluster: Cluster, gang: Gang, found: Plan, going: list[Gang]) -> s
     return over
 
 
-def spared(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> str:
+def spared(cluster: Cluster, gang: Gang, want: PlacementRequest, now: float, apart: Ints) -> str:
     """Which disruption budgets alone stand in the way; empty: it is not they."""
     budgets = cluster.budgets
     if not budgets.seen:
         return ""
-    found = plan(cluster, Claim(gang, want, now, apart, regardless=True))
+    found = plan(cluster, PreemptionRequest(gang, want, now, apart, regardless=True))
     if found is None:
         return ""
     budgets.in_the_way = True
@@ -87,7 +89,7 @@ def spared(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) ->
     return f"those who would give way are kept by {_named(cluster, names)}"
 
 
-def _named(cluster: Cluster, names: Sequence[Name]) -> str:
+def _named(cluster: Cluster, names: Sequence[BudgetKey]) -> str:
     told = [
         f"{namespace}/{name} (allows {max(cluster.budgets.seen[namespace, name].allowed, 0)} more)"
         for namespace, name in names[:3]
@@ -96,7 +98,9 @@ def _named(cluster: Cluster, names: Sequence[Name]) -> str:
     return f"disruption budget{'s' if len(names) > 1 else ''} {', '.join(told)}{more}"
 
 
-def begin(cluster: Cluster, gang: Gang, want: Want, found: Plan, now: float) -> Reservation:
+def begin(
+    cluster: Cluster, gang: Gang, want: PlacementRequest, found: PreemptionPlan, now: float
+) -> Reservation:
     """The room is the gang's from now on; those who must go count as leaving."""
     for pod in found.victims:
         pod.evicting, pod.agreed = True, False

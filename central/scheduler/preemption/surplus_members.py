@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption.least_harm import Budget
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.preemption.least_harm import Allowance
+from central.scheduler.state.gangs import Gang, GangKey
 
 
 def surplus(gang: Gang, there: Sequence[Pod]) -> int:
@@ -17,7 +17,7 @@ def surplus(gang: Gang, there: Sequence[Pod]) -> int:
     return max(0, len(there) - max(gang.minimum, sum(least for _, least in tasks)))
 
 
-def roles(gang: Gang, there: Sequence[Pod]) -> dict[Budget, int]:
+def roles(gang: Gang, there: Sequence[Pod]) -> dict[Allowance, int]:
     if gang.object is None or not gang.object.task_min:
         return {}
     have = Counter(pod.seen.task for pod in there)
@@ -26,5 +26,5 @@ def roles(gang: Gang, there: Sequence[Pod]) -> dict[Budget, int]:
     }
 
 
-def role(key: Key, task: str) -> Budget:
+def role(key: GangKey, task: str) -> Allowance:
     return "/".join(key[:2]), task  # no namespace has a slash

@@ -17,9 +17,9 @@ from central.scheduler.preemption import (
     least_harm,
     surplus_members,
 )
-from central.scheduler.preemption.least_harm import Problem, Unit
-from central.scheduler.preemption.preemption_request import Claim, Plan
-from central.scheduler.reservation.release_forecast import Leavers, seats
+from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
+from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
+from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
@@ -29,7 +29,7 @@ SEARCHED_UNITS = 40  # in a domain: with more, the choice is a good one and no m
 CONFIRMED = 8  # domains in which the seats are taken for a trial
 TRIALS = 200  # for gangs of unlike pods
 
-Found = tuple[Problem, list[Unit] | None]
+Found = tuple[LeastHarmProblem, list[EvictionUnit] | None]
 
 
 @dataclass(slots=True)
@@ -43,10 +43,10 @@ class _Area:
     asks: tuple[int, ...]
 
 
-class Field:
+class VictimSearch:
     """Who may go, as arrays, and what is free beside them."""
 
-    def __init__(self, cluster: Cluster, claim: Claim, usable: Bools) -> None:
+    def __init__(self, cluster: Cluster, claim: PreemptionRequest, usable: Bools) -> None:
         self._cluster, self._want, self._now = cluster, claim.want, claim.now
         self._also = claim.also
         want = claim.want
@@ -59,7 +59,7 @@ class Field:
         self.gangs: list[tuple[list[Pod], int]] = []  # who is there, and how many are surplus
         self._of: list[int] = []
         pods: list[Pod] = []
-        roles: dict[least_harm.Budget, int] = {}
+        roles: dict[least_harm.Allowance, int] = {}
         for other in cluster.gangs.values():
             if other is claim.gang or not (placed := other.placed()):
                 continue
@@ -81,7 +81,7 @@ class Field:
         self._covered = not claim.regardless and any(map(cluster.budgets.of, pods))
         self._allowed = {**(disruption_budgets.left(cluster) if self._covered else {}), **roles}
         self._count = len(pods)
-        self._leavers = Leavers(cluster, [*pods, *leaving])
+        self._leavers = ReleasablePods(cluster, [*pods, *leaving])
         self._already = np.arange(self._count, len(self._leavers.pods))
         self._bounds = self._room(np.arange(len(self._leavers.pods)))
         self._base = self._room(self._already)
@@ -99,7 +99,7 @@ class Field:
     def could(self, rows: Ints) -> bool:
         return all(self._bounds[spec][rows].sum() >= count for spec, count in self._want.groups)
 
-    def single(self, domains: Sequence[Ints]) -> Plan | None:
+    def single(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
         """A gang of equal pods: by counts, then a trial."""
         found: list[Found] = []
         by_row: dict[int, list[int]] = {}
@@ -124,7 +124,7 @@ class Field:
                 return plan
         return None
 
-    def _problems(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[Problem]:
+    def _problems(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[LeastHarmProblem]:
         ((spec, count),) = self._want.groups
         view, snapshot = self._snapshot.view(spec), self._snapshot
         columns, asks = view.columns.tolist(), tuple(view.amounts.tolist())
@@ -141,7 +141,7 @@ class Field:
                 return
         yield self._problem(area, count - int(self._base[spec][rows].sum()))
 
-    def _islands(self, area: _Area, column: int, count: int) -> Iterator[Problem]:
+    def _islands(self, area: _Area, column: int, count: int) -> Iterator[LeastHarmProblem]:
         """The domain is an island, or NUMA node, of the one row: its GPUs are what counts."""
         for row in area.rows:
             shape, mask = self._snapshot.shape[row], self._snapshot.free_mask[row]
@@ -157,10 +157,10 @@ class Field:
                 problem.missing -= sum(map(problem.cap, problem.free.values()))
                 yield problem
 
-    def _problem(self, area: _Area, missing: int) -> Problem:
+    def _problem(self, area: _Area, missing: int) -> LeastHarmProblem:
         rows = self._leavers.rows.tolist()
-        units: list[Unit] = []
-        wholes: dict[int, Unit | None] = {}
+        units: list[EvictionUnit] = []
+        wholes: dict[int, EvictionUnit | None] = {}
         surplus: dict[int, int] = {}
         for index in area.near:
             number, row = self._of[index], rows[index]
@@ -176,16 +176,16 @@ class Field:
             if surplus[number] and self.may_go([pod], alone=True):
                 harm = (0, pod.lost(self._now), 1)
                 rank, spends = pod.seen.order[0], self._spends([pod], alone=True)
-                units.append(Unit(number, False, harm, {row: frees}, index, rank, spends))
+                units.append(EvictionUnit(number, False, harm, {row: frees}, index, rank, spends))
         by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
-        return Problem(by_row, area.asks, missing, units, surplus, self._allowed)
+        return LeastHarmProblem(by_row, area.asks, missing, units, surplus, self._allowed)
 
-    def _whole(self, number: int) -> Unit | None:
+    def _whole(self, number: int) -> EvictionUnit | None:
         there, _ = self.gangs[number]
         if not self.may_go(there):
             return None
         lost = sum(pod.lost(self._now) for pod in there)
-        return Unit(number, True, (1, lost, len(there)), {}, spends=self._spends(there))
+        return EvictionUnit(number, True, (1, lost, len(there)), {}, spends=self._spends(there))
 
     def may_go(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
         """Whether all of them could be evicted together, if nobody else were."""
@@ -195,12 +195,12 @@ class Field:
             return False
         return not self._allowed or self._lasts(self._spends(pods, alone=alone))
 
-    def _lasts(self, spends: Mapping[least_harm.Budget, int]) -> bool:
+    def _lasts(self, spends: Mapping[least_harm.Allowance, int]) -> bool:
         return all(count <= self._allowed[name] for name, count in spends.items())
 
     def _spends(
         self, pods: Sequence[Pod], *, alone: bool = False
-    ) -> Mapping[least_harm.Budget, int]:
+    ) -> Mapping[least_harm.Allowance, int]:
         """alone: without the rest of its gang, so that its role has one fewer."""
         spent = self._cluster.budgets.spends(pods) if self._covered else Counter()
         for pod in pods if alone else ():
@@ -212,20 +212,20 @@ class Field:
                 spent[role] += 1
         return spent
 
-    def _pods_of(self, units: Sequence[Unit]) -> list[Pod]:
+    def _pods_of(self, units: Sequence[EvictionUnit]) -> list[Pod]:
         pods: dict[str, Pod] = {}
         for unit in units:
             for pod in self.gangs[unit.gang][0] if unit.whole else [self._leavers.pods[unit.pod]]:
                 pods[pod.seen.uid] = pod
         return list(pods.values())
 
-    def mixed(self, domains: Sequence[Ints]) -> Plan | None:
+    def mixed(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
         """A gang of unlike pods: the first so many by harm with whom a trial succeeds, then without
         whoever need not go. Nothing is claimed about other choices."""
         by_row: dict[int, list[int]] = {}
         for index in range(self._count):
             by_row.setdefault(int(self._leavers.rows[index]), []).append(index)
-        best: tuple[least_harm.Harm, Plan] | None = None
+        best: tuple[least_harm.Harm, PreemptionPlan] | None = None
         trials = TRIALS
         for rows in domains[:CONFIRMED]:
             near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
@@ -252,27 +252,27 @@ class Field:
                 best = (harm, plan)
         return best[1] if best is not None else None
 
-    def _disjoint(self, near: Sequence[int]) -> list[Unit]:
+    def _disjoint(self, near: Sequence[int]) -> list[EvictionUnit]:
         """Members above a minimum, then what is left of the gangs, each by harm."""
         left = {number: self.gangs[number][1] for number in {self._of[index] for index in near}}
         wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
-        singles: list[Unit] = []
-        spent: Counter[least_harm.Budget] = Counter()
+        singles: list[EvictionUnit] = []
+        spent: Counter[least_harm.Allowance] = Counter()
         for index in sorted(near, key=lambda index: self._leavers.pods[index].lost(self._now)):
             pod, number = self._leavers.pods[index], self._of[index]
             more = spent + Counter(self._spends([pod], alone=True))
             if left[number] and self.may_go([pod], alone=True) and self._lasts(more):
                 left[number], spent = left[number] - 1, more
-                singles.append(Unit(number, False, (0, pod.lost(self._now), 1), {}, index))
+                singles.append(EvictionUnit(number, False, (0, pod.lost(self._now), 1), {}, index))
         return self._affordable(singles + sorted(wholes, key=lambda unit: unit.harm))
 
-    def _affordable(self, units: list[Unit]) -> list[Unit]:
+    def _affordable(self, units: list[EvictionUnit]) -> list[EvictionUnit]:
         """As many of them, in this order, as the budgets last for."""
         if not self._allowed:
             return units
-        kept: list[Unit] = []
+        kept: list[EvictionUnit] = []
         gone: set[str] = set()
-        spent: Counter[least_harm.Budget] = Counter()
+        spent: Counter[least_harm.Allowance] = Counter()
         for unit in units:
             fresh = [pod for pod in self._pods_of([unit]) if pod.seen.uid not in gone]
             more = spent + Counter(self._spends(fresh))
@@ -282,9 +282,9 @@ class Field:
                 spent = more
         return kept
 
-    def trial(self, victims: Sequence[Pod]) -> Plan | None:
+    def trial(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """The seats that the gang takes when these are gone, too; the proof that it fits."""
-        going = Leavers(self._cluster, [*victims, *self._leavers.pods[self._count :]])
+        going = ReleasablePods(self._cluster, [*victims, *self._leavers.pods[self._count :]])
         with going.gone(np.arange(len(going.pods))) as snapshot:
             draft = Draft(snapshot)
             free, masks = snapshot.free.copy(), list(snapshot.free_mask)
@@ -292,14 +292,14 @@ class Field:
                 placement.fit(draft, self._want)
             except DoesNotFit:
                 return None
-            rows, need, gpus, volumes = seats(snapshot, free, masks)
+            rows, need, gpus, volumes = taken_capacity(snapshot, free, masks)
             proven = self._also is None or self._also(draft, victims)
             draft.undo()
         if not proven:
             return None
         exact = self._want.by_islands
         masks = gpus if exact else [0] * len(gpus)
-        return Plan(tuple(victims), rows, need, masks, volumes=volumes)
+        return PreemptionPlan(tuple(victims), rows, need, masks, volumes=volumes)
 
 
 def _harm_of(found: Found) -> least_harm.Harm:

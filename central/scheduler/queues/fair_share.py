@@ -13,7 +13,7 @@ Amount = int | Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class QueueDemand:
     """most: what it asks for and may have."""
 
     weight: int
@@ -24,7 +24,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Vessel:
+class Bounds:
     """Holds base + width * level of water, at least low and at most high."""
 
     width: int
@@ -33,7 +33,7 @@ class Vessel:
     base: Amount = 0
 
 
-def divide(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
+def divide(total: Amount, claims: Sequence[QueueDemand]) -> list[Amount]:
     """Each claim's share, in order. Together they are the total, or all that is asked for."""
     if sum(claim.most for claim in claims) <= total:
         return [claim.most for claim in claims]
@@ -45,10 +45,10 @@ def divide(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
         for least, claim in zip(low, claims, strict=True)
     ]
     if sum(base) >= total:
-        return pour(
+        return water_fill(
             total,
             [
-                Vessel(claim.deserved, least, most)
+                Bounds(claim.deserved, least, most)
                 for claim, least, most in zip(claims, low, base, strict=True)
             ],
         )
@@ -58,19 +58,19 @@ def divide(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
         peers = [i for i, claim in enumerate(claims) if claim.priority == priority]
         before = sum(base[i] for i in peers)
         vessels = [
-            Vessel(
+            Bounds(
                 claims[i].weight, base[i], claims[i].most, min(claims[i].deserved, claims[i].most)
             )
             for i in peers
         ]
-        poured = pour(before + left, vessels)
+        poured = water_fill(before + left, vessels)
         for i, share in zip(peers, poured, strict=True):
             shares[i] = share
         left -= sum(poured) - before
     return shares
 
 
-def pour(total: Amount, vessels: Sequence[Vessel]) -> list[Amount]:
+def water_fill(total: Amount, vessels: Sequence[Bounds]) -> list[Amount]:
     """Each vessel's content when the total is poured in and stands level, or all are full. The total
     is at least what they hold when low.
 

@@ -1,13 +1,13 @@
 """Lines of queues that are first in, first out (dequeueStrategy: fifo): whoever is ready and has no place stands in
 line, and only the first of it may start. Who is not ready, because pods lack or are gated, holds up nobody."""
 
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.state.gangs import Gang, GangKey
 
 
-class Lines:
+class FifoQueues:
     def __init__(self) -> None:
-        self._line: dict[str, dict[Key, Gang]] = {}  # by queue
-        self._queue: dict[Key, str] = {}
+        self._line: dict[str, dict[GangKey, Gang]] = {}  # by queue
+        self._queue: dict[GangKey, str] = {}
         self._first: dict[str, Gang] = {}  # of the line, until that changes
 
     def file(self, gang: Gang, queue: str) -> bool:
@@ -23,7 +23,7 @@ class Lines:
                 self._first.pop(queue, None)
         return bool(before) and before != queue
 
-    def forget(self, key: Key) -> bool:
+    def forget(self, key: GangKey) -> bool:
         queue = self._queue.pop(key, "")
         if queue:
             del self._line[queue][key]

@@ -9,7 +9,7 @@ from central.model import wording
 from central.model.phases import INQUEUE, PENDING
 from central.model.resources import Sums, add
 from central.scheduler.queues import min_resources, quota
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.state.gangs import Gang, GangKey
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
@@ -18,10 +18,10 @@ AGAIN_S = 1.0  # those who were not let in are looked at this often at most
 AT_ONCE = 200  # and so many of them, the first in line
 
 
-class Anteroom:
+class GroupAdmission:
     def __init__(self) -> None:
-        self.inside: dict[Key, Gang] = {}
-        self._refused: dict[Key, Gang] = {}
+        self.inside: dict[GangKey, Gang] = {}
+        self._refused: dict[GangKey, Gang] = {}
         self._seen_at = -1  # the snapshot's gains when they were last looked at
         self._rests_until = 0.0
 
@@ -43,7 +43,7 @@ class Anteroom:
     def due(self, cluster: "Cluster") -> list[float]:
         return [self._rests_until] if self._waits(cluster) else []
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: GangKey) -> None:
         if self.inside.pop(key, None) is not None:
             self._seen_at = -1  # what it would have taken is there for others
         self._refused.pop(key, None)

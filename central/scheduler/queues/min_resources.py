@@ -11,7 +11,7 @@ from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import Sums, requested
 from central.scheduler.queues.queue_tree import sums_of
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Groups = Sequence[tuple[PodSpec, int]]
 
 
-class Pledges:
+class MinResources:
     def __init__(self) -> None:
-        self.by_gang: dict[Key, tuple[Gang, Sums]] = {}
+        self.by_gang: dict[GangKey, tuple[Gang, Sums]] = {}
 
     def file(self, gang: Gang) -> bool:
         """Brings the books in line with the gang; whether others may have more now, though no pod
@@ -33,7 +33,7 @@ class Pledges:
             self.by_gang[gang.key] = (gang, after)
         return before is not None and not after
 
-    def forget(self, key: Key) -> bool:
+    def forget(self, key: GangKey) -> bool:
         return self.by_gang.pop(key, None) is not None
 
     def refusal(self, cluster: "Cluster", gang: Gang, groups: Groups) -> str:

@@ -9,7 +9,7 @@ from central.scheduler.queues import quota
 from central.scheduler.queues.queue_tree import Queue
 from central.scheduler.queues.quota import Level
 from central.scheduler.state.cluster import Cluster
-from central.scheduler.state.gangs import Gang, Key
+from central.scheduler.state.gangs import Gang, GangKey
 
 
 def queue(cluster: Cluster, asked: Iterable[Gang]) -> Iterator[Gang]:
@@ -30,7 +30,7 @@ def queue(cluster: Cluster, asked: Iterable[Gang]) -> Iterator[Gang]:
     yield from _Turns(cluster, {by_name[name]: lines[name] for name in leaves})
 
 
-def rank(gang: Gang) -> tuple[int, float, Key]:
+def rank(gang: Gang) -> tuple[int, float, GangKey]:
     """Its place inside its queue; kept in gang.rank while the gang does not change."""
     return (-gang.priority, gang.created, gang.key)
 

@@ -21,9 +21,9 @@ from central.model.facts import (
 from central.model.resources import DEFAULT, ROOT, Sums, add, requested
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues import fifo
-from central.scheduler.queues.usage_history import Lately
+from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gangs import Account, Gang, Key
+from central.scheduler.state.gangs import Account, Gang, GangKey
 
 SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -50,11 +50,11 @@ class Queue:
         self.parent: Queue | None = None
         self.children: list[Queue] = []  # by name
         self.path: tuple[Queue, ...] = (self,)  # from itself up to the root
-        self.gangs: dict[Key, Gang] = {}
+        self.gangs: dict[GangKey, Gang] = {}
         self.asks: Sums = {}  # by its own gangs that wait
         self.moved = 0  # grows with every change of what is used
         self.used: Sums = {}  # by its gangs and those below it
-        self.lately = Lately()  # what it used above its own, where the past counts
+        self.lately = DecayedUsage()  # what it used above its own, where the past counts
 
     def __iter__(self) -> Iterator["Queue"]:
         """Itself and all below it."""
@@ -67,7 +67,7 @@ class Queues:
     def __init__(self, half_life_s: float = 0.0) -> None:
         self.half_life_s = half_life_s  # of what was used in the past; 0: it does not count
         self.now = 0.0
-        self.lines = fifo.Lines()
+        self.lines = fifo.FifoQueues()
         self.by_name: dict[str, Queue] = {}
         self.root = Queue(ROOT)
         self.total: Sums = {}  # what the tree may use in all

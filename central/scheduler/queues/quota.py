@@ -12,7 +12,7 @@ from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import ROOT, Sums, add
 from central.scheduler.queues import min_resources
-from central.scheduler.queues.fair_share import Amount, Claim, divide
+from central.scheduler.queues.fair_share import Amount, QueueDemand, divide
 from central.scheduler.queues.queue_tree import Queue, sums_of
 from central.scheduler.state.gangs import Gang
 
@@ -156,7 +156,7 @@ def fair(cluster: "Cluster", resource: str) -> dict[str, Amount]:
     known: dict[str, Amount] | None = queues.worked_out.get(("", resource))
     if known is not None:
         return known
-    claims: dict[str, Claim] = {}
+    claims: dict[str, QueueDemand] = {}
     _claim(queues.root, resource, claims)
     shares: dict[str, Amount] = {
         ROOT: min(queues.total.get(resource, 0), claims[ROOT].most),
@@ -169,7 +169,7 @@ def fair(cluster: "Cluster", resource: str) -> dict[str, Amount]:
     return shares
 
 
-def _claim(queue: Queue, resource: str, claims: dict[str, Claim]) -> Claim:
+def _claim(queue: Queue, resource: str, claims: dict[str, QueueDemand]) -> QueueDemand:
     seen = queue.seen
     inner = [_claim(child, resource, claims) for child in queue.children]
     own = queue.used.get(resource, 0) - sum(child.used.get(resource, 0) for child in queue.children)
@@ -177,7 +177,7 @@ def _claim(queue: Queue, resource: str, claims: dict[str, Claim]) -> Claim:
     capability = dict(seen.capability).get(resource, asks)
     deserved = dict(seen.deserved).get(resource, sum(claim.deserved for claim in inner))
     guarantee = dict(seen.guarantee).get(resource, 0)
-    claims[queue.name] = Claim(
+    claims[queue.name] = QueueDemand(
         seen.weight,
         min(asks, capability),
         deserved,

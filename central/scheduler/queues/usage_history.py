@@ -8,7 +8,7 @@ Sums = Mapping[str, int]
 _LEAST = 1e-6
 
 
-class Lately:
+class DecayedUsage:
     __slots__ = ("_at", "_past")
 
     def __init__(self) -> None:

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.filters.interpod import has_company
+from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory import gpu_shares, nics
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import Want
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
 
 
-class Leavers:
+class ReleasablePods:
     """Pods that hold room; rows, amounts (by column) and masks (of healthy GPUs) go by pod."""
 
     def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
@@ -33,7 +33,7 @@ class Leavers:
             vector[view.columns] = view.amounts
         self._snapshot, self._nodes = snapshot, cluster.nodes
         self.pods = pods
-        counted = (has_company(spec) for spec in kinds)
+        counted = (is_interpod(spec) for spec in kinds)
         self._counted = np.fromiter(counted, np.bool_, len(kinds))[kind]
         row = snapshot.row
         self.rows = np.array([row[pod.node] for pod in pods], dtype=np.int64)
@@ -48,7 +48,7 @@ class Leavers:
             self.masks[index] = 0  # others may have shares of it
             self._parts[index] = _part(cluster, pods[index])
 
-    def sorted(self, order: Ints) -> "Leavers":
+    def sorted(self, order: Ints) -> "ReleasablePods":
         """The same, in another order."""
         self.pods = [self.pods[index] for index in order.tolist()]
         self.rows, self.amounts = self.rows[order], self.amounts[order]
@@ -66,7 +66,7 @@ class Leavers:
         masks = np.bitwise_or.reduceat(self.masks[order], first)
         return rows[first], amounts, masks.tolist()
 
-    def fewest(self, want: Want) -> int:
+    def fewest(self, want: PlacementRequest) -> int:
         """How many, from the first on, must be gone at least: fewer can't do, by the sums."""
         wanted = np.zeros(self.amounts.shape[1], dtype=np.int64)
         for spec, count in want.groups:
@@ -129,23 +129,23 @@ def _part(cluster: Cluster, pod: Pod) -> int:
     return pod.share if pod.gpus & node.healthy() & node.offered()[0] else 0
 
 
-class Seats(NamedTuple):
+class TakenCapacity(NamedTuple):
     rows: Ints
     need: Ints  # by row and column
     masks: list[int]  # GPUs by row
     volumes: frozenset[str]
 
 
-def seats(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> Seats:
+def taken_capacity(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> TakenCapacity:
     """What was taken since the snapshot had this free."""
     taken = free - snapshot.free[:, : free.shape[1]]
     rows = np.flatnonzero(taken.any(axis=1))
     gpus = [masks[row] & ~snapshot.free_mask[row] for row in rows.tolist()]
     volumes = frozenset(snapshot.neighbours.stock.taken())
-    return Seats(rows, taken[rows], gpus, volumes)
+    return TakenCapacity(rows, taken[rows], gpus, volumes)
 
 
-def could_ever(snapshot: Snapshot, want: Want, apart: Ints) -> bool:
+def could_ever(snapshot: Snapshot, want: PlacementRequest, apart: Ints) -> bool:
     """Whether some domain is large enough when empty, without the rows apart."""
     if want.required not in ("", *island_masks.ON_NODE, *snapshot.domains.levels):
         return False
@@ -159,7 +159,7 @@ def could_ever(snapshot: Snapshot, want: Want, apart: Ints) -> bool:
     return bool(big.any())
 
 
-def counts_do(snapshot: Snapshot, want: Want) -> bool:
+def counts_do(snapshot: Snapshot, want: PlacementRequest) -> bool:
     """Whether some domain has room by counts: without that no trial is worth its time."""
     enough = np.ones(1, dtype=np.bool_)
     for spec, count in want.groups:

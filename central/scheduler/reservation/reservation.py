@@ -11,15 +11,15 @@ import numpy.typing as npt
 from central.model.arrays import Ints
 from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import Want
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.reservation.release_forecast import (
-    Leavers,
-    Seats,
+    ReleasablePods,
+    TakenCapacity,
     could_ever,
     counts_do,
-    seats,
+    taken_capacity,
 )
-from central.scheduler.snapshot.capacity import ClassView
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 @dataclass(slots=True, eq=False)
 class Reservation:
     gang: Gang
-    want: Want
+    want: PlacementRequest
     rows: Ints
     need: Ints  # by row and column
     masks: Sequence[int]  # GPUs by row, where it must be these
@@ -107,7 +107,9 @@ class Reservation:
         snapshot.shift(self.rows, self.kept, masks, free=True)
 
 
-def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> Reservation | None:
+def plan(
+    cluster: Cluster, gang: Gang, want: PlacementRequest, now: float, apart: Ints
+) -> Reservation | None:
     """Where the gang fits first as those who run end; None: nowhere, ever. On the rows `apart`
     nobody's end is counted on: others wait for it."""
     if not could_ever(cluster.snapshot, want, np.zeros(0, dtype=np.int64)):
@@ -133,7 +135,9 @@ def plan(cluster: Cluster, gang: Gang, want: Want, now: float, apart: Ints) -> R
     )
 
 
-def _soonest(cluster: Cluster, leavers: Leavers, want: Want) -> tuple[int, Seats] | None:
+def _soonest(
+    cluster: Cluster, leavers: ReleasablePods, want: PlacementRequest
+) -> tuple[int, TakenCapacity] | None:
     """How many must be gone until it fits, and its seats then. The sums say how many at least;
     often they do, else it is found between there and all."""
     high, least = len(leavers.pods), max(leavers.fewest(want), 1)
@@ -156,7 +160,9 @@ def _soonest(cluster: Cluster, leavers: Leavers, want: Want) -> tuple[int, Seats
     return high, found
 
 
-def _fits_without(cluster: Cluster, leavers: Leavers, want: Want, count: int) -> Seats | None:
+def _fits_without(
+    cluster: Cluster, leavers: ReleasablePods, want: PlacementRequest, count: int
+) -> TakenCapacity | None:
     """The seats that the gang would take if the first so many were gone."""
     with leavers.gone(np.arange(count)) as snapshot:
         if not counts_do(snapshot, want):
@@ -167,12 +173,14 @@ def _fits_without(cluster: Cluster, leavers: Leavers, want: Want, count: int) ->
             placement.fit(draft, want)
         except DoesNotFit:
             return None
-        found = seats(snapshot, free, masks)
+        found = taken_capacity(snapshot, free, masks)
         draft.undo()
         return found
 
 
-def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Leavers, Floats]:
+def _in_order(
+    cluster: Cluster, want: PlacementRequest, now: float, apart: Ints
+) -> tuple[ReleasablePods, Floats]:
     """Those who will end (of others' pods, only those that say when), first who ends first. Where
     nobody knows: as if the domain with the least missing emptied first, node by node, those with
     the least to wait for before the others."""
@@ -188,7 +196,7 @@ def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Le
         for pod in cluster.nodes[snapshot.names[row]].pods.values()
         if pod.held is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
-    leavers = Leavers(cluster, pods)
+    leavers = ReleasablePods(cluster, pods)
     told = [
         pod.ends(now)
         if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.evicting
@@ -211,11 +219,13 @@ def _in_order(cluster: Cluster, want: Want, now: float, apart: Ints) -> tuple[Le
     return leavers.sorted(order), ends[order]
 
 
-def _main(views: Sequence[ClassView], want: Want) -> int:
+def _main(views: Sequence[PodClassCapacity], want: PlacementRequest) -> int:
     return max(range(len(views)), key=lambda i: (views[i].gpus, want.groups[i][1]))
 
 
-def _missing(snapshot: Snapshot, leavers: Leavers, view: ClassView, want: Want) -> Ints:
+def _missing(
+    snapshot: Snapshot, leavers: ReleasablePods, view: PodClassCapacity, want: PlacementRequest
+) -> Ints:
     """By row: how many pods its domain of the required level lacks room for; where it would not do
     even when all have left: a large number."""
     missing = np.zeros(len(snapshot.names), dtype=np.int64)

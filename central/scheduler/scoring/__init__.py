@@ -9,6 +9,6 @@ the least harm is taken. After "Beware of Fragmentation" (ATC'23).
 """
 
 from central.scheduler.scoring.fragmentation import Load
-from central.scheduler.scoring.workload_mix import Mix
+from central.scheduler.scoring.workload_mix import WorkloadMix
 
-__all__ = ["Load", "Mix"]
+__all__ = ["Load", "WorkloadMix"]

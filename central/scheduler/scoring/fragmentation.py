@@ -27,7 +27,7 @@ Left = tuple[int, ...]  # hundredths, by open GPU
 Asked = tuple[tuple[int, int], ...]  # hundredths of one GPU, and how often
 
 
-class Kinds:
+class TypicalPods:
     """The kinds of pods that come, as columns by kind; first those that ask for a part of a GPU."""
 
     def __init__(self, snapshot: "Snapshot", frequent: Sequence[tuple[PodSpec, int]]) -> None:
@@ -77,7 +77,7 @@ class Inside(NamedTuple):
 UNKNOWN = Inside()
 
 
-def lost(snapshot: "Snapshot", kinds: Kinds, may: Ints, load: Load, rows: Ints) -> Floats:
+def lost(snapshot: "Snapshot", kinds: TypicalPods, may: Ints, load: Load, rows: Ints) -> Floats:
     """By row, the idle GPUs that pods like those that come could not use, on average, once the load is
     there; and a little for all that are idle then. Where it does not fit it means nothing. may: by row,
     a bit for each kind that may run there."""
@@ -99,7 +99,7 @@ def lost(snapshot: "Snapshot", kinds: Kinds, may: Ints, load: Load, rows: Ints) 
 
 
 def _usable(
-    kinds: Kinds, may: Ints, there: tuple[Ints, Ints, Ints], inside: list[Inside]
+    kinds: TypicalPods, may: Ints, there: tuple[Ints, Ints, Ints], inside: list[Inside]
 ) -> Floats:
     """By row: the idle GPUs that a pod could use, on average of those that come. there: GPUs that are
     free, hundredths that are left of open ones, and amounts by column.
@@ -131,7 +131,7 @@ def _usable(
     return usable
 
 
-def _amounts(snapshot: "Snapshot", kinds: Kinds, load: Load) -> Ints:
+def _amounts(snapshot: "Snapshot", kinds: TypicalPods, load: Load) -> Ints:
     """What the load takes of each of the columns."""
     taken = np.zeros(len(snapshot.column), dtype=np.int64)
     for spec, count in load:

@@ -24,13 +24,13 @@ def toward(snapshot: "Snapshot", groups: Iterable[tuple[PodSpec, int]]) -> Ints 
         if (spec.rules is not None and spec.rules.leans) or snapshot.neighbours.discouraged:
             view = snapshot.view(spec)
             if view.leaning is None:
-                view.leaning = Leaning(snapshot, spec)
+                view.leaning = PreferenceScore(snapshot, spec)
             score = view.leaning.score() * count
             total = score if total is None else total + score
     return total
 
 
-class Leaning:
+class PreferenceScore:
     def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
         self._snapshot, self._spec = snapshot, spec
         self._stamp: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory.gpu_shares import Offered
-from central.scheduler.scoring.fragmentation import UNIT, Kinds, Left, Load, left_of, lost
+from central.scheduler.scoring.fragmentation import UNIT, Left, Load, TypicalPods, left_of, lost
 from protos.names import GPU, GPU_SHARE
 from protos.topology import Shape
 
@@ -29,7 +29,7 @@ SOMEBODY = PodSpec(((GPU, 1), ("pods", 1)))
 State = tuple[bytes, int, Shape | None, int, Offered, int, Left, Left]
 
 
-class Mix:
+class WorkloadMix:
     """What comes, and what it means for each node."""
 
     def __init__(self, snapshot: "Snapshot") -> None:
@@ -37,7 +37,7 @@ class Mix:
         self._seen: Counter[PodSpec] = Counter()
         self._came = self._counted = 0
         self._specs: list[PodSpec] = []
-        self._kinds: Kinds | None = None  # the columns of these
+        self._kinds: TypicalPods | None = None  # the columns of these
         self._judged_at = -1  # the count of changes of nodes
         none: Ints = np.zeros(0, dtype=np.int64)
         self._version = none  # of the nodes, when these were judged
@@ -83,7 +83,7 @@ class Mix:
         self._counted = self._came
         frequent = sorted(self._seen.most_common(KINDS), key=_order)
         self._specs = [kind for kind, _ in frequent]
-        self._kinds = Kinds(self._snapshot, frequent)
+        self._kinds = TypicalPods(self._snapshot, frequent)
         self._judged_at = -1
         self._version = np.full(len(self._snapshot.names), -1, dtype=np.int64)
         self._may = np.zeros(len(self._version), dtype=np.int64)
@@ -130,7 +130,7 @@ class Mix:
 class _Harm:
     """What one load does, by row: worked out where somebody asks, and something changed since."""
 
-    def __init__(self, mix: Mix, snapshot: "Snapshot", load: Load) -> None:
+    def __init__(self, mix: WorkloadMix, snapshot: "Snapshot", load: Load) -> None:
         self._mix, self._snapshot, self._load = mix, snapshot, load
         self._least = max((snapshot.view(spec).least for spec, _ in load), default=0)
         self._mark = -1

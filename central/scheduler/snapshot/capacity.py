@@ -7,9 +7,9 @@ import numpy as np
 
 from central.model.arrays import UNLIMITED, Ints
 from central.model.facts import PodSpec
-from central.scheduler.filters.interpod import Company, has_company
+from central.scheduler.filters.interpod import InterPodFilter, is_interpod
 from central.scheduler.inventory import gpu_shares, nic_limits
-from central.scheduler.scoring.preferences import Leaning
+from central.scheduler.scoring.preferences import PreferenceScore
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import RANKS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FEW = 12  # rows that changed, up to which they are counted one by one
 
 
-class ClassView:
+class PodClassCapacity:
     """The room for one kind of pod: cap[row] is how many more fit there, sums[level][domain] how many
     in a whole domain. Call refresh() before reading."""
 
@@ -33,8 +33,8 @@ class ClassView:
         self.share = spec.request(GPU_SHARE)
         self.least = RANKS[spec.memory_level] if self.share else 0
         self.cards = bool(spec.rdma_containers)  # what it may take of network cards may be summed
-        self.company = Company(snapshot, spec) if has_company(spec) else None
-        self.leaning: Leaning | None = None  # made where somebody asks
+        self.company = InterPodFilter(snapshot, spec) if is_interpod(spec) else None
+        self.leaning: PreferenceScore | None = None  # made where somebody asks
         self._snapshot = snapshot
         self._mark = -1
         self._relabelled = -1
@@ -50,7 +50,7 @@ class ClassView:
         if self.company is not None:
             self.company.forget()
 
-    def refresh(self) -> "ClassView":
+    def refresh(self) -> "PodClassCapacity":
         snapshot = self._snapshot
         self._mark, touched = snapshot.touched.since(self._mark)
         if self.company is not None:

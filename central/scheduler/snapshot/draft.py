@@ -22,7 +22,7 @@ class DoesNotFit(Exception):
         self.why = why
 
 
-class Seat(NamedTuple):
+class Assignment(NamedTuple):
     """Pods of one kind on one node; gpus is the mask for all of them together."""
 
     row: int
@@ -34,7 +34,7 @@ class Seat(NamedTuple):
 class Draft:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.seats: list[Seat] = []
+        self.seats: list[Assignment] = []
 
     def take(self, row: int, spec: PodSpec, count: int, within: int = -1) -> None:
         """Takes room for count pods; the GPUs are the closest free ones of the mask `within`."""
@@ -46,7 +46,7 @@ class Draft:
         wanted = snapshot.view(spec).gpus * count
         if shape is not None and wanted:
             gpus = closest(shape, snapshot.free_mask[row] & within, wanted)
-        seat = Seat(row, spec, count, gpus)
+        seat = Assignment(row, spec, count, gpus)
         snapshot.take(row, spec, count, gpus)
         self.seats.append(seat)
 
@@ -69,7 +69,7 @@ class Draft:
         snapshot.take_many(rows, spec, counts, masks)
         self.seats += map(_seat, zip(places, repeat(spec), shares, masks, strict=False))
 
-    def retake(self, seats: Sequence[Seat]) -> None:
+    def retake(self, seats: Sequence[Assignment]) -> None:
         """Takes seats again as they were before they were undone."""
         for seat in seats:
             self.snapshot.take(*seat)
@@ -82,9 +82,9 @@ class Draft:
             if not gpu and self.snapshot.shape[row] is not None:
                 raise DoesNotFit("no GPU has so much left")
             self.snapshot.take(row, spec, pods, gpu)
-            self.seats.append(Seat(row, spec, pods, gpu))
+            self.seats.append(Assignment(row, spec, pods, gpu))
 
-    def keep(self) -> list[Seat]:
+    def keep(self) -> list[Assignment]:
         """What was taken stays taken: the seats are the caller's now."""
         seats, self.seats = self.seats, []
         return seats
@@ -109,4 +109,4 @@ class Draft:
 
 
 # Seat(*each), at a third of its time.
-_seat = cast("Callable[[tuple[object, ...]], Seat]", partial(tuple.__new__, Seat))
+_seat = cast("Callable[[tuple[object, ...]], Assignment]", partial(tuple.__new__, Assignment))

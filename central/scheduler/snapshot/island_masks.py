@@ -8,8 +8,8 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.inventory.gpu_shares import Ask
-from central.scheduler.snapshot.capacity import ClassView
+from central.scheduler.inventory.gpu_shares import ShareRequest
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
 from protos.topology import Shape, indices_of
@@ -34,7 +34,11 @@ def masks(shape: Shape | None, level: str) -> tuple[int, ...]:
 
 
 def holding(
-    snapshot: Snapshot, level: str, row: int, asks: Sequence[tuple[Ask, int]], held: int = 0
+    snapshot: Snapshot,
+    level: str,
+    row: int,
+    asks: Sequence[tuple[ShareRequest, int]],
+    held: int = 0,
 ) -> list[int]:
     """The parts of the node, as masks, with GPUs for so many pods of each kind, the fullest first; where
     others of theirs hold GPUs, the part that these are in."""
@@ -56,7 +60,9 @@ def holding(
     return sorted(found, key=order)
 
 
-def rooms(snapshot: Snapshot, level: str, row: int, view: ClassView, held: int = 0) -> list[int]:
+def rooms(
+    snapshot: Snapshot, level: str, row: int, view: PodClassCapacity, held: int = 0
+) -> list[int]:
     """How many pods of the kind each part of the row, that has the GPUs held, has GPUs for; none of a
     kind without any."""
     free, share = snapshot.free_mask[row], view.share
@@ -71,7 +77,7 @@ def rooms(snapshot: Snapshot, level: str, row: int, view: ClassView, held: int =
     ]
 
 
-def room(snapshot: Snapshot, level: str, view: ClassView, held: int = 0) -> Ints:
+def room(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) -> Ints:
     """How many pods of the kind the best part of each row has room for."""
     found = view.cap.copy()
     if view.share or view.gpus:

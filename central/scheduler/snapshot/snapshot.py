@@ -13,15 +13,15 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
-from central.scheduler.filters.filter_cache import Constraint, Judgement, constraint
-from central.scheduler.filters.pod_counts import Neighbours
+from central.scheduler.filters.filter_cache import Constraint, FilterResultCache, constraint
+from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory import gpu_counts, gpu_shares
-from central.scheduler.inventory.dirty_rows import Touched
+from central.scheduler.inventory.dirty_rows import DirtyRows
 from central.scheduler.inventory.domains import Domains
-from central.scheduler.inventory.gpu_shares import NOTHING, Offered, Parts
-from central.scheduler.inventory.nic_limits import CardRoom
-from central.scheduler.scoring import Mix
-from central.scheduler.snapshot.capacity import ClassView
+from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
+from central.scheduler.inventory.nic_limits import NicCapacity
+from central.scheduler.scoring import WorkloadMix
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from protos.names import GPU
 from protos.topology import Shape
 
@@ -43,19 +43,19 @@ class Snapshot:
         self.shape: list[Shape | None] = []  # None: no agent has reported
         self.free_mask: list[int] = []  # healthy and nobody's
         self.offered: list[Offered] = []  # that may be used in shares
-        self.left: list[Parts] = []  # of those that are: hundredths still to be had
-        self.cards: dict[int, CardRoom] = {}  # by row, where limits of network cards are summed
+        self.left: list[GpuShares] = []  # of those that are: hundredths still to be had
+        self.cards: dict[int, NicCapacity] = {}  # by row, where limits of network cards are summed
         self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
-        self.neighbours = Neighbours()
-        self.mix = Mix(self)
+        self.neighbours = MatchingPodCounts()
+        self.mix = WorkloadMix(self)
         self.gains = 0  # grows when something is freed or a node changes: a "no" holds till then
         self.relabelled = 0
-        self.touched = Touched()
+        self.touched = DirtyRows()
         self._unused: list[int] = []
         self._name_rank: Ints | None = None
         self._biggest: int | None = None
-        self._views: dict[PodSpec, ClassView] = {}
-        self._judgements: dict[Constraint, Judgement] = {}
+        self._views: dict[PodSpec, PodClassCapacity] = {}
+        self._judgements: dict[Constraint, FilterResultCache] = {}
 
     # --- nodes ---------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Snapshot:
         shape: Shape | None,
         free_mask: int,
         offered: Offered = NOTHING,
-        left: Parts | None = None,
+        left: GpuShares | None = None,
     ) -> None:
         """What an agent says: the GPUs' shape, which of them are healthy and not given, which may be
         used in shares, and what is left of those that are."""
@@ -134,7 +134,7 @@ class Snapshot:
         self.free_mask[row], self.offered[row], self.left[row] = free_mask, offered, left
         gpu_counts.count(self, row)
 
-    def put_cards(self, row: int, room: CardRoom | None) -> None:
+    def put_cards(self, row: int, room: NicCapacity | None) -> None:
         """What pods may take of the network cards there."""
         known = self.cards.pop(row, None)
         if room is not None:
@@ -199,22 +199,22 @@ class Snapshot:
                 )
         gpu_counts.count_many(self, rows)
 
-    def view(self, spec: PodSpec) -> ClassView:
+    def view(self, spec: PodSpec) -> PodClassCapacity:
         view = self._views.get(spec)
         if view is None:
             if len(self._views) >= VIEWS_KEPT:
                 self._views.clear()
                 self._judgements.clear()
-            view = self._views[spec] = ClassView(self, spec)
+            view = self._views[spec] = PodClassCapacity(self, spec)
         return view
 
-    def judgement(self, spec: PodSpec) -> Judgement:
+    def judgement(self, spec: PodSpec) -> FilterResultCache:
         key = constraint(spec)
         if key not in self._judgements:
-            self._judgements[key] = Judgement(spec)
+            self._judgements[key] = FilterResultCache(spec)
         return self._judgements[key]
 
-    def views(self) -> list[ClassView]:
+    def views(self) -> list[PodClassCapacity]:
         return list(self._views.values())
 
     def name_rank(self) -> Ints:

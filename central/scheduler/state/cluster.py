@@ -63,17 +63,17 @@ from central.model.volumes import (
 )
 from central.scheduler import invariants
 from central.scheduler.inventory import hypernode_tree
-from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption.disruption_budgets import Budgets
-from central.scheduler.queues.group_admission import Anteroom
-from central.scheduler.queues.min_resources import Pledges
+from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
+from central.scheduler.queues.group_admission import GroupAdmission
+from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import on_gang, on_node, on_owner, on_pod, on_storage, residency
-from central.scheduler.state.gangs import Gang, Key, key_of
-from central.scheduler.state.owner_gangs import Owners
-from central.scheduler.state.podclasses import Kinds
+from central.scheduler.state.gangs import Gang, GangKey, key_of
+from central.scheduler.state.owner_gangs import OwnerGangs
+from central.scheduler.state.podclasses import PodClasses
 from central.scheduler.status import gpu_memory, rdma_usage
 from central.scheduler.status.hypernode_status import HyperNodeStatuses
 from central.scheduler.status.queue_status import QueueStatuses
@@ -99,17 +99,17 @@ class Cluster:
         self.placement = placement
         self.patience_s = patience_s
         self.snapshot = Snapshot(levels)
-        self.kinds = Kinds(self.snapshot.neighbours)
-        self.nodes: dict[str, Node] = {}
+        self.kinds = PodClasses(self.snapshot.neighbours)
+        self.nodes: dict[str, ClusterNode] = {}
         self.pods: dict[str, Pod] = {}
         self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
-        self.owners = Owners()
+        self.owners = OwnerGangs()
         self.batch = Controllers()
-        self.gangs: dict[Key, Gang] = {}
-        self.changed: dict[Key, Gang] = {}  # since they were last looked at
-        self.waiting: dict[Key, Gang] = {}  # with pods that want a place
-        self.partial: dict[Key, Gang] = {}  # bound in part, never whole
-        self.retrying: dict[Key, Gang] = {}  # asked again though nothing was gained
+        self.gangs: dict[GangKey, Gang] = {}
+        self.changed: dict[GangKey, Gang] = {}  # since they were last looked at
+        self.waiting: dict[GangKey, Gang] = {}  # with pods that want a place
+        self.partial: dict[GangKey, Gang] = {}  # bound in part, never whole
+        self.retrying: dict[GangKey, Gang] = {}  # asked again though nothing was gained
         self.asked_at = -1  # the snapshot's gains when all who wait were last asked
         self.likes: dict[object, int] = {}  # the numbers of wishes (Gang.like)
         self.numbers = count(1)
@@ -117,20 +117,20 @@ class Cluster:
         self.statuses = QueueStatuses()
         self.jobs = Jobs()
         self.hypernode_statuses = HyperNodeStatuses()
-        self.budgets = Budgets()
-        self.pledges = Pledges()
-        self.anteroom = Anteroom()
+        self.budgets = DisruptionBudgets()
+        self.pledges = MinResources()
+        self.anteroom = GroupAdmission()
         self.shut: set[str] = set()  # nodes that take nobody now
         self.now = 0.0  # of the turn, by a clock that never goes back
         self.hypernodes: dict[str, HyperNodeSeen] = {}
-        self.tree = hypernode_tree.Tree()
+        self.tree = hypernode_tree.HyperNodeTree()
         self._levels = levels  # of labels: the tree where there are no HyperNodes
         self.tree_is_old = False
         # when evictions that were refused, or did not help, are thought of again
         self.claims_due: set[float] = set()
         self.lowest = inf  # no gang that has a place was ever less urgent
         self.movable = False  # somebody said once that it may be moved
-        self.reserved: dict[Key, Reservation] = {}  # room kept for gangs that wait
+        self.reserved: dict[GangKey, Reservation] = {}  # room kept for gangs that wait
         self.ailing: set[str] = set()  # nodes with GPUs or network cards that are not fit
         self.overuse: dict[str, MemoryOver] = {}  # of GPU memory, by uid: news since the last turn
         self.overuse_told: dict[str, float] = {}  # when owners were last warned of it

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Tally:
+class GangCounts:
     """Made in one pass, and kept until one of them changes."""
 
     waiting: "list[Pod]" = field(default_factory=list)  # that may be bound, in rank order
@@ -34,7 +34,7 @@ class Tally:
     failed: int = 0
 
     @classmethod
-    def of(cls, members: "Iterable[Pod]") -> "Tally":
+    def of(cls, members: "Iterable[Pod]") -> "GangCounts":
         """Hot: a gang that is decided was counted just before."""
         tally = cls()
         waiting, placed = tally.waiting, tally.placed

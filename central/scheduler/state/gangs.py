@@ -6,10 +6,10 @@ from typing import NamedTuple
 from central.model.facts import GangSeen, PodSeen, SubGroups
 from central.model.resources import DEFAULT, Sums
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.state.gang_counts import Tally
-from central.scheduler.state.subgroups import Division
+from central.scheduler.state.gang_counts import GangCounts
+from central.scheduler.state.subgroups import SubgroupDivision
 
-Key = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
+GangKey = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
 
 
 class Account(NamedTuple):
@@ -47,7 +47,7 @@ class Gang:
         "yields_to",
     )
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: GangKey) -> None:
         self.key = key
         self.object: GangSeen | None = None
         self.members: dict[str, Pod] = {}
@@ -57,7 +57,7 @@ class Gang:
         self.claims_at = 0.0  # no evictions for it are thought of before
         self.spared = ""  # which budgets keep those who would give way to it
         self.yields_to = ""  # for whom some of it is evicted
-        self.rank: tuple[int, float, Key] = (0, 0.0, key)  # its place in the line
+        self.rank: tuple[int, float, GangKey] = (0, 0.0, key)  # its place in the line
         self.like = 0  # those with the same number want the same, on the same terms; 0: not known
         self.no_at = -1  # the snapshot's gains when it did not fit
         self.reason = ""
@@ -70,12 +70,12 @@ class Gang:
         self.quiet = False  # an Event of its Job says the same
         self.account: Account | None = None
         self.class_priority: int | None = None  # the value of the class that its object names
-        self._tally: Tally | None = None
+        self._tally: GangCounts | None = None
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> GangCounts:
         if self._tally is None:
-            self._tally = Tally.of(self.members.values())
+            self._tally = GangCounts.of(self.members.values())
         return self._tally
 
     def touch(self) -> None:
@@ -141,9 +141,9 @@ class Gang:
     def subgroups(self) -> tuple[SubGroups, ...]:
         return self.object.subgroups if self.object is not None else ()
 
-    def division(self) -> Division:
+    def division(self) -> SubgroupDivision:
         """Its members by the groups that they stand in."""
-        return Division.of(self.subgroups, self.tally.waiting, self.tally.placed)
+        return SubgroupDivision.of(self.subgroups, self.tally.waiting, self.tally.placed)
 
     def starters(self) -> list[Pod]:
         """Those who would make it whole, in rank order: each role's minimum, then the first ranks.
@@ -204,7 +204,7 @@ class Gang:
         return self.tally.placed
 
 
-def key_of(seen: PodSeen) -> Key | None:
+def key_of(seen: PodSeen) -> GangKey | None:
     if not seen.ours:
         return None
     if seen.gang:

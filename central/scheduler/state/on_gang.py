@@ -4,13 +4,13 @@ forgotten."""
 from typing import TYPE_CHECKING
 
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.state.gangs import Gang, Key, key_of
+from central.scheduler.state.gangs import Gang, GangKey, key_of
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
 
 
-def know(cluster: "Cluster", key: Key) -> Gang:
+def know(cluster: "Cluster", key: GangKey) -> Gang:
     gang = cluster.gangs.get(key)
     if gang is None:
         gang = cluster.gangs[key] = Gang(key)
@@ -18,7 +18,7 @@ def know(cluster: "Cluster", key: Key) -> Gang:
     return gang
 
 
-def gone(cluster: "Cluster", key: Key) -> None:
+def gone(cluster: "Cluster", key: GangKey) -> None:
     gang = cluster.gangs.get(key)
     if gang is not None:
         gang.object = None

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from central.model.facts import NodeReported, NodeSeen
-from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.state import on_gang, residency
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def gone(cluster: "Cluster", name: str) -> None:
     residency.forget_if_empty(cluster, name)
 
 
-def _look_after(cluster: "Cluster", node: Node) -> None:
+def _look_after(cluster: "Cluster", node: ClusterNode) -> None:
     """Whoever is on a node with GPUs that are, or were, not fit is told anew."""
     ails, ailed = node.ails(), node.name in cluster.ailing
     if ails:
@@ -64,7 +64,7 @@ def reported(cluster: "Cluster", fact: NodeReported) -> None:
         _look_after(cluster, node)
 
 
-def _put(cluster: "Cluster", node: Node) -> None:
+def _put(cluster: "Cluster", node: ClusterNode) -> None:
     """What the API server and the agent say of it, in one row."""
     if row := node.row():
         cluster.snapshot.put_node(row)

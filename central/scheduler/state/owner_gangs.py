@@ -13,7 +13,7 @@ HEARD = ("replicaset/", "statefulset/", "job/")  # of other controllers no word 
 HOLD_S = 1.0  # so long a pod waits for word of its controller: it comes by another watch
 
 
-class Owners:
+class OwnerGangs:
     def __init__(self) -> None:
         self.seen: dict[str, OwnerSeen] = {}  # by uid
         self.gone: set[str] = set()  # that are gone, but not all of their pods

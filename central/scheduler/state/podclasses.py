@@ -11,17 +11,17 @@ from dataclasses import replace
 from central.model.facts import PodSeen, PodSpec
 from central.model.pod_rules import Labels, Peers
 from central.model.volumes import Volumes
-from central.scheduler.filters.pod_counts import Neighbours
-from central.scheduler.volumes.claims import Storage
+from central.scheduler.filters.pod_counts import MatchingPodCounts
+from central.scheduler.volumes.claims import VolumeClaims
 
 NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 
 _KEPT = 50_000
 
 
-class Kinds:
-    def __init__(self, neighbours: Neighbours) -> None:
-        self.storage = Storage(neighbours.stock)
+class PodClasses:
+    def __init__(self, neighbours: MatchingPodCounts) -> None:
+        self.storage = VolumeClaims(neighbours.stock)
         self._neighbours = neighbours
         self._used: dict[Peers, int] = {}  # by how many pods
         self._namespaces: dict[str, Mapping[str, str]] = {}

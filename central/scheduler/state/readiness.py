@@ -5,7 +5,7 @@ from collections import Counter
 from central.scheduler.state.gangs import Gang
 
 
-def lacks(gang: Gang, missing: int) -> str:
+def not_ready_reason(gang: Gang, missing: int) -> str:
     tally = gang.tally
     if gang.yields_to:
         if _is_breaking(gang):

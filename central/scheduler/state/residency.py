@@ -3,7 +3,7 @@ known to have."""
 
 from typing import TYPE_CHECKING
 
-from central.scheduler.inventory.cluster_node import Node
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import on_gang
 from protos.names import GPU
@@ -67,7 +67,7 @@ def release(cluster: "Cluster", pod: Pod) -> None:
         _remask(cluster, cluster.nodes[pod.node])
 
 
-def _remask(cluster: "Cluster", node: Node) -> None:
+def _remask(cluster: "Cluster", node: ClusterNode) -> None:
     row = cluster.snapshot.row.get(node.name)
     if row is not None:
         node.deal_cards()
@@ -75,7 +75,7 @@ def _remask(cluster: "Cluster", node: Node) -> None:
         cluster.snapshot.put_gpus(row, node.shape, node.free(), node.offered(), node.left())
 
 
-def settle_gpus(cluster: "Cluster", node: Node) -> None:
+def settle_gpus(cluster: "Cluster", node: ClusterNode) -> None:
     """Brings the node's plans in line with the truth, and the snapshot in line with both."""
     node.settle(lambda name: cluster.pods.get(cluster.uids.get(name, "")))
     cluster.replanned.add(node.name)
@@ -87,10 +87,10 @@ def _replan(cluster: "Cluster", pod: Pod) -> None:
         cluster.replanned.add(pod.node)
 
 
-def node_of(cluster: "Cluster", name: str) -> Node:
+def node_of(cluster: "Cluster", name: str) -> ClusterNode:
     node = cluster.nodes.get(name)
     if node is None:
-        node = cluster.nodes[name] = Node(name)
+        node = cluster.nodes[name] = ClusterNode(name)
     return node
 
 

@@ -16,7 +16,7 @@ Values = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Group:
+class Subgroup:
     policy: SubGroups
     values: Values
     placed: list["Pod"] = field(default_factory=list)
@@ -36,27 +36,27 @@ class Group:
         return self.lacks <= len(self.waiting)
 
 
-Unit = tuple[Group | None, list["Pod"]]  # pods that go together; None: in no group
+Unit = tuple[Subgroup | None, list["Pod"]]  # pods that go together; None: in no group
 
 
 @dataclass(slots=True)
-class Division:
-    groups: list[Group]  # by policy, then by the first rank
+class SubgroupDivision:
+    groups: list[Subgroup]  # by policy, then by the first rank
     loose: list["Pod"]  # that wait, in no group
 
     @classmethod
     def of(
         cls, policies: Sequence[SubGroups], waiting: Iterable["Pod"], placed: Iterable["Pod"]
-    ) -> "Division":
-        found: dict[tuple[int, Values], Group] = {}
-        kinds: dict[Labels, Group | None] = {}
+    ) -> "SubgroupDivision":
+        found: dict[tuple[int, Values], Subgroup] = {}
+        kinds: dict[Labels, Subgroup | None] = {}
         division = cls([], [])
 
-        def group_of(labels: Labels) -> Group | None:
+        def group_of(labels: Labels) -> Subgroup | None:
             if labels not in kinds:
                 where = _place(policies, dict(labels))
                 kinds[labels] = where and found.setdefault(
-                    where, Group(policies[where[0]], where[1])
+                    where, Subgroup(policies[where[0]], where[1])
                 )
             return kinds[labels]
 
@@ -146,7 +146,7 @@ class Division:
         return [chosen[index] for index in sorted(chosen)] if done else []
 
 
-def _makes_whole(group: Group, unit: Unit) -> bool:
+def _makes_whole(group: Subgroup, unit: Unit) -> bool:
     return group.lacks > 0 and unit[1][0] is group.waiting[0]
 
 

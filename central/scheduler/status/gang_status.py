@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from central.model.decisions import Decision, Tell
+from central.model.decisions import Decision, UpdateGangStatus
 from central.model.phases import COMPLETED, PENDING, RUNNING
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
@@ -82,7 +82,7 @@ def _on_one_node(cluster: "Cluster", name: str, masks: list[int]) -> str:
     return f"on {NODE} {name}"
 
 
-def tell(cluster: "Cluster") -> list[Decision]:
+def status_updates(cluster: "Cluster") -> list[Decision]:
     """One Tell for each gang whose state is not what was last told."""
     tells: list[Decision] = []
     for gang in cluster.changed.values():
@@ -98,7 +98,7 @@ def tell(cluster: "Cluster") -> list[Decision]:
             continue
         gang.told = state
         tells.append(
-            Tell(
+            UpdateGangStatus(
                 gang.namespace,
                 gang.name,
                 now,

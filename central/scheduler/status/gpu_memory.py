@@ -4,7 +4,7 @@ over."""
 from typing import TYPE_CHECKING
 
 from central.model import wording
-from central.model.decisions import Decision, Evict, Warn
+from central.model.decisions import Decision, EmitWarning, Evict
 from central.model.facts import MemoryExceeded
 from central.scheduler.inventory.pods import Pod
 from protos.topology import MemoryOver
@@ -44,7 +44,7 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
             owner = gang.object.uid if gang is not None and gang.object is not None else ""
             name = gang.name if gang is not None and owner else ""
             namespace, why = pod.seen.namespace, _words(pod, over)
-            decisions.append(Warn(namespace, name, owner, uid, pod.seen.name, why, REASON))
+            decisions.append(EmitWarning(namespace, name, owner, uid, pod.seen.name, why, REASON))
     cluster.overuse.clear()
     return decisions
 

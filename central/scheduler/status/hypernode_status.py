@@ -7,15 +7,15 @@ Usable    its nodes are a domain of the network; else False with the reason, and
 from central.model.decisions import SetStatus
 from central.model.facts import Answered, HyperNodeSeen
 from central.model.timestamps import stamp
-from central.scheduler.inventory.hypernode_tree import Tree
-from central.scheduler.status.status_writes import Status, Writer
+from central.scheduler.inventory.hypernode_tree import HyperNodeTree
+from central.scheduler.status.status_writes import Status, StatusWrites
 
 KIND = "HyperNode"
 
 
 class HyperNodeStatuses:
     def __init__(self) -> None:
-        self._writer = Writer(KIND)
+        self._writer = StatusWrites(KIND)
         self._since: dict[str, tuple[str, str]] = {}  # what is wrong, and since when
         self._changed: dict[str, None] = {}
 
@@ -31,7 +31,7 @@ class HyperNodeStatuses:
             self._changed[fact.name] = None
 
     def decide(
-        self, hypernodes: dict[str, HyperNodeSeen], tree: Tree, now: float
+        self, hypernodes: dict[str, HyperNodeSeen], tree: HyperNodeTree, now: float
     ) -> list[SetStatus]:
         decisions = []
         for name in list(self._changed):
@@ -49,7 +49,7 @@ class HyperNodeStatuses:
         times = (self._writer.due(name, now) for name in self._changed)
         return [time for time in times if time is not None]
 
-    def _status(self, seen: HyperNodeSeen, tree: Tree, now: float) -> Status:
+    def _status(self, seen: HyperNodeSeen, tree: HyperNodeTree, now: float) -> Status:
         why = tree.troubles.get(seen.name, "")
         before, since = self._since.get(seen.name, ("", ""))
         if not since or why != before:

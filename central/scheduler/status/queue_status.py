@@ -13,8 +13,8 @@ from central.model.decisions import SetStatus
 from central.model.facts import Answered
 from central.model.resources import Sums
 from central.scheduler.queues.queue_tree import Queue, Queues
-from central.scheduler.state.gangs import Gang, Key
-from central.scheduler.status.status_writes import Status, Writer
+from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.status.status_writes import Status, StatusWrites
 
 KIND = "Queue"
 _COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
@@ -22,10 +22,10 @@ _COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
 
 class QueueStatuses:
     def __init__(self) -> None:
-        self._counted: dict[Key, tuple[str, str]] = {}  # queue and phase, by gang
+        self._counted: dict[GangKey, tuple[str, str]] = {}  # queue and phase, by gang
         self._counts: dict[str, Counter[str]] = {}
         self._changed: dict[str, None] = {}  # queues to look at
-        self._writer = Writer(KIND)
+        self._writer = StatusWrites(KIND)
         self._root: Queue | None = None  # of the tree that all was looked at in
 
     def count(self, gang: Gang, phase: str) -> None:
@@ -42,7 +42,7 @@ class QueueStatuses:
             self._counts.setdefault(now[0], Counter())[now[1].lower()] += 1
             self._changed[now[0]] = None
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: GangKey) -> None:
         if (before := self._counted.pop(key, None)) is not None:
             queue, phase = before
             self._counts[queue][phase.lower()] -= 1

@@ -3,7 +3,7 @@ kernel's refusal reaches a program as a call of its library that failed, and nam
 
 from typing import TYPE_CHECKING
 
-from central.model.decisions import Decision, Warn
+from central.model.decisions import Decision, EmitWarning
 from central.model.facts import RdmaUsed
 from central.scheduler.inventory.pods import Pod
 from protos.topology import RdmaUse
@@ -57,7 +57,7 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
         name = gang.name if gang is not None and owner else ""
         seen = pod.seen
         why = _words(pod, use)
-        decisions.append(Warn(seen.namespace, name, owner, seen.uid, seen.name, why, REASON))
+        decisions.append(EmitWarning(seen.namespace, name, owner, seen.uid, seen.name, why, REASON))
     cluster.at_limit.clear()
     return decisions
 

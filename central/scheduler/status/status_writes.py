@@ -14,7 +14,7 @@ FAILED_S = 10.0
 _GONE = 404
 
 
-class Writer:
+class StatusWrites:
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._told: dict[str, tuple[str, Status]] = {}  # uid and status, as last written

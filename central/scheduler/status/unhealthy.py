@@ -3,7 +3,7 @@ what an error means for a job that runs, its owner knows best."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from central.model.decisions import Warn
+from central.model.decisions import EmitWarning
 from central.scheduler.inventory import mig, nics
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SHOWN = 3  # of what a gang holds and is not fit, in its sentence
 
 
-class Held(NamedTuple):
+class UnhealthyDevice(NamedTuple):
     pod: Pod
     node: str
     what: str  # GPU 3, GPU 3's 1g.10gb, network card mlx5_0
@@ -32,11 +32,11 @@ class Held(NamedTuple):
         return f"{self.what} of node {self.node}, held by {self.pod.seen.name}, is not fit: {why}"
 
 
-def held(cluster: "Cluster", gang: Gang) -> list[Held]:
+def held(cluster: "Cluster", gang: Gang) -> list[UnhealthyDevice]:
     """What the gang's pods hold, as pod-resources says, and is not fit."""
     if not cluster.ailing:
         return []
-    found: list[Held] = []
+    found: list[UnhealthyDevice] = []
     for pod in gang.placed():
         node = cluster.nodes.get(pod.node)
         if node is None or node.name not in cluster.ailing or not pod.alive:
@@ -44,18 +44,18 @@ def held(cluster: "Cluster", gang: Gang) -> list[Held]:
         gpus = node.report.topology.gpus if node.report else ()
         unfit = pod.gpus & ~node.healthy() if pod.confirmed else 0
         found += [
-            Held(pod, node.name, f"GPU {index}", _why(gpus[index]), "GpuNotFit")
+            UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), "GpuNotFit")
             for index in indices_of(unfit)
         ]
         down = node.unfit_cards() if pod.spec.rdma_containers else {}
         found += [
-            Held(pod, node.name, f"network card {name}", down[name], "NetworkCardNotFit")
+            UnhealthyDevice(pod, node.name, f"network card {name}", down[name], "NetworkCardNotFit")
             for name in sorted(nics.of_pod(pod, node.cards).keys() & down.keys())
         ]
         mine = node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
         bad = node.slices.bad
         found += [
-            Held(pod, node.name, mig.words(node.report, uuid), bad[uuid], "GpuNotFit")
+            UnhealthyDevice(pod, node.name, mig.words(node.report, uuid), bad[uuid], "GpuNotFit")
             for uuid in mine
             if uuid in bad
         ]
@@ -73,7 +73,7 @@ def sentence(cluster: "Cluster", gang: Gang) -> str:
     return "; ".join(said)
 
 
-def warn(cluster: "Cluster", gang: Gang) -> list[Warn]:
+def warn(cluster: "Cluster", gang: Gang) -> list[EmitWarning]:
     """For each device that became unfit while the gang holds it: said once, until it is fit again."""
     if not cluster.ailing and not gang.warned:
         return []
@@ -82,7 +82,7 @@ def warn(cluster: "Cluster", gang: Gang) -> list[Warn]:
     gang.warned = frozenset(each.name for each in found)
     owner = gang.object.uid if gang.object is not None else ""
     return [
-        Warn(
+        EmitWarning(
             gang.namespace,
             gang.name if owner else "",
             owner,

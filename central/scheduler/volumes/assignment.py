@@ -11,7 +11,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.volumes import Volumes, Wanted
-from central.scheduler.volumes.free_volumes import Shelves
+from central.scheduler.volumes.free_volumes import FreeVolumes
 from central.scheduler.volumes.matching import matched, questions
 
 MANY = np.int64(2**40)
@@ -19,18 +19,18 @@ Lot = tuple[str, ...]  # the volumes of one pod, in the order of its wants; empt
 
 
 @dataclass(slots=True)
-class Common:
+class SharedVolumes:
     """A volume that several pods use; empty: it is made once one of them has a node."""
 
     volume: str
     pods: int = 0
 
 
-class Stock(Shelves):
+class VolumeAssignment(FreeVolumes):
     def __init__(self) -> None:
         super().__init__()
         self._lots: dict[tuple[int, Volumes], list[Lot]] = {}  # taken, by seat
-        self._shared: dict[str, Common] = {}  # by claim, taken by seats
+        self._shared: dict[str, SharedVolumes] = {}  # by claim, taken by seats
 
     # --- room ---------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Stock(Shelves):
         lots = self._lots.setdefault((row, volumes), [])
         lots += [tuple(found[own * pod : own * (pod + 1)]) for pod in range(pods)]
         for (claim, _), name in zip(fresh, found[own * pods :], strict=True):
-            self._shared[claim] = Common(name)
+            self._shared[claim] = SharedVolumes(name)
         for claim, want in volumes.shared:
             self._shared[claim].pods += pods
             self.moved[want.storage_class] += 1

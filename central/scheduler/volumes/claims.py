@@ -19,21 +19,21 @@ from central.model.volumes import (
     VolumeSeen,
     Wanted,
 )
-from central.scheduler.volumes.assignment import Stock
+from central.scheduler.volumes.assignment import VolumeAssignment
 from central.scheduler.volumes.matching import UNLIKE
-from central.scheduler.volumes.planned import Name, Plans
-from central.scheduler.volumes.provisioners import NOBODY, Makers
+from central.scheduler.volumes.planned import ClaimKey, PlannedVolumes
+from central.scheduler.volumes.provisioners import NOBODY, Provisioners
 
 
-class Storage:
-    def __init__(self, stock: Stock) -> None:
+class VolumeClaims:
+    def __init__(self, stock: VolumeAssignment) -> None:
         self._stock = stock
-        self.plans = Plans(stock)
-        self._claims: dict[Name, ClaimSeen] = {}
-        self._naming: dict[str, set[Name]] = {}  # claims by their volume and class
+        self.plans = PlannedVolumes(stock)
+        self._claims: dict[ClaimKey, ClaimSeen] = {}
+        self._naming: dict[str, set[ClaimKey]] = {}  # claims by their volume and class
         self._volumes: dict[str, VolumeSeen] = {}
-        self._makers = Makers()
-        self._users: dict[Name, set[str]] = {}  # uids of pods
+        self._makers = Provisioners()
+        self._users: dict[ClaimKey, set[str]] = {}  # uids of pods
 
     def apply(self, fact: StorageFact) -> list[str]:
         """The uids of the pods that it matters to."""
@@ -100,7 +100,7 @@ class Storage:
         namespace, _, name = claim.partition("/")
         return self._using((namespace, name))
 
-    def _using(self, name: Name) -> list[str]:
+    def _using(self, name: ClaimKey) -> list[str]:
         return sorted(self._users.get(name, ()))
 
     def file(self, seen: PodSeen) -> list[str]:
@@ -172,7 +172,7 @@ class Storage:
             tuple(shared),
         )
 
-    def _wrong(self, name: Name, claim: ClaimSeen) -> str:
+    def _wrong(self, name: ClaimKey, claim: ClaimSeen) -> str:
         if claim.deleting:
             return "is being deleted"
         if claim.lost:
@@ -192,7 +192,7 @@ class Storage:
             )
         return self._makers.refusal(storage, claim.size)
 
-    def _chosen(self, name: Name, claim: ClaimSeen) -> str | None:
+    def _chosen(self, name: ClaimKey, claim: ClaimSeen) -> str | None:
         """The volume that the claim without one will get; empty: one is made for it; None: it is not
         known yet."""
         if (planned := self.plans.volume(name)) is not None:
@@ -204,7 +204,7 @@ class Storage:
                 return kept
         return None
 
-    def _want(self, name: Name, claim: ClaimSeen) -> Wanted | None:
+    def _want(self, name: ClaimKey, claim: ClaimSeen) -> Wanted | None:
         """What a claim wants that may get a volume that exists."""
         if claim.bound or claim.volume or claim.selected_node or claim.lost:
             return None
@@ -218,7 +218,7 @@ class Storage:
             made = tuple(self._makers.places(storage, claim.size))
         return Wanted(storage.name, claim.size, claim.modes, claim.block, claim.selector, made)
 
-    def _places(self, name: Name, claim: ClaimSeen) -> list[NodeTerms]:
+    def _places(self, name: ClaimKey, claim: ClaimSeen) -> list[NodeTerms]:
         chosen = claim.volume if claim.bound else self._chosen(name, claim)
         if chosen is not None:
             volume = self._volumes.get(chosen)
@@ -230,7 +230,7 @@ class Storage:
             places.append(((node,),))
         return places
 
-    def _driver(self, name: Name, claim: ClaimSeen) -> str:
+    def _driver(self, name: ClaimKey, claim: ClaimSeen) -> str:
         chosen = claim.volume or self._chosen(name, claim)
         volume = self._volumes.get(chosen) if chosen else None
         if volume is not None:
@@ -270,6 +270,6 @@ class Storage:
         return [uid for name in freed for uid in self._using(name)]
 
 
-def _claims_of(seen: PodSeen) -> Iterator[Name]:
+def _claims_of(seen: PodSeen) -> Iterator[ClaimKey]:
     for claim in dict.fromkeys(seen.claims):
         yield seen.namespace, claim

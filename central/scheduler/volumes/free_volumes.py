@@ -11,16 +11,16 @@ from central.model.arrays import Ints
 from central.model.facts import NodeSeen
 from central.model.volumes import VolumeSeen, Wanted
 from central.scheduler.volumes.matching import Question
-from central.scheduler.volumes.reach import Places, Reach
+from central.scheduler.volumes.reach import Places, VolumeReach
 
 QUESTIONS_KEPT = 256  # of a class
 
 
-class Shelves:
+class FreeVolumes:
     def __init__(self) -> None:
         self.free: dict[str, VolumeSeen] = {}  # that the API server says nobody has
         self.out: set[str] = set()  # of them: taken on a draft, or planned for a claim
-        self.reach = Reach()
+        self.reach = VolumeReach()
         self._alike: dict[Places, set[str]] = {}  # those that are free, by where they can be used
         self._classes: dict[str, dict[str, VolumeSeen]] = {}  # free and not out
         self._on: dict[tuple[str, int], dict[str, VolumeSeen]] = {}  # of one node only, by its row

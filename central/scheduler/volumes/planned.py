@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from central.scheduler.volumes.assignment import Stock
+from central.scheduler.volumes.assignment import VolumeAssignment
 
-Name = tuple[str, str]  # namespace and claim
+ClaimKey = tuple[str, str]  # namespace and claim
 
 
 @dataclass(slots=True)
@@ -14,19 +14,19 @@ class _Plan:
     pods: set[str]  # uids: it stands as long as one of them has its seat
 
 
-class Plans:
-    def __init__(self, stock: Stock) -> None:
+class PlannedVolumes:
+    def __init__(self, stock: VolumeAssignment) -> None:
         self._stock = stock
-        self._plans: dict[Name, _Plan] = {}
-        self._kept: dict[Name, set[str]] = {}  # volumes that name the claim
-        self._keeps: dict[str, Name] = {}  # the same by volume
+        self._plans: dict[ClaimKey, _Plan] = {}
+        self._kept: dict[ClaimKey, set[str]] = {}  # volumes that name the claim
+        self._keeps: dict[str, ClaimKey] = {}  # the same by volume
 
-    def volume(self, name: Name) -> str | None:
+    def volume(self, name: ClaimKey) -> str | None:
         """None: nothing is planned."""
         plan = self._plans.get(name)
         return plan.volume if plan is not None else None
 
-    def make(self, name: Name, uid: str, volume: str) -> None:
+    def make(self, name: ClaimKey, uid: str, volume: str) -> None:
         """The plan that there is goes before: the pod shares it."""
         if (plan := self._plans.get(name)) is not None:
             plan.pods.add(uid)
@@ -35,7 +35,7 @@ class Plans:
         if volume:
             self._stock.plan(volume)
 
-    def drop(self, uid: str, names: Iterable[Name]) -> list[Name]:
+    def drop(self, uid: str, names: Iterable[ClaimKey]) -> list[ClaimKey]:
         """The pod has no seat any more. Whose plan ends with that."""
         ended = []
         for name in names:
@@ -47,12 +47,12 @@ class Plans:
                     ended.append(name)
         return ended
 
-    def fulfilled(self, name: Name) -> None:
+    def fulfilled(self, name: ClaimKey) -> None:
         """The claim has its volume, or gets none."""
         if (plan := self._plans.pop(name, None)) is not None and plan.volume:
             self._stock.unplan(plan.volume)
 
-    def keep(self, volume: str, claim: Name | None) -> list[Name]:
+    def keep(self, volume: str, claim: ClaimKey | None) -> list[ClaimKey]:
         """The volume names this claim, or none. The claims that it matters to."""
         before = self._keeps.pop(volume, None)
         if before is not None:
@@ -64,9 +64,9 @@ class Plans:
             self._kept.setdefault(claim, set()).add(volume)
         return [name for name in dict.fromkeys((before, claim)) if name is not None]
 
-    def kept(self, name: Name) -> list[str]:
+    def kept(self, name: ClaimKey) -> list[str]:
         return sorted(self._kept.get(name, ()))
 
-    def planned(self) -> dict[Name, tuple[str, frozenset[str]]]:
+    def planned(self) -> dict[ClaimKey, tuple[str, frozenset[str]]]:
         """For promises."""
         return {name: (plan.volume, frozenset(plan.pods)) for name, plan in self._plans.items()}

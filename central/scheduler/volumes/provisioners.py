@@ -12,21 +12,21 @@ from central.model.volumes import (
     StorageClassGone,
     StorageClassSeen,
 )
-from central.scheduler.volumes.planned import Name
+from central.scheduler.volumes.planned import ClaimKey
 
 NOBODY = ("", "kubernetes.io/no-provisioner")  # makes volumes
-MakerFact = (
+ProvisionerFact = (
     StorageClassSeen | StorageClassGone | CapacitySeen | CapacityGone | DriverSeen | DriverGone
 )
 
 
-class Makers:
+class Provisioners:
     def __init__(self) -> None:
         self.classes: dict[str, StorageClassSeen] = {}
-        self._room: dict[str, dict[Name, CapacitySeen]] = {}  # by class
+        self._room: dict[str, dict[ClaimKey, CapacitySeen]] = {}  # by class
         self._drivers: dict[str, DriverSeen] = {}
 
-    def apply(self, fact: MakerFact) -> set[str]:
+    def apply(self, fact: ProvisionerFact) -> set[str]:
         """The classes that it matters to."""
         match fact:
             case StorageClassSeen():

@@ -12,7 +12,7 @@ Label = tuple[str, str]
 NAME = "metadata.name"  # as if it were a label
 
 
-class Reach:
+class VolumeReach:
     def __init__(self) -> None:
         self.rows: dict[Places, set[int]] = {}
         self._nodes: dict[int, NodeSeen] = {}

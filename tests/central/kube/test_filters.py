@@ -13,8 +13,8 @@ from central.model.facts import NamespaceSeen, NodeGone, PodGone
 from central.model.json_types import Json
 from central.model.volumes import ClaimGone, VolumeGone
 from central.scheduler import placement
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Want
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
 from tests.central.kube import naive_filters
@@ -164,7 +164,7 @@ def test_gangs_whose_pods_have_rules_about_each_other(base: int) -> None:
         gang = _gang(maker)
         reader = Reader(("lockstep",), (ZONE,))
         cluster = believed(world, reader)
-        decisions = turn(cluster, [reader.pod(pod) for pod in gang], 0.0)
+        decisions = schedule_once(cluster, [reader.pod(pod) for pod in gang], 0.0)
         cluster.check()
         binds = {d.pod: d.node for d in decisions if isinstance(d, Bind)}
         assert len(binds) in (0, len(gang))
@@ -227,7 +227,7 @@ def test_a_no_is_true_for_equal_pods_with_one_rule(base: int) -> None:
         draft = Draft(cluster.snapshot)
         before = cluster.snapshot.neighbours.tally()
         try:
-            placement.fit(draft, Want(((cluster.pods[_uid(pod)].spec, size),)))
+            placement.fit(draft, PlacementRequest(((cluster.pods[_uid(pod)].spec, size),)))
             fits = True
         except DoesNotFit:
             fits = False

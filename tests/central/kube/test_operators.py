@@ -9,7 +9,7 @@ from central.kube.decode.decoder import Reader
 from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.model.json_types import Json
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos import names
 from tests.central import factories
@@ -75,7 +75,7 @@ def bound(objects: list[Json], groups: list[Json], nodes: int) -> int:
     facts: list[Fact] = [factories.node(f"n{i}", rack="r1") for i in range(nodes)]
     facts += [READER.gang(raw) for raw in groups]
     facts += [READER.pod(raw) for raw in objects]
-    decisions = turn(cluster, facts, 0.0)
+    decisions = schedule_once(cluster, facts, 0.0)
     cluster.check()
     return sum(isinstance(one, Bind) for one in decisions)
 
@@ -116,11 +116,13 @@ def test_launcher_and_workers_of_an_mpijob_are_one_gang() -> None:
     }
     cluster = Cluster(factories.LEVELS)
     facts: list[Fact] = [READER.owner("Job", launcher), *(READER.pod(raw) for raw in pods)]
-    turn(cluster, [*facts, factories.node("n0", rack="r1"), factories.node("n1", rack="r1")], 0.0)
+    schedule_once(
+        cluster, [*facts, factories.node("n0", rack="r1"), factories.node("n1", rack="r1")], 0.0
+    )
     gang = cluster.gangs["ml", "mpijob/hvd", True]
     assert len(gang.members) == 4
     assert not gang.placed()
-    decisions = turn(cluster, [factories.node("n2", rack="r1")], 1.0)
+    decisions = schedule_once(cluster, [factories.node("n2", rack="r1")], 1.0)
     assert sum(isinstance(one, Bind) for one in decisions) == 4
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from central.kube.transport.http_client import Client
 from central.kube.write.status_writer import Tells
-from central.model.decisions import Evict, Tell, Warn
+from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from tests.central.kube.api_fixtures import EVENTS, GROUPS, PODS, group, pod
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.eventually import eventually
@@ -34,8 +34,10 @@ def start() -> Iterator[Start]:
         each.stop()
 
 
-def tell(gang: str = "g", phase: str = "Pending", reason: str = WAITS, **more: Any) -> Tell:
-    return Tell("default", gang, phase, reason, **{"has_object": True, **more})
+def tell(
+    gang: str = "g", phase: str = "Pending", reason: str = WAITS, **more: Any
+) -> UpdateGangStatus:
+    return UpdateGangStatus("default", gang, phase, reason, **{"has_object": True, **more})
 
 
 def events(client: Client) -> list[tuple[str, str, str, str]]:
@@ -218,8 +220,10 @@ def test_an_owner_is_warned_at_the_pod_and_at_its_gang(
 ) -> None:
     uid = made(PODS, pod("p"))["metadata"]["uid"]
     tells = start(client)
-    tells.warn(Warn("default", "train", "uid-of-train", uid, "p", "GPU 3 of node a is not fit"))
-    tells.warn(Warn("default", "", "", uid, "p", "GPU 4 of node a is not fit"))
+    tells.warn(
+        EmitWarning("default", "train", "uid-of-train", uid, "p", "GPU 3 of node a is not fit")
+    )
+    tells.warn(EmitWarning("default", "", "", uid, "p", "GPU 4 of node a is not fit"))
     told = {
         ("Pod", "p", "GpuNotFit", "GPU 3 of node a is not fit"),
         ("PodGroup", "train", "GpuNotFit", "GPU 3 of node a is not fit"),

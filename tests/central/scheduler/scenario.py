@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from central.model.decisions import Bind, Evict, Tell
+from central.model.decisions import Bind, Evict, UpdateGangStatus
 from central.model.facts import Fact, QueueSeen
 from protos.names import GPU, RACK
 from protos.topology import indices_of, mask_of
@@ -74,11 +74,11 @@ def play(text: str) -> list[str]:
     cluster = world.cluster
     bound: dict[str, list[str]] = {}
     evicted: dict[str, list[str]] = {}
-    told: dict[str, Tell] = {}
+    told: dict[str, UpdateGangStatus] = {}
     for decision in world.decisions:
         if isinstance(decision, Evict):
             evicted.setdefault(world.names[decision.pod], []).append(decision.node)
-        if isinstance(decision, Tell):
+        if isinstance(decision, UpdateGangStatus):
             told[decision.gang] = decision
         if isinstance(decision, Bind):
             known = cluster.nodes[decision.node].shape is not None and decision.gpus

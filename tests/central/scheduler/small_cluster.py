@@ -3,9 +3,9 @@ up, and leaves when it is evicted."""
 
 from dataclasses import replace
 
-from central.model.decisions import Bind, Decision, Evict, Tell
+from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import EvictDone, Fact, PodGone, PodSeen
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from tests.central import factories
 
@@ -42,14 +42,14 @@ class World:
             if isinstance(fact, PodSeen):
                 self.running[fact.uid] = fact
                 self.names[fact.uid] = fact.gang or fact.name
-        decisions = turn(self.cluster, arrived, now)
+        decisions = schedule_once(self.cluster, arrived, now)
         self.cluster.check()
         self.decisions += decisions
         bound = sorted(self._apply(decision, now) for decision in decisions)
         return [name for name in bound if name]
 
     def _apply(self, decision: Decision, now: float) -> str:
-        if isinstance(decision, Tell):
+        if isinstance(decision, UpdateGangStatus):
             self.told[decision.gang] = decision.reason
             return ""
         if isinstance(decision, Evict):

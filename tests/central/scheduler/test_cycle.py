@@ -1,8 +1,8 @@
 """All or nothing, retries, undoing, and the sentence that every wait has."""
 
-from central.model.decisions import Bind, Decision, Evict, Tell
+from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import BindDone, BindFailed, Fact, PodGone, Taint
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.partial_gangs import UNDO_AFTER_S
 from central.scheduler.state.cluster import Cluster
 from protos.names import DOMAINS, RACK
@@ -10,7 +10,7 @@ from tests.central import factories
 
 
 def told(decisions: list[Decision], name: str) -> str:
-    return next(d.reason for d in decisions if isinstance(d, Tell) and d.gang == name)
+    return next(d.reason for d in decisions if isinstance(d, UpdateGangStatus) and d.gang == name)
 
 
 def bound(decisions: list[Decision]) -> list[str]:
@@ -24,29 +24,31 @@ def members(name: str, size: int, gang_min: int | None = None) -> list[Fact]:
 def test_nothing_is_bound_until_the_minimum_exists() -> None:
     cluster = Cluster(factories.LEVELS)
     facts = [factories.node("a"), factories.node("b"), factories.gang("g", 2), *members("g", 1)]
-    decisions = turn(cluster, facts, 0.0)
+    decisions = schedule_once(cluster, facts, 0.0)
     assert not bound(decisions)
     assert told(decisions, "g") == "needs 2 pods to start, 1 exist"
-    assert bound(turn(cluster, members("g", 2), 0.0)) == ["g-0", "g-1"]
+    assert bound(schedule_once(cluster, members("g", 2), 0.0)) == ["g-0", "g-1"]
 
 
 def test_a_gang_by_label_needs_no_object() -> None:
     cluster = Cluster(factories.LEVELS)
     facts = [factories.node("a"), factories.node("b"), *members("g", 1, gang_min=2)]
-    assert not bound(turn(cluster, facts, 0.0))
-    assert bound(turn(cluster, members("g", 2, gang_min=2), 0.0)) == ["g-0", "g-1"]
+    assert not bound(schedule_once(cluster, facts, 0.0))
+    assert bound(schedule_once(cluster, members("g", 2, gang_min=2), 0.0)) == ["g-0", "g-1"]
 
 
 def test_a_pod_that_names_no_gang_there_is_waits_for_it() -> None:
     cluster = Cluster(factories.LEVELS)
-    decisions = turn(cluster, [factories.node("a"), *members("g", 1)], 0.0)
+    decisions = schedule_once(cluster, [factories.node("a"), *members("g", 1)], 0.0)
     assert told(decisions, "g") == "PodGroup g does not exist in namespace ns"
 
 
 def test_half_a_gang_is_undone_when_the_rest_does_not_follow() -> None:
     cluster = Cluster(factories.LEVELS)
     pods = members("g", 2)
-    turn(cluster, [factories.node("a"), factories.node("b"), factories.gang("g", 2), *pods], 0.0)
+    schedule_once(
+        cluster, [factories.node("a"), factories.node("b"), factories.gang("g", 2), *pods], 0.0
+    )
     first = cluster.pods["uid-g-0"].node
     gone: list[Fact] = [
         BindDone("uid-g-0", first),
@@ -54,9 +56,9 @@ def test_half_a_gang_is_undone_when_the_rest_does_not_follow() -> None:
         BindFailed("uid-g-1", "b", "the pod is gone", final=True),
         PodGone("uid-g-1"),
     ]
-    assert not [d for d in turn(cluster, gone, 1.0) if isinstance(d, Evict)]
-    assert not [d for d in turn(cluster, [], UNDO_AFTER_S) if isinstance(d, Evict)]
-    evictions = [d for d in turn(cluster, [], UNDO_AFTER_S + 1.0) if isinstance(d, Evict)]
+    assert not [d for d in schedule_once(cluster, gone, 1.0) if isinstance(d, Evict)]
+    assert not [d for d in schedule_once(cluster, [], UNDO_AFTER_S) if isinstance(d, Evict)]
+    evictions = [d for d in schedule_once(cluster, [], UNDO_AFTER_S + 1.0) if isinstance(d, Evict)]
     assert [(d.name, d.node) for d in evictions] == [("g-0", first)]
     assert evictions[0].why.startswith("gang g could not be completed: 1 of 2 pods were bound")
 
@@ -64,28 +66,28 @@ def test_half_a_gang_is_undone_when_the_rest_does_not_follow() -> None:
 def test_a_gang_that_once_ran_keeps_what_it_has() -> None:
     cluster = Cluster(factories.LEVELS)
     facts = [factories.node("a"), factories.node("b"), factories.gang("g", 2), *members("g", 2)]
-    turn(cluster, facts, 0.0)
+    schedule_once(cluster, facts, 0.0)
     running = [
         factories.pod(f"g-{i}", 8, "g", node=cluster.pods[f"uid-g-{i}"].node, phase="Running")
         for i in range(2)
     ]
-    turn(cluster, running, 1.0)
-    turn(cluster, [PodGone("uid-g-1")], 2.0)
-    assert not [d for d in turn(cluster, [], 1000.0) if isinstance(d, Evict)]
+    schedule_once(cluster, running, 1.0)
+    schedule_once(cluster, [PodGone("uid-g-1")], 2.0)
+    assert not [d for d in schedule_once(cluster, [], 1000.0) if isinstance(d, Evict)]
     replacement = factories.pod("g-1", 8, "g")
-    assert bound(turn(cluster, [replacement], 1001.0)) == ["g-1"]
+    assert bound(schedule_once(cluster, [replacement], 1001.0)) == ["g-1"]
 
 
 def test_one_failed_binding_of_a_gang_is_completed_elsewhere() -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(name, rack="r") for name in "abc"]
-    turn(cluster, [*nodes, factories.gang("g", 2), *members("g", 2)], 0.0)
+    schedule_once(cluster, [*nodes, factories.gang("g", 2), *members("g", 2)], 0.0)
     failed = cluster.pods["uid-g-1"].node
     facts: list[Fact] = [
         BindFailed("uid-g-1", failed, "the node is full"),
         factories.node(failed, rack="r", unschedulable=True),
     ]
-    decisions = turn(cluster, facts, 5.0) + turn(cluster, [], 6.0)
+    decisions = schedule_once(cluster, facts, 5.0) + schedule_once(cluster, [], 6.0)
     assert bound(decisions) == ["g-1"]
     assert cluster.pods["uid-g-1"].node not in (failed, cluster.pods["uid-g-0"].node)
     cluster.check()
@@ -99,7 +101,7 @@ def test_the_sentence_names_what_is_missing_and_where_it_was_closest() -> None:
         factories.node("c", rack="r2", taints=(Taint("dedicated", "x", "NoSchedule"),)),
         factories.node("d", rack="r2", ready=False),
     ]
-    decisions = turn(
+    decisions = schedule_once(
         cluster, [*nodes, factories.gang("g", 2, topology_required=RACK), *members("g", 2)], 0.0
     )
     assert told(decisions, "g") == (
@@ -117,17 +119,19 @@ def test_what_will_never_fit_is_said() -> None:
     ]
     never = [factories.gang("g", 2, topology_required=RACK), *members("g", 2)]
     big = [factories.gang("h", 3), *members("h", 3)]
-    decisions = turn(cluster, [*facts, *never, *big], 0.0)
+    decisions = schedule_once(cluster, [*facts, *never, *big], 0.0)
     assert "; even empty, no rack has room for more than 1" in told(decisions, "g")
     assert "; even empty, the cluster has room for 2" in told(decisions, "h")
     away = factories.node("c", rack="r-a", ready=False)
-    decisions = turn(cluster, [away, PodGone("uid-run-b")], 1.0)
+    decisions = schedule_once(cluster, [away, PodGone("uid-run-b")], 1.0)
     assert "even empty" not in told(decisions, "g")
 
 
 def test_the_scarce_resource_is_named() -> None:
     cluster = Cluster(factories.LEVELS)
-    decisions = turn(cluster, [factories.node("a", cpu=1000), factories.pod("p", 1, cpu=2000)], 0.0)
+    decisions = schedule_once(
+        cluster, [factories.node("a", cpu=1000), factories.pod("p", 1, cpu=2000)], 0.0
+    )
     assert told(decisions, "p") == (
         "needs 1 pod x 1 GPU at once; the cluster has room for 0 of 1 "
         "(8 of 8 GPUs free on 1 node; short of cpu: enough for 0)"
@@ -138,7 +142,7 @@ def test_what_is_not_honoured_is_refused_with_its_field() -> None:
     cluster = Cluster(factories.LEVELS)
     why = "spec.topologySpreadConstraints with DoNotSchedule is not supported yet"
     pod = factories.pod("p", 0, spec=factories.spec(0, unsupported=why))
-    decisions = turn(cluster, [factories.node("a"), pod], 0.0)
+    decisions = schedule_once(cluster, [factories.node("a"), pod], 0.0)
     assert not bound(decisions)
     assert told(decisions, "p") == why
 
@@ -146,9 +150,9 @@ def test_what_is_not_honoured_is_refused_with_its_field() -> None:
 def test_the_same_state_is_told_once() -> None:
     cluster = Cluster(factories.LEVELS)
     facts = [factories.node("a"), factories.gang("g", 2), *members("g", 2)]
-    assert told(turn(cluster, facts, 0.0), "g")
-    assert not turn(cluster, facts, 1.0)
-    assert not turn(cluster, [], 2.0)
+    assert told(schedule_once(cluster, facts, 0.0), "g")
+    assert not schedule_once(cluster, facts, 1.0)
+    assert not schedule_once(cluster, [], 2.0)
 
 
 def test_a_gang_that_waits_starts_as_soon_as_there_is_room() -> None:
@@ -159,14 +163,16 @@ def test_a_gang_that_waits_starts_as_soon_as_there_is_room() -> None:
         factories.gang("g", 1),
         *members("g", 1),
     ]
-    assert bound(turn(cluster, facts, 0.0)) == ["first"]
+    assert bound(schedule_once(cluster, facts, 0.0)) == ["first"]
     ended = factories.pod("first", 8, node="a", phase="Succeeded")
-    assert bound(turn(cluster, [ended], 1.0)) == ["g-0"]
+    assert bound(schedule_once(cluster, [ended], 1.0)) == ["g-0"]
 
 
 def test_gated_pods_wait_for_their_gate() -> None:
     cluster = Cluster(factories.LEVELS)
-    decisions = turn(cluster, [factories.node("a"), factories.pod("p", 1, gated=True)], 0.0)
+    decisions = schedule_once(
+        cluster, [factories.node("a"), factories.pod("p", 1, gated=True)], 0.0
+    )
     assert told(decisions, "p") == "1 of 1 pods are held by scheduling gates"
 
 
@@ -181,13 +187,13 @@ def test_each_role_has_its_minimum() -> None:
     cluster = Cluster(factories.LEVELS)
     group = factories.gang("job", 3, task_min=(("ps", 1), ("worker", 2)))
     nodes: list[Fact] = [factories.node("a"), factories.node("b")]
-    decisions = turn(cluster, [*nodes, group, *job(workers=3, servers=0)], 0.0)
+    decisions = schedule_once(cluster, [*nodes, group, *job(workers=3, servers=0)], 0.0)
     assert not bound(decisions)
     assert told(decisions, "job") == "task ps needs 1 more pod to start, 0 wait"
     # Two of three workers fit: with the server the minimum is there, though ranks would say else.
-    decisions = turn(cluster, job(workers=0, servers=1), 0.0)
+    decisions = schedule_once(cluster, job(workers=0, servers=1), 0.0)
     assert bound(decisions) == ["s-0", "w-0", "w-1"]
-    assert "the others: needs 1 pod x 8 GPUs" in told(turn(cluster, [], 1.0), "job")
+    assert "the others: needs 1 pod x 8 GPUs" in told(schedule_once(cluster, [], 1.0), "job")
     cluster.check()
 
 
@@ -195,10 +201,10 @@ def test_a_role_that_lost_its_minimum_is_not_whole() -> None:
     cluster = Cluster(factories.LEVELS)
     group = factories.gang("job", 2, task_min=(("ps", 1),))
     nodes: list[Fact] = [factories.node("a"), factories.node("b")]
-    assert len(bound(turn(cluster, [*nodes, group, *job(workers=2, servers=1)], 0.0))) == 3
-    decisions = turn(cluster, [PodGone("uid-s-0")], 1.0)
-    assert [d.phase for d in decisions if isinstance(d, Tell)] == ["Pending"]
-    assert bound(turn(cluster, job(workers=0, servers=1), 2.0)) == ["s-0"]
+    assert len(bound(schedule_once(cluster, [*nodes, group, *job(workers=2, servers=1)], 0.0))) == 3
+    decisions = schedule_once(cluster, [PodGone("uid-s-0")], 1.0)
+    assert [d.phase for d in decisions if isinstance(d, UpdateGangStatus)] == ["Pending"]
+    assert bound(schedule_once(cluster, job(workers=0, servers=1), 2.0)) == ["s-0"]
 
 
 def test_ranks_in_order_are_beside_each_other_and_learn_where_they_are() -> None:
@@ -206,7 +212,7 @@ def test_ranks_in_order_are_beside_each_other_and_learn_where_they_are() -> None
     nodes = [factories.node(f"n{i}", rack=f"r{i % 2}", block="b") for i in range(4)]
     cluster = Cluster(factories.LEVELS)
     facts = [*nodes, factories.gang("g", 4), *members("g", 4)]
-    binds = sorted(d for d in turn(cluster, facts, 0.0) if isinstance(d, Bind))
+    binds = sorted(d for d in schedule_once(cluster, facts, 0.0) if isinstance(d, Bind))
     racks = [dict(one.domains)[RACK] for one in binds]
     assert racks in (["r0", "r0", "r1", "r1"], ["r1", "r1", "r0", "r0"])
     assert dict(binds[0].domains)[DOMAINS] == f"b/{racks[0]}"
@@ -216,5 +222,5 @@ def test_ranks_in_order_are_beside_each_other_and_learn_where_they_are() -> None
     moved = factories.node(binds[0].node, rack="r9")
     lone = factories.pod("lone", 8)
     gone = PodGone(binds[0].pod)
-    [again] = [d for d in turn(cluster, [moved, gone, lone], 1.0) if isinstance(d, Bind)]
+    [again] = [d for d in schedule_once(cluster, [moved, gone, lone], 1.0) if isinstance(d, Bind)]
     assert again.domains == ((RACK, "r9"), (DOMAINS, "r9"))

@@ -182,14 +182,14 @@ def test_a_full_file_gives_way_to_a_new_one_that_stands_for_itself(tmp_path: Pat
     kept = Journal(file, cluster, most_bytes=10_000)
     setup: list[Fact] = [factories.node("a", rack="r1"), factories.report("a")]
     kept.learn(0.0, setup)
-    cycle.learn(cluster, setup, 0.0)
+    cycle.apply_facts(cluster, setup, 0.0)
     for number in range(200):
         pod = factories.pod(f"p-{number}", 3)
         gone = PodGone(f"uid-p-{number - 2}")
         facts: list[Fact] = [pod, gone]
         now = float(number)
         kept.turn(now, facts)
-        kept.decided(cycle.turn(cluster, facts, now))
+        kept.decided(cycle.schedule_once(cluster, facts, now))
     kept.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["long.journal", "long.journal.1"]
     assert '{"checkpoint"' in file.read_text()[:400]

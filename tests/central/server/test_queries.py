@@ -1,7 +1,7 @@
 """Answers to users' queries."""
 
 from central.model.facts import Fact, NodeSilent, QueueSeen
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from central.server.grpc.query_service import HeldSlice
 from central.server.queries import explain, node_views
@@ -23,7 +23,7 @@ def cluster() -> Cluster:
         *(factories.pod(f"big-{rank}", 8, "big") for rank in range(3)),
         factories.pod("other", 1, node="a", ours=False, phase="Running"),
     ]
-    turn(made, facts, 0.0)
+    schedule_once(made, facts, 0.0)
     return made
 
 
@@ -38,7 +38,7 @@ def test_a_node_with_its_holders_and_its_trouble() -> None:
     ]
     assert b.trouble == "cordoned; no agent has reported"
     assert c.trouble == "8 healthy GPUs, but the kubelet reports 4 allocatable"
-    turn(made, [NodeSilent("a")], 1.0)
+    schedule_once(made, [NodeSilent("a")], 1.0)
     assert node_views(made, "a")[0].trouble == "the agent has stopped reporting"
     assert node_views(made, "nowhere") == []
 
@@ -68,7 +68,7 @@ def test_a_gang_by_the_job_that_made_it() -> None:
         factories.gang("sweep-5d0c", 2, owner="job/sweep"),
         *(factories.pod(f"sweep-w-{rank}", 8, "sweep-5d0c") for rank in range(2)),
     ]
-    turn(made, other, 1.0)
+    schedule_once(made, other, 1.0)
     for name in ("sweep", "job/sweep", "Job/sweep"):
         found = explain(made, "ns", name)
         assert found is not None
@@ -87,7 +87,7 @@ def test_pods_of_others_and_what_there_is_not() -> None:
 def test_a_gang_that_waits_for_its_queues_share() -> None:
     made = cluster()
     short: list[Fact] = [QueueSeen("q"), factories.gang("big", 3, queue="q")]
-    turn(made, short, 1.0)
+    schedule_once(made, short, 1.0)
     found = explain(made, "ns", "big")
     assert found is not None
     assert found.queue == "q (uses 0 of 7 GPUs of its fair share)"
@@ -103,7 +103,7 @@ def test_slices_and_who_holds_them() -> None:
     ]
     truth = (factories.grant_slices("p", 1), factories.grant_slices("q", 7))
     report = factories.report("a", factories.sliced(factories.topology(2), 3), 1, truth)
-    turn(made, [factories.node("a", gpus=2, slices=3), report, *pods], 0.0)
+    schedule_once(made, [factories.node("a", gpus=2, slices=3), report, *pods], 0.0)
     (view,) = node_views(made)
     assert (view.gpus_allocatable, view.gpus_used, view.slices_used) == (2, 0, 2)
     assert view.trouble == ""

@@ -80,7 +80,7 @@ class Api:
             self._facts += [fact for at, fact in news if at <= self._steps]
             self._news[kind] = [(at, fact) for at, fact in news if at > self._steps]
         facts, self._facts = self._facts, []
-        decisions = cycle.turn(self.cluster, facts, self.now)
+        decisions = cycle.schedule_once(self.cluster, facts, self.now)
         self.cluster.check()
         for decision in decisions:
             if isinstance(decision, Create | Delete | SetStatus | Patch | Bind | Evict):

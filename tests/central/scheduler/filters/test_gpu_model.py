@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from central.model.facts import Fact, NodeReported, PodSeen, PodSpec
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.filters.gpu_model import unequipped
 from central.scheduler.state.cluster import Cluster
 from tests.central import factories
@@ -79,22 +79,22 @@ def test_a_gang_of_one_kind_goes_where_that_is_and_else_says_what_is_there() -> 
         factories.gang("g", 2),
         *(wanting(f"g-{i}", "h100", gang="g") for i in range(2)),
     ]
-    turn(made, [*nodes, *gang, wanting("x", "a100"), wanting("y", "b200")], 0.0)
+    schedule_once(made, [*nodes, *gang, wanting("x", "a100"), wanting("y", "b200")], 0.0)
     made.check()
     assert {made.pods[f"uid-g-{i}"].node for i in range(2)} == {"a", "c"}
     assert made.pods["uid-x"].node == "b"
     reason = made.gangs["ns", "y", False].reason
     assert f"1 node: GPUs are {A100}; 2 nodes: GPUs are {H100}" in reason
-    turn(made, [factories.node("d"), machine("d", "NVIDIA B200")], 1.0)
+    schedule_once(made, [factories.node("d"), machine("d", "NVIDIA B200")], 1.0)
     made.check()
     assert made.pods["uid-y"].node == "d"
 
 
 def test_a_node_whose_gpus_were_exchanged_is_judged_anew() -> None:
     made = Cluster(factories.LEVELS)
-    turn(made, [factories.node("a"), machine("a", A100), wanting("x", "h100")], 0.0)
+    schedule_once(made, [factories.node("a"), machine("a", A100), wanting("x", "h100")], 0.0)
     assert not _home(made, "x")
-    turn(made, [machine("a", H100, 2)], 1.0)
+    schedule_once(made, [machine("a", H100, 2)], 1.0)
     made.check()
     assert _home(made, "x") == "a"
 

@@ -8,7 +8,7 @@ import pytest
 
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodGone
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.sharing import SHARE
 from protos.topology import indices_of
@@ -28,7 +28,7 @@ def cluster(*names: str, gpus: int = 8) -> Cluster:
 def say(made: Cluster, *facts: Fact, now: float = 0.0) -> dict[str, tuple[str, list[int]]]:
     """Where pods are bound: node and GPUs."""
     found: dict[str, tuple[str, list[int]]] = {}
-    decisions = turn(made, list(facts), now)
+    decisions = schedule_once(made, list(facts), now)
     made.check()
     for each in decisions:
         if isinstance(each, Bind):
@@ -182,7 +182,7 @@ def test_the_less_urgent_share_gives_way_to_the_urgent() -> None:
     made = cluster("a", gpus=1)
     say(made, factories.part("low", 60))
     say(made, replace(factories.part("low", 60, node="a"), phase="Running"))
-    decisions = turn(made, [factories.part("urgent", 50, priority=5)], 10.0)
+    decisions = schedule_once(made, [factories.part("urgent", 50, priority=5)], 10.0)
     made.check()
     assert [each.name for each in decisions if isinstance(each, Evict)] == ["low"]
     assert say(made, PodGone("uid-low"), now=11.0)["urgent"] == ("a", [0])

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from central.model.decisions import Bind, Decision, SetStatus, Tell
+from central.model.decisions import Bind, Decision, SetStatus, UpdateGangStatus
 from central.model.facts import Answered, Fact, HyperNodeGone, HyperNodeSeen, Member, NodeGone
-from central.scheduler.cycle import due, turn
+from central.scheduler.cycle import due, schedule_once
 from central.scheduler.inventory.hypernode_tree import build as build_tree
 from central.scheduler.state.cluster import Cluster
 from tests.central import factories
@@ -95,18 +95,18 @@ def test_a_gang_stays_within_its_tier_and_the_tree_changes_with_its_objects() ->
         leaf("s1", "b1", "b2", "c1"),
         over("s2", "s0", "s1"),
     ]
-    decisions = turn(cluster, [*facts, *gang("wide", 4, tier=1)], 0.0)
+    decisions = schedule_once(cluster, [*facts, *gang("wide", 4, tier=1)], 0.0)
     cluster.check()
     assert not bound(decisions)
-    [told] = [d for d in decisions if isinstance(d, Tell)]
+    [told] = [d for d in decisions if isinstance(d, UpdateGangStatus)]
     assert told.reason.startswith(
         "needs 4 pods x 8 GPUs at once in one tier-1; tier-1 s1 has room for 3 of 4"
     )
-    assert bound(turn(cluster, gang("three", 3, tier=1), 0.0)) == ["b1", "b2", "c1"]
+    assert bound(schedule_once(cluster, gang("three", 3, tier=1), 0.0)) == ["b1", "b2", "c1"]
     moved = leaf("s0", "a1")
-    assert not bound(turn(cluster, [moved, *gang("two", 2, tier=1)], 0.0))
+    assert not bound(schedule_once(cluster, [moved, *gang("two", 2, tier=1)], 0.0))
     cluster.check()
-    assert bound(turn(cluster, [leaf("s0", "a1", "a2")], 0.0)) == ["a1", "a2"]
+    assert bound(schedule_once(cluster, [leaf("s0", "a1", "a2")], 0.0)) == ["a1", "a2"]
     cluster.check()
 
 
@@ -115,20 +115,20 @@ def test_without_hypernodes_tiers_are_the_labels_from_the_narrowest() -> None:
     nodes = [
         factories.node(name, rack=f"r{name[1]}", block="b") for name in ("n1", "m1", "n2", "m2")
     ]
-    assert not bound(turn(cluster, [*nodes, *gang("rack", 3, tier=1)], 0.0))
-    assert len(bound(turn(cluster, gang("block", 3, tier=2), 0.0))) == 3
-    node = turn(cluster, gang("node", 2, tier=0), 0.0)
+    assert not bound(schedule_once(cluster, [*nodes, *gang("rack", 3, tier=1)], 0.0))
+    assert len(bound(schedule_once(cluster, gang("block", 3, tier=2), 0.0))) == 3
+    node = schedule_once(cluster, gang("node", 2, tier=0), 0.0)
     assert not bound(node)
 
 
 def test_the_last_hypernode_that_goes_gives_the_tree_back_to_the_labels() -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(name, rack="r1") for name in ("n1", "n2")]
-    turn(cluster, [*nodes, leaf("s0", "n1")], 0.0)
+    schedule_once(cluster, [*nodes, leaf("s0", "n1")], 0.0)
     assert list(cluster.snapshot.domains.levels) == ["tier-1"]
-    turn(cluster, [HyperNodeGone("s0")], 0.0)
+    schedule_once(cluster, [HyperNodeGone("s0")], 0.0)
     assert list(cluster.snapshot.domains.levels) == list(factories.LEVELS)
-    assert bound(turn(cluster, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
+    assert bound(schedule_once(cluster, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
     cluster.check()
 
 
@@ -144,7 +144,7 @@ def statuses(decisions: list[Decision]) -> dict[str, tuple[int, str, str]]:
 
 
 def told(cluster: Cluster, facts: list[Fact], now: float) -> dict[str, tuple[int, str, str]]:
-    decisions = turn(cluster, facts, now)
+    decisions = schedule_once(cluster, facts, now)
     for each in decisions:
         if isinstance(each, SetStatus):
             cluster.apply(Answered("SetStatus", "HyperNode", "", each.name))

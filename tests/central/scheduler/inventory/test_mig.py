@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from central.model.decisions import Bind, Decision, Warn
+from central.model.decisions import Bind, Decision, EmitWarning
 from central.model.facts import Fact, GangSeen, NodeReported, PodSeen
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory import nics
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.status import gang_status
@@ -35,7 +35,7 @@ def gang(name: str, size: int, slices: int = 1) -> list[Fact]:
 def cluster() -> Cluster:
     made = Cluster(factories.LEVELS)
     nodes = [factories.node(name, gpus=2, slices=3) for name in "ab"]
-    turn(made, [*nodes, report("a"), report("b")], 0.0)
+    schedule_once(made, [*nodes, report("a"), report("b")], 0.0)
     return made
 
 
@@ -44,8 +44,8 @@ def reason(cluster: Cluster, name: str) -> str:
 
 
 def test_a_gang_of_slices_goes_whole_or_waits_with_a_sentence(cluster: Cluster) -> None:
-    assert len(binds(turn(cluster, gang("g", 4), 1.0))) == 4
-    assert binds(turn(cluster, gang("h", 3), 2.0)) == []
+    assert len(binds(schedule_once(cluster, gang("g", 4), 1.0))) == 4
+    assert binds(schedule_once(cluster, gang("h", 3), 2.0)) == []
     assert reason(cluster, "h").startswith(
         "needs 3 pods x 1 1g.5gb slice at once; the cluster has room for 2 of 3 "
         "(2 of 6 1g.5gb slices free on 2 nodes); reserved: "
@@ -57,70 +57,72 @@ def test_a_gang_of_slices_goes_whole_or_waits_with_a_sentence(cluster: Cluster) 
 def test_slices_are_no_part_of_an_island(cluster: Cluster, level: str) -> None:
     (group, *pods) = gang("g", 2)
     assert isinstance(group, GangSeen)
-    assert not binds(turn(cluster, [replace(group, topology_required=level), *pods], 1.0))
+    assert not binds(schedule_once(cluster, [replace(group, topology_required=level), *pods], 1.0))
     words = "islands and NUMA nodes are of whole GPUs: pods with MIG slices can't be kept to one"
     assert reason(cluster, "g") == words
     near = [replace(group, topology_required="node"), *pods]
-    assert len({node for _, node in binds(turn(cluster, near, 2.0))}) == 1
+    assert len({node for _, node in binds(schedule_once(cluster, near, 2.0))}) == 1
 
 
 def test_a_profile_that_no_node_has(cluster: Cluster) -> None:
     odd = factories.pod("x")
     requests = (*odd.spec.requests, ("nvidia.com/mig-9g.99gb", 2))
-    turn(cluster, [replace(odd, spec=replace(odd.spec, requests=tuple(sorted(requests))))], 1.0)
+    schedule_once(
+        cluster, [replace(odd, spec=replace(odd.spec, requests=tuple(sorted(requests))))], 1.0
+    )
     (waiting,) = cluster.waiting.values()
     assert "needs 1 pod x 2 9g.99gb slices at once" in waiting.reason
     assert "there are no 9g.99gb slices" in waiting.reason
 
 
 def test_the_agent_tells_sooner_than_the_api_server(cluster: Cluster) -> None:
-    turn(cluster, [report("a", 0, 2), report("b", 2, 2)], 1.0)
-    assert binds(turn(cluster, gang("g", 3), 2.0)) == []
-    assert {node for _, node in binds(turn(cluster, gang("h", 2), 3.0))} == {"b"}
-    found = binds(turn(cluster, [report("a", 3, 3)], 4.0))
+    schedule_once(cluster, [report("a", 0, 2), report("b", 2, 2)], 1.0)
+    assert binds(schedule_once(cluster, gang("g", 3), 2.0)) == []
+    assert {node for _, node in binds(schedule_once(cluster, gang("h", 2), 3.0))} == {"b"}
+    found = binds(schedule_once(cluster, [report("a", 3, 3)], 4.0))
     assert len(found) == 3
     cluster.check()
 
 
 def test_slices_that_are_not_fit_are_not_counted(cluster: Cluster) -> None:
-    turn(cluster, [report("a", 3, 2, sick=(0, 1)), report("b", 3, 2, sick=(2,))], 1.0)
-    assert binds(turn(cluster, gang("g", 4), 2.0)) == []
-    assert len(binds(turn(cluster, gang("h", 3), 3.0))) == 3
+    schedule_once(cluster, [report("a", 3, 2, sick=(0, 1)), report("b", 3, 2, sick=(2,))], 1.0)
+    assert binds(schedule_once(cluster, gang("g", 4), 2.0)) == []
+    assert len(binds(schedule_once(cluster, gang("h", 3), 3.0))) == 3
 
 
 def test_a_gpu_in_mig_mode_is_no_whole_gpu(cluster: Cluster) -> None:
     """The third GPU of each node; even if the API server still counts it."""
-    turn(cluster, [factories.node("a", gpus=3, slices=3)], 1.0)
-    assert binds(turn(cluster, [factories.pod("w", 3)], 2.0)) == []
-    assert len(binds(turn(cluster, [factories.pod("v", 2)], 3.0))) == 1
+    schedule_once(cluster, [factories.node("a", gpus=3, slices=3)], 1.0)
+    assert binds(schedule_once(cluster, [factories.pod("w", 3)], 2.0)) == []
+    assert len(binds(schedule_once(cluster, [factories.pod("v", 2)], 3.0))) == 1
 
 
 def warnings(decisions: list[Decision]) -> list[str]:
-    return [each.why for each in decisions if isinstance(each, Warn)]
+    return [each.why for each in decisions if isinstance(each, EmitWarning)]
 
 
 def test_whoever_holds_a_bad_slice_is_told_once(cluster: Cluster) -> None:
-    placed = dict(binds(turn(cluster, gang("g", 2), 1.0)))
+    placed = dict(binds(schedule_once(cluster, gang("g", 2), 1.0)))
     node = placed["g-0"]
     running = [
         replace(each, node=placed[each.name], phase="Running")
         for each in gang("g", 2)
         if isinstance(each, PodSeen)
     ]
-    turn(cluster, [*running, report(node, 3, 2, "g-0", "g-1")], 2.0)
+    schedule_once(cluster, [*running, report(node, 3, 2, "g-0", "g-1")], 2.0)
     words = f"GPU 2's 1g.5gb (gi 1, ci 0) of node {node}, held by g-1, is not fit: XID 94"
-    said = warnings(turn(cluster, [report(node, 3, 3, "g-0", "g-1", sick=(1,))], 3.0))
+    said = warnings(schedule_once(cluster, [report(node, 3, 3, "g-0", "g-1", sick=(1,))], 3.0))
     assert said == [words]
     assert words in reason(cluster, "g")
-    assert not warnings(turn(cluster, [report(node, 3, 4, "g-0", "g-1", sick=(1,))], 4.0))
-    said = warnings(turn(cluster, [report(node, 1, 5, "g-0", "g-1")], 5.0))
+    assert not warnings(schedule_once(cluster, [report(node, 3, 4, "g-0", "g-1", sick=(1,))], 4.0))
+    said = warnings(schedule_once(cluster, [report(node, 1, 5, "g-0", "g-1")], 5.0))
     assert len(said) == 1
     assert said[0].startswith(
         f"MIG slice MIG-1 of node {node}, held by g-1, is not fit: it is gone"
     )
     assert "MIG slice MIG-1" in reason(cluster, "g")
     assert "is not fit: it is gone: its GPU was divided anew" in reason(cluster, "g")
-    turn(cluster, [report(node, 3, 6, "g-0", "g-1")], 6.0)
+    schedule_once(cluster, [report(node, 3, 6, "g-0", "g-1")], 6.0)
     assert "not fit" not in reason(cluster, "g")
     cluster.check()
 
@@ -134,7 +136,9 @@ def test_the_card_beside_a_slice() -> None:
     pod = factories.wishing(factories.slicer(factories.pod("p"), 1), 4)
     cluster = Cluster(factories.LEVELS)
     near = factories.report("a", what, 1, (factories.grant_slices("p", 0),))
-    turn(cluster, [factories.node("a", gpus=1, slices=2), near, replace(pod, node="a")], 0.0)
+    schedule_once(
+        cluster, [factories.node("a", gpus=1, slices=2), near, replace(pod, node="a")], 0.0
+    )
     report = cluster.nodes["a"].report
     assert report is not None
     pods = cluster.nodes["a"].pods.values()

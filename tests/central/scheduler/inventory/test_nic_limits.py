@@ -8,14 +8,14 @@ from itertools import combinations
 import pytest
 
 from central.scheduler.inventory import nic_limits
-from central.scheduler.inventory.nic_limits import Ask, CardRoom
+from central.scheduler.inventory.nic_limits import NicCapacity, NicRequest
 from protos.topology import RdmaLimit
 
 Cards = tuple[tuple[int, int, int], ...]
 
 
 @cache
-def possible(cards: Cards, asks: tuple[Ask, ...]) -> bool:
+def possible(cards: Cards, asks: tuple[NicRequest, ...]) -> bool:
     """Whether each of the pods finds as many different cards as it has shares, by trying all."""
     if not asks:
         return True
@@ -31,19 +31,19 @@ def possible(cards: Cards, asks: tuple[Ask, ...]) -> bool:
     return False
 
 
-def world(dice: random.Random, *, shares: tuple[int, ...]) -> tuple[CardRoom, Ask]:
+def world(dice: random.Random, *, shares: tuple[int, ...]) -> tuple[NicCapacity, NicRequest]:
     cards = {
         f"mlx5_{i}": [dice.randint(-1, 20), dice.randint(4, 30), dice.randint(0, 5)]
         for i in range(dice.randint(1, 3))
     }
-    return CardRoom(cards, RdmaLimit()), _ask(dice, shares)
+    return NicCapacity(cards, RdmaLimit()), _ask(dice, shares)
 
 
-def _ask(dice: random.Random, shares: tuple[int, ...]) -> Ask:
-    return Ask(dice.randint(0, 8), dice.randint(0, 9), dice.choice(shares))
+def _ask(dice: random.Random, shares: tuple[int, ...]) -> NicRequest:
+    return NicRequest(dice.randint(0, 8), dice.randint(0, 9), dice.choice(shares))
 
 
-def frozen(room: CardRoom) -> Cards:
+def frozen(room: NicCapacity) -> Cards:
     return tuple((card[0], card[1], card[2]) for card in room.cards.values())
 
 
@@ -73,13 +73,13 @@ def test_beside_others_nothing_is_promised_that_is_not_there(seed: int) -> None:
 
 def test_the_sum_over_cards_is_no_room() -> None:
     """Thirty handles on two cards; ten each leave five on both."""
-    room = CardRoom({"a": [15, 100, 8], "b": [15, 100, 8]}, RdmaLimit())
-    assert room.room(Ask(10, 0, 1)) == 2
-    assert room.room(Ask(10, 0, 2)) == 1
-    room.asked[Ask(10, 0, 1)] = 1
-    assert room.room(Ask(10, 0, 1)) == 1
-    assert room.room(Ask(15, 0, 1)) == 1
-    assert room.room(Ask(5, 0, 2)) == 1
-    assert room.room(Ask(0, 0, 1)) == 15
-    room.asked[Ask(15, 0, 1)] = 1
-    assert room.room(Ask(10, 0, 1)) == 0
+    room = NicCapacity({"a": [15, 100, 8], "b": [15, 100, 8]}, RdmaLimit())
+    assert room.room(NicRequest(10, 0, 1)) == 2
+    assert room.room(NicRequest(10, 0, 2)) == 1
+    room.asked[NicRequest(10, 0, 1)] = 1
+    assert room.room(NicRequest(10, 0, 1)) == 1
+    assert room.room(NicRequest(15, 0, 1)) == 1
+    assert room.room(NicRequest(5, 0, 2)) == 1
+    assert room.room(NicRequest(0, 0, 1)) == 15
+    room.asked[NicRequest(15, 0, 1)] = 1
+    assert room.room(NicRequest(10, 0, 1)) == 0

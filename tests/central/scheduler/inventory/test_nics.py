@@ -6,7 +6,7 @@ import pytest
 
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, NodeSeen, PodGone, PodSeen
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.names import GPU, RDMA
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit
@@ -52,7 +52,7 @@ def pod(name: str, gpus: int = 1, *, limits: tuple[tuple[str, int], ...] = ()) -
 
 def cluster(what: NodeTopology, *grants: Grant) -> Cluster:
     made = Cluster(factories.LEVELS)
-    turn(made, [node(), factories.report("a", what, 1, grants)], 0.0)
+    schedule_once(made, [node(), factories.report("a", what, 1, grants)], 0.0)
     return made
 
 
@@ -70,7 +70,7 @@ def shares(name: str, card: int, number: int = 0) -> Grant:
 
 def test_the_card_beside_the_planned_gpu() -> None:
     made = cluster(topology())
-    turn(made, [pod("one"), pod("two"), pod("three", 0)], 0.0)
+    schedule_once(made, [pod("one"), pod("two"), pod("three", 0)], 0.0)
     beside = {name: (f"mlx5_{ids[0][-1]}",) for name, ids in gpus(made).items()}
     assert cards(made) == beside
     assert len(beside) == 2  # three has no GPU: any card will do
@@ -79,37 +79,37 @@ def test_the_card_beside_the_planned_gpu() -> None:
 
 def test_the_truth_ends_the_plan_and_its_card_is_less_free() -> None:
     made = cluster(topology())
-    turn(made, [pod("one"), pod("two")], 0.0)
+    schedule_once(made, [pod("one"), pod("two")], 0.0)
     truth = (factories.grant("one", 3), shares("one", 3))
-    turn(made, [factories.report("a", topology(), 2, truth)], 0.0)
+    schedule_once(made, [factories.report("a", topology(), 2, truth)], 0.0)
     assert list(cards(made)) == ["two"]
     made.check()
 
 
 def test_a_full_card_is_not_planned_for() -> None:
     made = cluster(topology(), shares("x", 0, 0), shares("y", 0, 1))
-    turn(made, [pod("one")], 0.0)
+    schedule_once(made, [pod("one")], 0.0)
     assert gpus(made) == {"one": ("GPU-0",)}
     assert cards(made)["one"] != ("mlx5_0",)
 
 
 def test_between_the_truth_of_the_gpu_and_that_of_the_card() -> None:
     made = cluster(topology())
-    turn(made, [pod("one")], 0.0)
-    turn(made, [factories.report("a", topology(), 2, (factories.grant("one", 2),))], 0.0)
+    schedule_once(made, [pod("one")], 0.0)
+    schedule_once(made, [factories.report("a", topology(), 2, (factories.grant("one", 2),))], 0.0)
     assert cards(made) == {"one": ("mlx5_2",)}
 
 
 def test_limits_are_told_as_long_as_the_pod_lives() -> None:
     made = cluster(topology())
-    turn(made, [pod("one", limits=WISH), pod("two", 0, limits=WISH)], 0.0)
+    schedule_once(made, [pod("one", limits=WISH), pod("two", 0, limits=WISH)], 0.0)
     assert made.replanned == {"a"}
     truth = (factories.grant("one", 1), shares("one", 1), shares("two", 2))
-    turn(made, [factories.report("a", topology(), 2, truth)], 0.0)
+    schedule_once(made, [factories.report("a", topology(), 2, truth)], 0.0)
     told = {each.pod: each for each in made.intents("a")}
     assert told["one"] == Grant("ns", "one", "main", RDMA, ("mlx5_1",), WISH)
     assert told["two"] == Grant("ns", "two", "main", RDMA, ("mlx5_2",), WISH)
-    turn(made, [replace(pod("one", limits=WISH), node="a", phase="Succeeded")], 0.0)
+    schedule_once(made, [replace(pod("one", limits=WISH), node="a", phase="Succeeded")], 0.0)
     assert [each.pod for each in made.intents("a")] == ["two"]
     made.check()
 
@@ -125,18 +125,20 @@ def test_a_wish_that_no_node_can_keep_waits_with_a_sentence(
     what: NodeTopology, sentence: str
 ) -> None:
     made = cluster(what)
-    assert not [d for d in turn(made, [pod("one", limits=WISH)], 0.0) if isinstance(d, Bind)]
+    assert not [
+        d for d in schedule_once(made, [pod("one", limits=WISH)], 0.0) if isinstance(d, Bind)
+    ]
     assert sentence in made.gang_of(made.pods["uid-one"]).reason  # type: ignore[union-attr]  # it has one
     better = factories.report("a", topology(cap=8), 2)
-    assert [d for d in turn(made, [better], 1.0) if isinstance(d, Bind)]
+    assert [d for d in schedule_once(made, [better], 1.0) if isinstance(d, Bind)]
     made.check()
 
 
 def test_a_wish_waits_for_the_first_report() -> None:
     made = Cluster(factories.LEVELS)
     wishing: list[Fact] = [node(), pod("one", limits=WISH)]
-    assert not [d for d in turn(made, wishing, 0.0) if isinstance(d, Bind)]
-    reported = turn(made, [factories.report("a", topology())], 1.0)
+    assert not [d for d in schedule_once(made, wishing, 0.0) if isinstance(d, Bind)]
+    reported = schedule_once(made, [factories.report("a", topology())], 1.0)
     assert [d for d in reported if isinstance(d, Bind)]
 
 
@@ -147,14 +149,14 @@ def bound(decisions: list[Decision]) -> list[str]:
 def test_wishes_are_summed_as_a_resource() -> None:
     """Each fits alone; four cards of 20 handles have room for eight pods of 10, and not for nine."""
     made = cluster(topology(cap=20))
-    turn(made, [replace(node(), allocatable={**node().allocatable, RDMA: 100})], 0.0)
+    schedule_once(made, [replace(node(), allocatable={**node().allocatable, RDMA: 100})], 0.0)
     wish = (("hca_handle", 10),)
     many = [pod(f"p{number}", 0, limits=wish) for number in range(9)]
-    assert bound(turn(made, many, 1.0)) == [f"p{number}" for number in range(8)]
+    assert bound(schedule_once(made, many, 1.0)) == [f"p{number}" for number in range(8)]
     late = made.gang_of(made.pods["uid-p8"])
     assert late is not None
     assert "RDMA handles" in late.reason
-    turn(made, [replace(many[0], node="a", phase="Succeeded")], 2.0)
+    schedule_once(made, [replace(many[0], node="a", phase="Succeeded")], 2.0)
     assert made.pods["uid-p8"].node == "a"
     made.check()
 
@@ -162,10 +164,12 @@ def test_wishes_are_summed_as_a_resource() -> None:
 def test_a_card_is_planned_that_can_keep_the_wish() -> None:
     made = cluster(topology(cap=20))
     wish = (("hca_handle", 12),)
-    turn(made, [pod("one", limits=wish)], 0.0)
+    schedule_once(made, [pod("one", limits=wish)], 0.0)
     mine = cards(made)["one"]
     truth = (factories.grant("one", 0), Grant("ns", "one", "main", RDMA, (f"{mine[0]}::0",)))
-    turn(made, [factories.report("a", topology(cap=20), 2, truth), pod("two", limits=wish)], 1.0)
+    schedule_once(
+        made, [factories.report("a", topology(cap=20), 2, truth), pod("two", limits=wish)], 1.0
+    )
     assert gpus(made)["two"] != gpus(made).get("one")
     assert cards(made)["two"] != mine
     made.check()
@@ -183,7 +187,7 @@ def two_cards(cap: int, default: int = -1) -> NodeTopology:
 
 def carded(what: NodeTopology, *grants: Grant) -> Cluster:
     made = Cluster(factories.LEVELS)
-    turn(made, [factories.node("a", gpus=4), factories.report("a", what, 1, grants)], 0.0)
+    schedule_once(made, [factories.node("a", gpus=4), factories.report("a", what, 1, grants)], 0.0)
     return made
 
 
@@ -191,7 +195,7 @@ def test_limits_are_summed_card_by_card() -> None:
     """Thirty handles in all, and two cards that have five left each."""
     made = carded(two_cards(15))
     pods = [factories.wishing(factories.pod(f"p{number}"), 10) for number in range(3)]
-    assert bound(turn(made, pods, 1.0)) == ["p0", "p1"]
+    assert bound(schedule_once(made, pods, 1.0)) == ["p0", "p1"]
     assert sorted(cards(made).values()) == [("mlx5_0",), ("mlx5_1",)]
     assert "short of network cards with 10 RDMA handles left: enough for 0" in waits_for(made, "p2")
     made.check()
@@ -200,19 +204,19 @@ def test_limits_are_summed_card_by_card() -> None:
 def test_limits_that_the_agent_gives_by_default_are_summed() -> None:
     made = carded(two_cards(20, default=8))
     plain = [factories.wishing(factories.pod(f"p{number}"), -1) for number in range(5)]
-    assert bound(turn(made, plain, 1.0)) == ["p0", "p1", "p2", "p3"]
+    assert bound(schedule_once(made, plain, 1.0)) == ["p0", "p1", "p2", "p3"]
     assert "short of network cards with the default limits left" in waits_for(made, "p4")
     wish = factories.wishing(factories.pod("wish"), 5)
-    assert not bound(turn(made, [wish], 2.0))
+    assert not bound(schedule_once(made, [wish], 2.0))
     ended = replace(plain[0], node="a", phase="Succeeded")
-    assert bound(turn(made, [ended], 3.0)) == ["p4"]
+    assert bound(schedule_once(made, [ended], 3.0)) == ["p4"]
     made.check()
 
 
 def test_strangers_have_the_default() -> None:
     made = carded(two_cards(20, default=8), shares("x", 0), shares("y", 0, 1), shares("z", 1))
     pods = [factories.wishing(factories.pod(f"p{number}"), 10) for number in range(2)]
-    assert bound(turn(made, pods, 1.0)) == ["p0"]
+    assert bound(schedule_once(made, pods, 1.0)) == ["p0"]
     assert cards(made) == {"p0": ("mlx5_1",)}
     made.check()
 
@@ -220,12 +224,12 @@ def test_strangers_have_the_default() -> None:
 def test_the_nearest_card_is_left_to_whoever_fits_nowhere_else() -> None:
     """Both GPUs are closest to mlx5_0. Who asks for less goes to the other, where the big one has no room."""
     made = carded(two_cards(20), shares("x", 1))
-    turn(made, [factories.report("a", _with_use(12), 2, (shares("x", 1),))], 0.5)
+    schedule_once(made, [factories.report("a", _with_use(12), 2, (shares("x", 1),))], 0.5)
     small, big = (
         factories.wishing(factories.pod("small", 1), 8),
         factories.wishing(factories.pod("big", 1), 20),
     )
-    assert bound(turn(made, [small, big], 1.0)) == ["big", "small"]
+    assert bound(schedule_once(made, [small, big], 1.0)) == ["big", "small"]
     assert cards(made) == {"big": ("mlx5_0",), "small": ("mlx5_1",)}
     made.check()
 
@@ -237,11 +241,13 @@ def _with_use(default: int) -> NodeTopology:
 def test_what_was_dealt_stays_dealt() -> None:
     """Its pod may have been admitted by now: another plan would be a second promise."""
     made = carded(two_cards(20))
-    turn(made, [factories.wishing(factories.pod("one", 1), 8)], 1.0)
+    schedule_once(made, [factories.wishing(factories.pod("one", 1), 8)], 1.0)
     assert cards(made) == {"one": ("mlx5_0",)}
-    turn(made, [factories.wishing(factories.pod("two", 1), 20)], 2.0)
+    schedule_once(made, [factories.wishing(factories.pod("two", 1), 20)], 2.0)
     assert cards(made) == {"one": ("mlx5_0",), "two": ("mlx5_1",)}
-    turn(made, [factories.report("a", two_cards(20), 2, (factories.grant("one", 3),))], 3.0)
+    schedule_once(
+        made, [factories.report("a", two_cards(20), 2, (factories.grant("one", 3),))], 3.0
+    )
     assert cards(made)["one"] == ("mlx5_0",)
     made.check()
 
@@ -249,22 +255,22 @@ def test_what_was_dealt_stays_dealt() -> None:
 def test_who_is_more_urgent_takes_the_room_of_a_card() -> None:
     made = carded(two_cards(10))
     low = [factories.wishing(factories.pod(f"low{number}", 1), 6) for number in range(2)]
-    turn(made, low, 1.0)
+    schedule_once(made, low, 1.0)
     high = factories.wishing(factories.pod("high", 1, priority=9), 10)
-    gone = [each.name for each in turn(made, [high], 2.0) if isinstance(each, Evict)]
+    gone = [each.name for each in schedule_once(made, [high], 2.0) if isinstance(each, Evict)]
     assert len(gone) == 1
-    assert bound(turn(made, [PodGone(f"uid-{gone[0]}")], 3.0)) == ["high"]
+    assert bound(schedule_once(made, [PodGone(f"uid-{gone[0]}")], 3.0)) == ["high"]
     made.check()
 
 
 def test_cards_of_the_hosts_network_alone() -> None:
     what = replace(topology(), rdma_exclusive=True)
     made = cluster(what)
-    assert not bound(turn(made, [pod("one")], 1.0))
+    assert not bound(schedule_once(made, [pod("one")], 1.0))
     reason = "1 node: network cards for hostNetwork only (RDMA in exclusive namespaces)"
     assert reason in waits_for(made, "one")
     plain = pod("host")
     on_host = replace(plain, spec=replace(plain.spec, on_host=True))
-    assert bound(turn(made, [on_host, factories.pod("none", 1)], 2.0)) == ["host", "none"]
-    assert bound(turn(made, [factories.report("a", topology(), 2)], 3.0)) == ["one"]
+    assert bound(schedule_once(made, [on_host, factories.pod("none", 1)], 2.0)) == ["host", "none"]
+    assert bound(schedule_once(made, [factories.report("a", topology(), 2)], 3.0)) == ["one"]
     made.check()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from central.model.decisions import Bind
 from central.model.facts import Fact
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.names import CHASSIS, CLIQUE, RACK
 from protos.topology import NodeTopology
@@ -22,14 +22,14 @@ def rack(levels: tuple[str, ...], cliques: dict[str, str]) -> Cluster:
     facts: list[Fact] = []
     for name, clique in cliques.items():
         facts += [factories.node(name, rack="r1", gpus=4), factories.report(name, tray(clique))]
-    turn(made, facts, 0.0)
+    schedule_once(made, facts, 0.0)
     return made
 
 
 def placed(made: Cluster, pods: int, level: str) -> list[str]:
     facts: list[Fact] = [factories.gang("g", pods, topology_required=level)]
     facts += [factories.pod(f"g-{number}", 4, "g") for number in range(pods)]
-    return sorted(each.node for each in turn(made, facts, 1.0) if isinstance(each, Bind))
+    return sorted(each.node for each in schedule_once(made, facts, 1.0) if isinstance(each, Bind))
 
 
 def test_a_gang_stays_in_one_clique() -> None:
@@ -53,7 +53,7 @@ def test_what_no_clique_holds_waits() -> None:
     assert placed(made, 3, CLIQUE) == []
     assert "in one clique" in made.gang_of(made.pods["uid-g-0"]).reason  # type: ignore[union-attr]  # it has one
     moved: list[Fact] = [factories.report("n1", tray("f.0"), 2)]
-    assert len([each for each in turn(made, moved, 2.0) if isinstance(each, Bind)]) == 3
+    assert len([each for each in schedule_once(made, moved, 2.0) if isinstance(each, Bind)]) == 3
     made.check()
 
 
@@ -61,10 +61,10 @@ def test_a_machine_of_two_cliques_is_in_none_and_a_label_goes_before() -> None:
     made = rack((CHASSIS, CLIQUE), {"n0": "f.0"})
     mixed = tray("f.0")
     mixed = replace(mixed, gpus=(*mixed.gpus[:3], replace(mixed.gpus[3], clique="f.1")))
-    turn(made, [factories.report("n0", mixed, 2)], 1.0)
+    schedule_once(made, [factories.report("n0", mixed, 2)], 1.0)
     assert made.nodes["n0"].levels == ((CHASSIS, "c"),)
     labelled = factories.node("n0", rack="r1", gpus=4)
-    turn(made, [replace(labelled, labels={**labelled.labels, CHASSIS: "ours"})], 2.0)
+    schedule_once(made, [replace(labelled, labels={**labelled.labels, CHASSIS: "ours"})], 2.0)
     row = made.nodes["n0"].row()
     assert row is not None
     assert row.levels()[CHASSIS] == "ours"

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from central.scheduler.placement import Want, fit
+from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, RACK
@@ -44,7 +44,7 @@ def test_blocks_then_racks_then_nodes() -> None:
         room = {row: int(snapshot.gpus[row]) for row in rows}
         count = dice.randint(3, min(12, max(3, sum(room.values()))))
         try:
-            seats = fit(Draft(snapshot), Want(((factories.spec(1), count),)))
+            seats = fit(Draft(snapshot), PlacementRequest(((factories.spec(1), count),)))
         except DoesNotFit:
             assert sum(room.values()) < count
             continue

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from central.model.facts import PodSpec
-from central.scheduler.placement import Want, fit
+from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.placement.packing import packed
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -71,7 +71,7 @@ def test_unlike_pods_go_to_one_rack_wherever_one_takes_them() -> None:
         )
         expected = any(possible(list(groups), list(rack)) for rack in racks)
         answers[expected] += 1
-        want = Want(groups, RACK)
+        want = PlacementRequest(groups, RACK)
         if not expected:
             with pytest.raises(DoesNotFit) as no:
                 fit(Draft(snapshot), want)
@@ -96,4 +96,4 @@ def test_who_runs_out_of_tries_says_so() -> None:
         (factories.spec(1, 200), 9),
     )
     with pytest.raises(DoesNotFit, match="though there may be one"):
-        fit(Draft(snapshot), Want(groups))
+        fit(Draft(snapshot), PlacementRequest(groups))

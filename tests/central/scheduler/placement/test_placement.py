@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from central.scheduler.placement import ANYWHERE, Want, fit
+from central.scheduler.placement import ANYWHERE, PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, GPU, RACK
@@ -77,7 +77,7 @@ def test_the_lowest_level_the_fewest_nodes_and_a_true_no(base: int) -> None:
         expected = best_level(snapshot, gpus, count)
         before = snapshot.free.copy(), list(snapshot.free_mask)
         draft = Draft(snapshot)
-        want = Want(((factories.spec(gpus), count),))
+        want = PlacementRequest(((factories.spec(gpus), count),))
         if not expected:
             with pytest.raises(DoesNotFit):
                 fit(draft, want)
@@ -112,7 +112,7 @@ def fewest_nodes(snapshot: Snapshot, room: dict[int, int], count: int, level: in
 def test_gangs_of_unlike_pods_fit_in_one_rack_where_one_has_room_for_all() -> None:
     for seed in range(300):
         snapshot = cluster(seed)
-        want = Want(
+        want = PlacementRequest(
             ((factories.spec(4), 2), (factories.spec(1), 2), (factories.spec(0, cpu=1000), 1)), RACK
         )
         draft = Draft(snapshot)
@@ -132,10 +132,14 @@ def test_the_rest_of_a_gang_joins_those_who_are_there() -> None:
     for name, rack in (("a", "r1"), ("b", "r1"), ("c", "r2"), ("d", "r2")):
         snapshot.put_node(factories.node(name, rack=rack))
     anchor = snapshot.row["c"]
-    seats = fit(Draft(snapshot), Want(((factories.spec(8), 1),), RACK, anchors=(anchor,)))
+    seats = fit(
+        Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, anchors=(anchor,))
+    )
     assert snapshot.names[seats[0].row] == "c"
     snapshot.take(anchor, factories.spec(8), 1)
-    seats = fit(Draft(snapshot), Want(((factories.spec(8), 1),), RACK, anchors=(anchor,)))
+    seats = fit(
+        Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, anchors=(anchor,))
+    )
     assert snapshot.names[seats[0].row] == "d"
 
 
@@ -143,4 +147,4 @@ def test_an_unknown_level_is_named() -> None:
     snapshot = Snapshot((RACK,))
     snapshot.put_node(factories.node("a", rack="r"))
     with pytest.raises(DoesNotFit, match=r"topology level example\.com/row is not one of"):
-        fit(Draft(snapshot), Want(((factories.spec(1), 1),), "example.com/row"))
+        fit(Draft(snapshot), PlacementRequest(((factories.spec(1), 1),), "example.com/row"))

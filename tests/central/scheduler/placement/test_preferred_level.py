@@ -6,10 +6,10 @@ from itertools import combinations
 
 import pytest
 
-from central.model.decisions import Tell
+from central.model.decisions import UpdateGangStatus
 from central.model.facts import PodGone
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Want, fit
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
@@ -63,7 +63,7 @@ def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
         required = dice.choice(("", BLOCK))
         least = fewest(snapshot, count, preferred, required)
         draft = Draft(snapshot)
-        want = Want(((factories.spec(1), count),), required, preferred=preferred)
+        want = PlacementRequest(((factories.spec(1), count),), required, preferred=preferred)
         if not least:
             with pytest.raises(DoesNotFit):
                 fit(draft, want)
@@ -88,7 +88,9 @@ def test_two_racks_of_two_blocks_rather_than_three_of_one() -> None:
     for preferred, racks in (("", 3), (RACK, 2)):
         made = Cluster((BLOCK, RACK))
         pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
-        turn(made, [*nodes, factories.gang("g", 6, topology_preferred=preferred), *pods], 0.0)
+        schedule_once(
+            made, [*nodes, factories.gang("g", 6, topology_preferred=preferred), *pods], 0.0
+        )
         assert len({pod.node for pod in made.pods.values()}) == racks
 
 
@@ -96,13 +98,13 @@ def test_a_replacement_joins_the_racks_that_the_gang_is_in() -> None:
     nodes = [factories.node(f"{r}{i}", block="b", rack=r, gpus=2) for r in "xyz" for i in range(2)]
     made = Cluster((BLOCK, RACK))
     pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
-    turn(made, [*nodes, factories.gang("g", 6), *pods], 0.0)
+    schedule_once(made, [*nodes, factories.gang("g", 6), *pods], 0.0)
     racks = {pod.node[0] for pod in made.pods.values()}
     lost = made.pods["uid-g-5"].node
     assert len(racks) == 2
     blocker = factories.pod("other", 2, node=lost)
-    turn(made, [PodGone("uid-g-5"), blocker], 1.0)
-    turn(made, [factories.pod("g-5", 1, "g")], 2.0)
+    schedule_once(made, [PodGone("uid-g-5"), blocker], 1.0)
+    schedule_once(made, [factories.pod("g-5", 1, "g")], 2.0)
     new = made.pods["uid-g-5"].node
     assert not new or new[0] in racks
     assert new
@@ -114,13 +116,13 @@ def test_a_tier_that_is_soft_is_preferred() -> None:
     nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bc"]
     made = Cluster((BLOCK, RACK))
     pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
-    turn(made, [*nodes, factories.gang("g", 6, preferred_tier=1), *pods], 0.0)
+    schedule_once(made, [*nodes, factories.gang("g", 6, preferred_tier=1), *pods], 0.0)
     assert len({pod.node for pod in made.pods.values()}) == 2
 
 
 def test_a_preferred_level_that_does_not_exist_is_named() -> None:
     made = Cluster((BLOCK, RACK))
     wish = factories.gang("g", 1, topology_preferred="example.com/row")
-    decisions = turn(made, [factories.node("a"), wish, factories.pod("g-0", 1, "g")], 0.0)
-    told = next(d.reason for d in decisions if isinstance(d, Tell))
+    decisions = schedule_once(made, [factories.node("a"), wish, factories.pod("g-0", 1, "g")], 0.0)
+    told = next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
     assert told.startswith("topology level example.com/row is not one of")

@@ -10,9 +10,14 @@ import pytest
 
 from central.model.decisions import Bind
 from central.model.facts import PodGone, PodSeen, Roles
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Crew, Want, fit
-from central.scheduler.placement.role_placement import Problem, Vector, exchanged, searched
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest, RolePreferences, fit
+from central.scheduler.placement.role_placement import (
+    RolePlacementProblem,
+    Vector,
+    exchanged,
+    searched,
+)
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
@@ -22,7 +27,7 @@ from tests.central import factories
 TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
 
 
-def every_plan(problem: Problem) -> Iterator[list[Vector]]:
+def every_plan(problem: RolePlacementProblem) -> Iterator[list[Vector]]:
     def rest(place: int, left: Vector) -> Iterator[list[Vector]]:
         if place == len(problem.free):
             if not any(left):
@@ -36,7 +41,9 @@ def every_plan(problem: Problem) -> Iterator[list[Vector]]:
     return rest(0, problem.counts)
 
 
-def judged(crew: Crew, plan: Sequence[Vector], fixed: Sequence[Vector]) -> tuple[int, ...]:
+def judged(
+    crew: RolePreferences, plan: Sequence[Vector], fixed: Sequence[Vector]
+) -> tuple[int, ...]:
     """The harm as the module's first lines say it, counted pod by pod."""
     pods = [
         (node, role)
@@ -59,10 +66,10 @@ def judged(crew: Crew, plan: Sequence[Vector], fixed: Sequence[Vector]) -> tuple
     )
 
 
-def random_problem(dice: random.Random) -> tuple[Crew, Problem]:
+def random_problem(dice: random.Random) -> tuple[RolePreferences, RolePlacementProblem]:
     pairs = [(0, 0), (0, 1), (1, 1)]
     counts = [dice.randint(1, 3), dice.randint(1, 4)]
-    crew = Crew(
+    crew = RolePreferences(
         tuple((factories.spec(1), count) for count in counts),
         near=tuple(dice.sample(pairs, dice.randint(0, 2))),
         apart=tuple(dice.sample(pairs, dice.randint(0, 2))),
@@ -72,7 +79,7 @@ def random_problem(dice: random.Random) -> tuple[Crew, Problem]:
     asks = [(1, dice.randint(0, 2)), (dice.randint(1, 2), 1)]
     room = [(dice.randint(1, 4), dice.randint(1, 4)) for _ in range(nodes)]
     fixed = [(dice.randint(0, 1), 0) for _ in range(nodes)] if dice.random() < 0.3 else []
-    return crew, Problem(crew, free, room, asks, fixed)
+    return crew, RolePlacementProblem(crew, free, room, asks, fixed)
 
 
 def test_few_pods_sit_as_well_as_they_can() -> None:
@@ -119,10 +126,12 @@ def rack(*sizes: int) -> Snapshot:
     return snapshot
 
 
-def sits(snapshot: Snapshot, crew: Crew, required: str = "") -> list[Vector]:
+def sits(snapshot: Snapshot, crew: RolePreferences, required: str = "") -> list[Vector]:
     """By node: how many of each role; both roles' pods are alike."""
     count = sum(number for _, number in crew.roles)
-    seats = list(fit(Draft(snapshot), Want(((factories.spec(1), count),), required, crew=crew)))
+    seats = list(
+        fit(Draft(snapshot), PlacementRequest(((factories.spec(1), count),), required, crew=crew))
+    )
     nodes: dict[int, list[int]] = {}
     left = [number for _, number in crew.roles]
     for seat in seats:
@@ -133,9 +142,9 @@ def sits(snapshot: Snapshot, crew: Crew, required: str = "") -> list[Vector]:
     return sorted(tuple(vector) for vector in nodes.values())
 
 
-def tf(servers: int, workers: int) -> Crew:
+def tf(servers: int, workers: int) -> RolePreferences:
     roles = ((factories.spec(1), servers), (factories.spec(1), workers))
-    return Crew(roles, near=((0, 1),), apart=((0, 0),))
+    return RolePreferences(roles, near=((0, 1),), apart=((0, 0),))
 
 
 def test_servers_apart_each_with_its_workers() -> None:
@@ -148,7 +157,7 @@ def test_two_nodes_though_one_has_room_for_all() -> None:
 
 
 def test_one_node_where_nobody_wants_to_be_apart() -> None:
-    crew = Crew(tf(2, 4).roles, near=((0, 1),))
+    crew = RolePreferences(tf(2, 4).roles, near=((0, 1),))
     assert sits(rack(8, 8), crew) == [(2, 4)]
 
 
@@ -186,7 +195,7 @@ def test_a_tensorflow_job(roles: Roles | None) -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(name, rack="r", gpus=3) for name in "abc"]
     pods = [member("ps", i) for i in range(2)] + [member("worker", i) for i in range(4)]
-    decisions = turn(cluster, [*nodes, factories.gang("g", 6, roles=roles), *pods], 0.0)
+    decisions = schedule_once(cluster, [*nodes, factories.gang("g", 6, roles=roles), *pods], 0.0)
     assert sum(isinstance(d, Bind) for d in decisions) == 6
     at = where(cluster)
     apart = at["ps-0"] != at["ps-1"]
@@ -199,7 +208,9 @@ def test_a_lost_worker_comes_back_to_the_server_with_fewer() -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(name, rack="r", gpus=4) for name in "abc"]
     pods = [member("ps", i) for i in range(2)] + [member("worker", i) for i in range(4)]
-    turn(cluster, [*nodes, factories.gang("g", 6, roles=TF), *pods], 0.0)
+    schedule_once(cluster, [*nodes, factories.gang("g", 6, roles=TF), *pods], 0.0)
     home = where(cluster)["worker-3"]
-    turn(cluster, [PodGone("uid-worker-3"), replace(member("worker", 3), uid="again")], 1.0)
+    schedule_once(
+        cluster, [PodGone("uid-worker-3"), replace(member("worker", 3), uid="again")], 1.0
+    )
     assert where(cluster)["worker-3"] == home

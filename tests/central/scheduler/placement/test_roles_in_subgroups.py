@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 
 from central.model.facts import Fact, PodSeen, PodSpec, Roles, SubGroups
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Crew, Part, Want, fit
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
 from protos.names import BLOCK, RACK
@@ -38,7 +38,7 @@ def test_servers_that_are_in_no_group_sit_beside_the_groups_of_workers() -> None
     workers = [member(i, "worker", ring=str(i % 2), gpus=3) for i in range(4)]
     servers = [member(4, "ps", gpus=0), member(5, "ps", gpus=0)]
     gang = factories.gang("g", 6, subgroups=(policy(2, "node"),), roles=WISHES)
-    turn(made, [*nodes, gang, *servers, *workers], 0.0)
+    schedule_once(made, [*nodes, gang, *servers, *workers], 0.0)
     made.check()
     found = seats(made)
     assert found["g-0"] == found["g-2"] != found["g-1"] == found["g-3"]
@@ -51,7 +51,7 @@ def test_groups_with_a_server_each_keep_them_apart() -> None:
     nodes: list[Fact] = [factories.node(name, rack="r") for name in "abc"]
     pods = [member(i, "worker" if i % 2 else "ps", ring=str(i // 2), gpus=2) for i in range(6)]
     gang = factories.gang("g", 6, subgroups=(policy(2, "node"),), roles=WISHES)
-    turn(made, [*nodes, gang, *pods], 0.0)
+    schedule_once(made, [*nodes, gang, *pods], 0.0)
     made.check()
     found = seats(made)
     assert all(found[f"g-{i}"] == found[f"g-{i + 1}"] for i in (0, 2, 4))
@@ -65,7 +65,7 @@ def test_a_group_spreads_inside_its_rack() -> None:
     ]
     pods = [member(i, "worker", ring=str(i // 3), gpus=2) for i in range(6)]
     gang = factories.gang("g", 6, subgroups=(policy(3, RACK),), placement="spread")
-    turn(made, [*nodes, gang, *pods], 0.0)
+    schedule_once(made, [*nodes, gang, *pods], 0.0)
     made.check()
     found = seats(made)
     for ring in ((0, 1, 2), (3, 4, 5)):
@@ -78,8 +78,8 @@ def test_a_lost_server_comes_back_beside_its_workers() -> None:
     nodes: list[Fact] = [factories.node(name, rack="r") for name in "abcd"]
     workers = [member(i, "worker", ring=str(i % 2), gpus=3) for i in range(4)]
     gang = factories.gang("g", 4, subgroups=(policy(2, "node"),), roles=WISHES)
-    turn(made, [*nodes, gang, *workers], 0.0)
-    turn(made, [member(4, "ps", gpus=0)], 1.0)
+    schedule_once(made, [*nodes, gang, *workers], 0.0)
+    schedule_once(made, [member(4, "ps", gpus=0)], 1.0)
     made.check()
     found = seats(made)
     assert found["g-4"] in {found["g-0"], found["g-1"]}
@@ -98,11 +98,11 @@ def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
             ((0, 1),),
             dice.choice((((0, 0),), tuple(combinations_with_replacement((0, 1), 2)))),
         )
-        plain = [Part((kind,), dice.choice(("node", RACK, BLOCK, ""))) for kind in kinds]
+        plain = [SubgroupRequest((kind,), dice.choice(("node", RACK, BLOCK, ""))) for kind in kinds]
         wished = [
             replace(
                 part,
-                crew=Crew(
+                crew=RolePreferences(
                     tuple(
                         (spec, count * (place == own)) for place, (spec, count) in enumerate(kinds)
                     ),
@@ -115,7 +115,7 @@ def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
         told, required = list[bool](), dice.choice(("", BLOCK))
         for parts in (plain, wished):
             draft = Draft(snapshot)
-            want = Want(
+            want = PlacementRequest(
                 tuple(kinds),
                 required,
                 parts=tuple(parts),

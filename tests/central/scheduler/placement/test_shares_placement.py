@@ -10,11 +10,11 @@ import pytest
 
 from central.model.decisions import Bind
 from central.model.facts import Fact, PodSpec, Roles, SubGroups
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory.gpu_shares import NOTHING
-from central.scheduler.placement import Crew, Part, Want, fit
+from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest, fit
 from central.scheduler.placement.role_placement import problem_of
-from central.scheduler.snapshot.draft import DoesNotFit, Draft, Seat
+from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
 from protos.names import NODE, RACK
@@ -66,7 +66,7 @@ def places(free: Free, level: str) -> Iterator[list[tuple[int, int]]]:
             yield from ([c for c in free if c[0] == row and c[1] in pair] for pair in PAIRS)
 
 
-def sound(before: Free, seats: Sequence[Seat]) -> None:
+def sound(before: Free, seats: Sequence[Assignment]) -> None:
     """Nobody got what was not there."""
     used: Counter[tuple[int, int]] = Counter()
     for seat in seats:
@@ -76,7 +76,7 @@ def sound(before: Free, seats: Sequence[Seat]) -> None:
     assert all(used[cell] <= before.get(cell, 0) for cell in used)
 
 
-def tried(snapshot: Snapshot, want: Want) -> list[Seat] | None:
+def tried(snapshot: Snapshot, want: PlacementRequest) -> list[Assignment] | None:
     before, draft = free_of(snapshot), Draft(snapshot)
     try:
         seats = list(fit(draft, want))
@@ -97,7 +97,7 @@ def test_equal_parts_close_together_exactly(level: str) -> None:
         snapshot, share, count = small(dice), dice.choice((20, 30, 60, 100)), dice.randint(1, 7)
         free = free_of(snapshot)
         rooms = [sum(free[c] // share for c in cells) for cells in places(free, level)]
-        seats = tried(snapshot, Want(((part(share), count),), level))
+        seats = tried(snapshot, PlacementRequest(((part(share), count),), level))
         answers[seats is not None] += 1
         assert (seats is not None) == any(room >= count for room in rooms), f"seed {seed}"
         for seat in seats or ():
@@ -121,7 +121,9 @@ def test_whole_gpus_and_equal_parts_in_one_island_exactly() -> None:
             possible |= bool(whole) and rest >= count
         groups = ((factories.spec(1), 1), (part(share), count))
         answers[possible] += 1
-        assert (tried(snapshot, Want(groups, "island")) is not None) == possible, f"seed {seed}"
+        assert (tried(snapshot, PlacementRequest(groups, "island")) is not None) == possible, (
+            f"seed {seed}"
+        )
     assert min(answers.values()) > 50
 
 
@@ -136,7 +138,9 @@ def test_equal_groups_of_parts_each_in_an_island_exactly() -> None:
             sum(free[c] // share for c in cells) // size for cells in places(free, "island")
         )
         groups = ((part(share), size),)
-        want = Want(((part(share), size * times),), parts=(Part(groups, "island", times=times),))
+        want = PlacementRequest(
+            ((part(share), size * times),), parts=(SubgroupRequest(groups, "island", times=times),)
+        )
         answers[units >= times] += 1
         assert (tried(snapshot, want) is not None) == (units >= times), f"seed {seed}"
     assert min(answers.values()) > 50
@@ -151,8 +155,8 @@ def test_roles_of_parts_sit_as_well_as_trying_everything_finds() -> None:
         share = dice.choice((30, 50))
         a, b = part(share, 100), part(share, 200)
         counts = (dice.randint(1, 2), dice.randint(1, 3))
-        crew = Crew(((a, counts[0]), (b, counts[1])), near=((0, 1),), apart=((0, 0),))
-        seats = tried(snapshot, Want(crew.roles, crew=crew))
+        crew = RolePreferences(((a, counts[0]), (b, counts[1])), near=((0, 1),), apart=((0, 0),))
+        seats = tried(snapshot, PlacementRequest(crew.roles, crew=crew))
         rows = sorted(snapshot.row.values())
         free = free_of(snapshot)
         room = {row: sum(n // share for (r, _), n in free.items() if r == row) for row in rows}
@@ -192,7 +196,7 @@ def machines(*names: str) -> list[Fact]:
 def test_a_gang_of_parts_spreads_over_nodes() -> None:
     made = Cluster(factories.LEVELS, placement="spread")
     pods = [factories.part(f"g-{i}", 30, gang="g") for i in range(3)]
-    turn(made, [*machines("a", "b", "c"), factories.gang("g", 3), *pods], 0.0)
+    schedule_once(made, [*machines("a", "b", "c"), factories.gang("g", 3), *pods], 0.0)
     made.check()
     assert {pod.node for pod in made.pods.values()} == {"a", "b", "c"}
 
@@ -203,7 +207,7 @@ def test_servers_with_parts_are_apart_and_workers_beside_them() -> None:
     pods = [
         factories.part(f"g-{i}", 40, gang="g", task="ps" if i < 2 else "worker") for i in range(6)
     ]
-    turn(made, [*machines("a", "b", "c"), factories.gang("g", 6, roles=roles), *pods], 0.0)
+    schedule_once(made, [*machines("a", "b", "c"), factories.gang("g", 6, roles=roles), *pods], 0.0)
     made.check()
     seats = Counter((pod.node, pod.seen.task) for pod in made.pods.values())
     assert sorted(seats.values()) == [1, 1, 2, 2]
@@ -216,7 +220,7 @@ def test_unlike_parts_that_find_no_way_are_told_that_there_may_be_one() -> None:
     node: list[Fact] = [factories.node("a", gpus=2, shares=True), factories.report("a", what)]
     gang = factories.gang("g", 6, topology_required="island")
     parts = [factories.part(f"g-{i}", n, gang="g") for i, n in enumerate((60, 50, 50, 40, 30, 10))]
-    turn(made, [*node, gang, *parts], 0.0)
+    schedule_once(made, [*node, gang, *parts], 0.0)
     reason = made.gangs["ns", "g", True].reason
     assert "no way was found in the tries that there are, though there may be one" in reason
 
@@ -227,7 +231,9 @@ def test_rings_of_parts_get_an_island_each() -> None:
     pods = [
         factories.part(f"g-{i}", 60, gang="g", labels=(("ring", str(i % 2)),)) for i in range(6)
     ]
-    decisions = turn(made, [*machines("a"), factories.gang("g", 6, subgroups=(rings,)), *pods], 0.0)
+    decisions = schedule_once(
+        made, [*machines("a"), factories.gang("g", 6, subgroups=(rings,)), *pods], 0.0
+    )
     assert not [d for d in decisions if isinstance(d, Bind)]  # an island has room for two
     assert "needs 2 groups of 3 pods x 60 hundredths of a GPU, each in one island" in (
         made.gangs["ns", "g", True].reason
@@ -235,7 +241,7 @@ def test_rings_of_parts_get_an_island_each() -> None:
     pods = [
         factories.part(f"h-{i}", 50, gang="h", labels=(("ring", str(i % 2)),)) for i in range(6)
     ]
-    turn(made, [factories.gang("h", 6, subgroups=(rings,)), *pods], 1.0)
+    schedule_once(made, [factories.gang("h", 6, subgroups=(rings,)), *pods], 1.0)
     made.check()
     islands = {
         (ring, gpu // 2)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from central.model.facts import Fact
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.names import PACK, RACK, SPREAD
 from tests.central import factories
@@ -13,7 +13,7 @@ from tests.central import factories
 
 def placed(*facts: Fact, policy: str = PACK) -> dict[str, str]:
     cluster = Cluster(factories.LEVELS, placement=policy)
-    turn(cluster, facts, 0.0)
+    schedule_once(cluster, facts, 0.0)
     cluster.check()
     return {pod.seen.name: pod.node for pod in cluster.pods.values()}
 

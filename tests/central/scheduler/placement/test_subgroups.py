@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from central.model.decisions import Bind, Decision, Tell
+from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, PodGone, SubGroups
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Part, Want, fit
-from central.scheduler.snapshot.draft import DoesNotFit, Draft, Seat
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest, SubgroupRequest, fit
+from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
 from protos.names import BLOCK, RACK
@@ -127,7 +127,7 @@ def small(dice: random.Random, islands: bool) -> Snapshot:
     return snapshot
 
 
-def holds(snapshot: Snapshot, seats: Sequence[Seat], level: str) -> bool:
+def holds(snapshot: Snapshot, seats: Sequence[Assignment], level: str) -> bool:
     """Whether the seats are in one domain of the level."""
     rows, mask = {seat.row for seat in seats}, 0
     for seat in seats:
@@ -138,11 +138,11 @@ def holds(snapshot: Snapshot, seats: Sequence[Seat], level: str) -> bool:
     )
 
 
-def cut(seats: list[Seat], sizes: Sequence[int]) -> Iterator[list[Seat]]:
+def cut(seats: list[Assignment], sizes: Sequence[int]) -> Iterator[list[Assignment]]:
     """The seats of each part, one after the other."""
     rest = list(seats)
     for size in sizes:
-        mine: list[Seat] = []
+        mine: list[Assignment] = []
         while sum(seat.pods for seat in mine) < size:
             mine.append(rest.pop(0))
         assert sum(seat.pods for seat in mine) == size
@@ -159,8 +159,8 @@ def test_equal_groups_fit_wherever_there_is_a_way(base: int) -> None:
         gpus, size, times = dice.choice((1, 1, 2)), dice.randint(1, 3), dice.randint(1, 3)
         inner = dice.choice(("island", "node", RACK, BLOCK, ""))
         required = dice.choice(("", BLOCK, RACK))
-        part = Part(((factories.spec(gpus), size),), inner, times=times)
-        want = Want(((factories.spec(gpus), size * times),), required, parts=(part,))
+        part = SubgroupRequest(((factories.spec(gpus), size),), inner, times=times)
+        want = PlacementRequest(((factories.spec(gpus), size * times),), required, parts=(part,))
         expected = possible(snapshot, [(gpus, size, inner)] * times, required)
         answers[expected] += 1
         free = snapshot.free.copy()
@@ -189,11 +189,13 @@ def test_unlike_groups_fit_wherever_there_is_a_way() -> None:
             for _ in range(dice.randint(2, 3))
         ]
         required = dice.choice(("", BLOCK))
-        parts = tuple(Part(((factories.spec(g), n),), level) for g, n, level in kinds)
+        parts = tuple(SubgroupRequest(((factories.spec(g), n),), level) for g, n, level in kinds)
         groups = Counter[int]()
         for gpus, count, _ in kinds:
             groups[gpus] += count
-        want = Want(tuple((factories.spec(g), n) for g, n in groups.items()), required, parts=parts)
+        want = PlacementRequest(
+            tuple((factories.spec(g), n) for g, n in groups.items()), required, parts=parts
+        )
         expected = possible(snapshot, kinds, required)
         answers[expected] += 1
         draft = Draft(snapshot)
@@ -219,7 +221,9 @@ def policy(size: int, least: int = 0, required: str = "node") -> SubGroups:
 
 
 def told(decisions: list[Decision]) -> str:
-    return next(d.reason for d in reversed(decisions) if isinstance(d, Tell) and d.gang == "g")
+    return next(
+        d.reason for d in reversed(decisions) if isinstance(d, UpdateGangStatus) and d.gang == "g"
+    )
 
 
 def nodes_of(cluster: Cluster, ring: int) -> set[str]:
@@ -239,7 +243,7 @@ def test_each_ring_gets_a_node_and_all_get_one_rack() -> None:
         *(factories.node(f"b{i}", rack="rb", gpus=6) for i in range(3)),
     ]
     gang = factories.gang("g", 6, topology_required=RACK, subgroups=(policy(2),))
-    decisions = turn(cluster, [*nodes, gang, *(member(i, i % 3) for i in range(6))], 0.0)
+    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i % 3) for i in range(6))], 0.0)
     assert sum(isinstance(d, Bind) for d in decisions) == 6
     used = [nodes_of(cluster, ring) for ring in range(3)]
     assert all(len(nodes) == 1 for nodes in used)
@@ -250,15 +254,15 @@ def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(3)]
     gang = factories.gang("g", 1, subgroups=(policy(2, least=1),))
-    first = turn(cluster, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
+    first = schedule_once(cluster, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
     assert told(first) == (
         "subGroupPolicy tp needs 1 groups of 2 pods to start, 0 can be made of those that exist"
     )
-    turn(cluster, [member(2, 1)], 1.0)
+    schedule_once(cluster, [member(2, 1)], 1.0)
     assert (nodes_of(cluster, 0), len(nodes_of(cluster, 1))) == (set(), 1)
-    assert told(turn(cluster, [], 2.0) or first)
+    assert told(schedule_once(cluster, [], 2.0) or first)
     assert cluster.gangs["ns", "g", True].reason == "group tp-0 has 1 of 2 pods"
-    turn(cluster, [member(3, 0)], 3.0)
+    schedule_once(cluster, [member(3, 0)], 3.0)
     assert len(nodes_of(cluster, 0)) == 1
 
 
@@ -266,12 +270,12 @@ def test_a_lost_member_comes_back_to_its_group() -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=8) for i in range(3)]
     gang = factories.gang("g", 4, subgroups=(policy(2),))
-    turn(cluster, [*nodes, gang, *(member(i, i // 2, 4) for i in range(4))], 0.0)
+    schedule_once(cluster, [*nodes, gang, *(member(i, i // 2, 4) for i in range(4))], 0.0)
     homes = [nodes_of(cluster, ring) for ring in range(2)]
     assert len(homes[0]) == len(homes[1]) == 1
     lost = cluster.pods["uid-g-3"].seen
-    turn(cluster, [PodGone("uid-g-3")], 1.0)
-    turn(cluster, [replace(lost, uid="uid-again")], 2.0)
+    schedule_once(cluster, [PodGone("uid-g-3")], 1.0)
+    schedule_once(cluster, [replace(lost, uid="uid-again")], 2.0)
     assert nodes_of(cluster, 1) == homes[1]
     cluster.check()
 
@@ -280,7 +284,7 @@ def test_the_sentence_counts_groups() -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node("a0", rack="ra", gpus=6), factories.node("a1", rack="ra", gpus=2)]
     gang = factories.gang("g", 4, subgroups=(policy(2),), topology_required=RACK)
-    decisions = turn(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(4))], 0.0)
+    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(4))], 0.0)
     assert told(decisions) == (
         "needs 2 groups of 2 pods x 2 GPUs, each in one node, all in one rack; "
         "rack ra has room for 1 of 2 groups"
@@ -295,7 +299,7 @@ def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, sa
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node("a0", gpus=gpus)] if gpus else []
     gang = factories.gang("g", 2, subgroups=(policy(2),), topology_required="island")
-    decisions = turn(cluster, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
+    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
     assert told(decisions) == (
         f"needs 1 group of 2 pods x 4 GPUs, each in one node, all in one island; {said}"
     )
@@ -306,7 +310,7 @@ def test_the_minimum_starts_in_whole_groups() -> None:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(2)]
     gang = factories.gang("g", 3, subgroups=(policy(2),))
-    decisions = turn(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(6))], 0.0)
+    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(6))], 0.0)
     assert sorted(d.name for d in decisions if isinstance(d, Bind)) == ["g-0", "g-1", "g-2", "g-3"]
-    more = turn(cluster, [factories.node("a2", rack="ra", gpus=4)], 1.0)
+    more = schedule_once(cluster, [factories.node("a2", rack="ra", gpus=4)], 1.0)
     assert sorted(d.name for d in more if isinstance(d, Bind)) == ["g-4", "g-5"]

@@ -9,10 +9,10 @@ import numpy as np
 
 from central.model.decisions import Evict
 from central.model.facts import Fact, PodSeen
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Want
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import defragment
-from central.scheduler.preemption.preemption_request import Claim
+from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.state.cluster import Cluster
 from protos.names import RACK
 from tests.central import factories
@@ -145,13 +145,15 @@ def test_against_all_sets_of_moves() -> None:
     possible = found = least = 0
     for _ in range(600):
         cluster = Cluster(factories.LEVELS)
-        turn(cluster, [factories.node(f"n{i}", gpus=4) for i in range(dice.randint(2, 4))], 0.0)
+        schedule_once(
+            cluster, [factories.node(f"n{i}", gpus=4) for i in range(dice.randint(2, 4))], 0.0
+        )
         for number in range(dice.randint(2, 6)):
             facts = movable(job(f"g{number}", dice.choice((1, 1, 2)), gpus=dice.choice((1, 2, 3))))
             name = dice.choice(sorted(cluster.snapshot.row))
             room = cluster.snapshot.free[cluster.snapshot.row[name], 0]
             asked = sum(f.spec.request("nvidia.com/gpu") for f in facts if isinstance(f, PodSeen))
-            turn(cluster, on(name, facts) if asked <= room else [], 1.0)
+            schedule_once(cluster, on(name, facts) if asked <= room else [], 1.0)
         pods, gpus = dice.choice((1, 1, 2)), dice.choice((2, 3, 4))
         for fact in job("big", pods, gpus=gpus, created=99.0):
             cluster.apply(fact)
@@ -159,8 +161,10 @@ def test_against_all_sets_of_moves() -> None:
         needed = fewest(cluster, [gpus] * pods)
         if needed == 0:
             continue
-        want = Want(((gang.waiting()[0].spec, pods),), "")
-        plan = defragment.plan(cluster, Claim(gang, want, LONG_S, np.zeros(0, dtype=np.int64)))
+        want = PlacementRequest(((gang.waiting()[0].spec, pods),), "")
+        plan = defragment.plan(
+            cluster, PreemptionRequest(gang, want, LONG_S, np.zeros(0, dtype=np.int64))
+        )
         cluster.check()
         assert plan is None or needed is not None, "somebody would be without a place"
         if needed is not None:

@@ -7,10 +7,16 @@ from itertools import combinations
 import pytest
 
 from central.scheduler.preemption.exact_search import improve
-from central.scheduler.preemption.least_harm import Harm, Problem, Unit, choose, total
+from central.scheduler.preemption.least_harm import (
+    EvictionUnit,
+    Harm,
+    LeastHarmProblem,
+    choose,
+    total,
+)
 
 
-def brute(problem: Problem) -> Harm | None:
+def brute(problem: LeastHarmProblem) -> Harm | None:
     best: Harm | None = None
     for size in range(len(problem.units) + 1):
         for chosen in combinations(problem.units, size):
@@ -19,7 +25,7 @@ def brute(problem: Problem) -> Harm | None:
     return best
 
 
-def _allowed(problem: Problem, chosen: tuple[Unit, ...]) -> bool:
+def _allowed(problem: LeastHarmProblem, chosen: tuple[EvictionUnit, ...]) -> bool:
     whole = {unit.gang for unit in chosen if unit.whole}
     singles = [unit.gang for unit in chosen if not unit.whole]
     for budget, allowed in problem.allowed.items():
@@ -30,11 +36,11 @@ def _allowed(problem: Problem, chosen: tuple[Unit, ...]) -> bool:
     )
 
 
-def case(dice: random.Random, gangs: int, budgets: int = 0) -> Problem:
+def case(dice: random.Random, gangs: int, budgets: int = 0) -> LeastHarmProblem:
     rows = dice.randint(1, 4)
     asks = (dice.choice((1, 2, 4, 8)), dice.choice((1, 3)))
     free = {row: (dice.randint(0, 4), dice.randint(0, 6)) for row in range(rows)}
-    units: list[Unit] = []
+    units: list[EvictionUnit] = []
     surplus: dict[int, int] = {}
     allowed = {("ns", f"b{number}"): dice.randint(0, 3) for number in range(budgets)}
     for gang in range(gangs):
@@ -51,11 +57,11 @@ def case(dice: random.Random, gangs: int, budgets: int = 0) -> Problem:
             frees[row] = (have[0] + size[0], have[1] + size[1])
             if surplus[gang]:
                 harm, spends = (0, age * size[0], 1), {covered: 1} if covered else {}
-                units.append(Unit(gang, False, harm, {row: size}, spends=spends))
+                units.append(EvictionUnit(gang, False, harm, {row: size}, spends=spends))
         lost = sum(age * size[0] for _, size in pods)
         spends = {covered: len(pods)} if covered else {}
-        units.append(Unit(gang, True, (1, lost, len(pods)), frees, spends=spends))
-    return Problem(free, asks, dice.randint(1, 3), units, surplus, allowed)
+        units.append(EvictionUnit(gang, True, (1, lost, len(pods)), frees, spends=spends))
+    return LeastHarmProblem(free, asks, dice.randint(1, 3), units, surplus, allowed)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -11,12 +11,12 @@ import pytest
 from central.model.decisions import Evict
 from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
 from central.scheduler import placement
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.placement import Want
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
-from central.scheduler.preemption.preemption_request import Claim
-from central.scheduler.reservation.release_forecast import Leavers
+from central.scheduler.preemption.preemption_request import PreemptionRequest
+from central.scheduler.reservation.release_forecast import ReleasablePods
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
@@ -299,7 +299,7 @@ def test_what_a_queue_loses_is_counted_together() -> None:
 # --- against brute force -----------------------------------------------------------------------
 
 
-def brute(cluster: Cluster, claim: Claim) -> tuple[int, int, int] | None:
+def brute(cluster: Cluster, claim: PreemptionRequest) -> tuple[int, int, int] | None:
     """The least harm of all sets of pods whose leaving lets the gang in."""
     lower = [g for g in cluster.gangs.values() if g.priority < claim.gang.priority and g.placed()]
     pods = [pod for gang in lower for pod in gang.placed()]
@@ -339,8 +339,8 @@ def _harm(cluster: Cluster, chosen: tuple[Pod, ...], now: float) -> tuple[int, i
     return broken, sum(pod.lost(now) for pod in chosen), len(chosen)
 
 
-def _fits(cluster: Cluster, chosen: tuple[Pod, ...], want: Want) -> bool:
-    leavers = Leavers(cluster, list(chosen))
+def _fits(cluster: Cluster, chosen: tuple[Pod, ...], want: PlacementRequest) -> bool:
+    leavers = ReleasablePods(cluster, list(chosen))
     with leavers.gone(np.arange(len(chosen))) as snapshot:
         draft = Draft(snapshot)
         try:
@@ -375,7 +375,7 @@ def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None
         nodes = [
             factories.node(f"n{i}", rack=f"r{i % 2}", gpus=4) for i in range(dice.randint(1, 4))
         ]
-        turn(cluster, nodes, 0.0)
+        schedule_once(cluster, nodes, 0.0)
         for number in range(dice.randint(1, 5)):
             size = dice.choice((1, 1, 2, 3))
             facts = job(
@@ -389,20 +389,20 @@ def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None
             )
             if dice.random() < 0.3:
                 facts = _with_roles(facts, dice)
-            turn(cluster, facts, dice.choice((0.0, 100.0)))
+            schedule_once(cluster, facts, dice.choice((0.0, 100.0)))
         running = [pod for pod in cluster.pods.values() if pod.node]
         begun = [replace(pod.seen, node=pod.node, phase="Running") for pod in running]
-        turn(cluster, begun, 100.0)
+        schedule_once(cluster, begun, 100.0)
         pods, gpus = dice.choice((1, 2, 3)), dice.choice((2, 4))
         level = dice.choice(("", RACK, "node"))
         wanted = job("urgent", pods, gpus=gpus, priority=5, topology_required=level, created=99.0)
         for fact in (*wanted, *(_budgets(dice) if covered else ())):
             cluster.apply(fact)
         gang = cluster.gangs["ns", "urgent", True]
-        want = Want(((gang.waiting()[0].spec, pods),), level)
+        want = PlacementRequest(((gang.waiting()[0].spec, pods),), level)
         if any(pod.evicting for pod in cluster.pods.values()) or _fits(cluster, (), want):
             continue
-        claim = Claim(gang, want, 200.0, np.zeros(0, dtype=np.int64))
+        claim = PreemptionRequest(gang, want, 200.0, np.zeros(0, dtype=np.int64))
         best = brute(cluster, claim)
         plan = preemption_plan.room_for(cluster, claim)
         assert (plan is None) == (best is None)

@@ -1,9 +1,9 @@
 """PodGroups that have no pods yet: whoever makes these may wait until the group is let in."""
 
-from central.model.decisions import Bind, Decision, Tell
+from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, GangGone, GangSeen, QueueSeen
 from central.scheduler import cycle
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from tests.central import factories
 
@@ -15,12 +15,12 @@ def group(name: str, cpu: int = 5_000, **fields: object) -> GangSeen:
 
 
 def told(decisions: list[Decision]) -> dict[str, tuple[str, str]]:
-    return {d.gang: (d.phase, d.reason) for d in decisions if isinstance(d, Tell)}
+    return {d.gang: (d.phase, d.reason) for d in decisions if isinstance(d, UpdateGangStatus)}
 
 
 def played(*facts: Fact) -> tuple[Cluster, dict[str, tuple[str, str]]]:
     cluster = Cluster(factories.LEVELS)
-    found = told(turn(cluster, facts, 0.0))
+    found = told(schedule_once(cluster, facts, 0.0))
     cluster.check()
     return cluster, found
 
@@ -36,24 +36,24 @@ def test_they_are_let_in_one_after_the_other() -> None:
         ),
     }
     pod = factories.pod("one-0", 0, "one", cpu=5_000)
-    decisions = turn(cluster, [pod], 2.0)
+    decisions = schedule_once(cluster, [pod], 2.0)
     assert [d.name for d in decisions if isinstance(d, Bind)] == ["one-0"]
     assert told(decisions)["one"][0] == "Running"
     cluster.check()
     ended = factories.pod("one-0", 0, "one", cpu=5_000, node="a", phase="Succeeded")
-    assert told(turn(cluster, [ended], 4.0))["two"][0] == "Inqueue"
+    assert told(schedule_once(cluster, [ended], 4.0))["two"][0] == "Inqueue"
     cluster.check()
 
 
 def test_a_closed_queue_lets_nobody_in_until_it_opens() -> None:
     cluster, found = played(NODE, QueueSeen("q", closed=True), group("g", queue="q"))
     assert found["g"] == ("Pending", "queue q is closed")
-    assert told(turn(cluster, [QueueSeen("q")], 5.0))["g"][0] == "Inqueue"
+    assert told(schedule_once(cluster, [QueueSeen("q")], 5.0))["g"][0] == "Inqueue"
 
 
 def test_who_is_let_in_stays_so() -> None:
     cluster, _ = played(NODE, group("g"))
-    assert not told(turn(cluster, [factories.node("a", gpus=0, cpu=1_000)], 5.0))
+    assert not told(schedule_once(cluster, [factories.node("a", gpus=0, cpu=1_000)], 5.0))
     restarted, found = played(factories.node("a", gpus=0, cpu=1_000), group("g", phase="Inqueue"))
     assert found["g"][0] == "Inqueue"
     assert cycle.due(restarted, 0.0) is None
@@ -62,15 +62,15 @@ def test_who_is_let_in_stays_so() -> None:
 def test_those_who_wait_are_looked_at_once_a_second() -> None:
     cluster, found = played(factories.node("a", gpus=0, cpu=1_000), group("g"))
     assert found["g"][0] == "Pending"
-    again = told(turn(cluster, [factories.node("a", gpus=0, cpu=2_000)], 1.0))
+    again = told(schedule_once(cluster, [factories.node("a", gpus=0, cpu=2_000)], 1.0))
     assert again["g"] == ("Pending", "5 cpu are wanted (spec.minResources) and 2 are free")
-    assert not told(turn(cluster, [NODE], 1.5))
+    assert not told(schedule_once(cluster, [NODE], 1.5))
     assert cycle.due(cluster, 1.5) == 2.0
-    assert told(turn(cluster, [], 2.0))["g"][0] == "Inqueue"
+    assert told(schedule_once(cluster, [], 2.0))["g"][0] == "Inqueue"
     assert cycle.due(cluster, 2.0) is None
 
 
 def test_a_group_that_goes_is_forgotten() -> None:
     cluster, _ = played(NODE, group("one", created=1.0), group("two", created=2.0))
-    assert told(turn(cluster, [GangGone("ns", "one")], 5.0))["two"][0] == "Inqueue"
+    assert told(schedule_once(cluster, [GangGone("ns", "one")], 5.0))["two"][0] == "Inqueue"
     cluster.check()

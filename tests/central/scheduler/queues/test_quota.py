@@ -2,7 +2,7 @@
 
 import pytest
 
-from central.model.decisions import Bind, Decision, Tell
+from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import (
     Fact,
     GangGone,
@@ -13,7 +13,7 @@ from central.model.facts import (
     QueueGone,
     QueueSeen,
 )
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.queues.quota import fair, may_reclaim
 from central.scheduler.state.cluster import Cluster
 from protos.names import GPU
@@ -52,7 +52,11 @@ def bound(decisions: list[Decision]) -> list[str]:
 
 
 def waits(decisions: list[Decision]) -> dict[str, str]:
-    return {d.gang: d.reason for d in decisions if isinstance(d, Tell) and d.phase == "Pending"}
+    return {
+        d.gang: d.reason
+        for d in decisions
+        if isinstance(d, UpdateGangStatus) and d.phase == "Pending"
+    }
 
 
 def nodes(gpus: int) -> list[Fact]:
@@ -61,7 +65,7 @@ def nodes(gpus: int) -> list[Fact]:
 
 def played(*facts: Fact) -> tuple[Cluster, list[Decision]]:
     cluster = Cluster(factories.LEVELS)
-    decisions = turn(cluster, facts, 0.0)
+    decisions = schedule_once(cluster, facts, 0.0)
     cluster.check()
     return cluster, decisions
 
@@ -105,7 +109,7 @@ def test_shares_hold_while_gangs_come_and_go() -> None:
     """Two queues 1:2 of unlike gangs; what ends is followed by whoever is lowest, for many turns."""
     cluster = Cluster(factories.LEVELS)
     facts = [*nodes(48), queue("a"), queue("b", weight=2)]
-    turn(cluster, [*facts, *gangs(80, "a", pods=2), *gangs(80, "b", pods=3)], 0.0)
+    schedule_once(cluster, [*facts, *gangs(80, "a", pods=2), *gangs(80, "b", pods=3)], 0.0)
     for now in range(1, 40):
         running = sorted(
             (pod for pod in cluster.pods.values() if pod.node and pod.alive),
@@ -117,7 +121,7 @@ def test_shares_hold_while_gangs_come_and_go() -> None:
             for pod in running
             if pod.seen.gang in oldest
         ]
-        turn(cluster, ended, float(now))
+        schedule_once(cluster, ended, float(now))
         cluster.check()
         if len(cluster.waiting) > 20:
             assert used(cluster, "a") + used(cluster, "b") >= 46
@@ -207,7 +211,7 @@ def test_pods_and_namespaces_name_a_queue_where_the_group_does_not() -> None:
         *nodes(8), queue("a"), queue("b"), NamespaceSeen("ns", queue="a"), *gang("g"), single
     )
     assert (used(cluster, "a"), used(cluster, "b")) == (1, 1)
-    turn(cluster, [NamespaceSeen("ns")], 1.0)
+    schedule_once(cluster, [NamespaceSeen("ns")], 1.0)
     cluster.check()
     assert (used(cluster, "a"), used(cluster, "default")) == (0, 1)
 
@@ -221,8 +225,8 @@ def test_the_class_of_the_group_is_its_priority() -> None:
     why = "spec.priorityClassName: PriorityClass high does not exist"
     assert waits(decisions) == {"classy": why}
     ended = factories.pod("plain-0", 8, "plain", node="n0", phase="Succeeded")
-    assert bound(turn(cluster, [PrioritySeen("high", 1), ended], 1.0)) == ["classy"]
-    turn(cluster, [PriorityGone("high")], 2.0)
+    assert bound(schedule_once(cluster, [PrioritySeen("high", 1), ended], 1.0)) == ["classy"]
+    schedule_once(cluster, [PriorityGone("high")], 2.0)
     cluster.check()
 
 
@@ -300,7 +304,7 @@ def test_one_bad_queue_stops_only_itself() -> None:
     cluster, decisions = played(*nodes(8), *bad, queue("good"), *everybody)
     assert sorted(bound(decisions)) == ["of-default", "of-good"]
     mended = [queue(name) for name in ("bad", "lost", "round", "robin", "unknown")]
-    assert len(bound(turn(cluster, mended, 1.0))) == 5
+    assert len(bound(schedule_once(cluster, mended, 1.0))) == 5
     cluster.check()
 
 
@@ -311,7 +315,7 @@ def test_capability_holds_exactly_and_what_is_freed_is_used() -> None:
     ended = factories.pod(
         "a000-0", 1, "a000", node=cluster.pods["uid-a000-0"].node, phase="Succeeded"
     )
-    assert bound(turn(cluster, [ended], 1.0)) == ["a003"]
+    assert bound(schedule_once(cluster, [ended], 1.0)) == ["a003"]
 
 
 def test_members_above_the_minimum_come_as_the_capability_allows() -> None:
@@ -319,21 +323,21 @@ def test_members_above_the_minimum_come_as_the_capability_allows() -> None:
     pods = [factories.pod(f"g-{rank}", 1, "g") for rank in range(5)]
     cluster, _ = played(*nodes(8), queue("a", capability=4), group, *pods)
     for now in range(1, 5):
-        turn(cluster, [factories.node("n9", gpus=now)], float(now))
+        schedule_once(cluster, [factories.node("n9", gpus=now)], float(now))
     assert used(cluster, "a") == 4
 
 
 def test_a_guarantee_is_there_when_its_queue_comes() -> None:
     cluster, _ = played(*nodes(16), queue("a"), queue("b", guarantee=6), *gangs(16, "a"))
     assert used(cluster, "a") == 10
-    turn(cluster, gangs(8, "b"), 1.0)
+    schedule_once(cluster, gangs(8, "b"), 1.0)
     assert used(cluster, "b") == 6
 
 
 def test_what_is_deleted_leaves_the_books() -> None:
     cluster, _ = played(*nodes(8), queue("a", capability=4), *gang("g", "a", pods=2, gpus=2))
     assert used(cluster, "a") == 4
-    turn(cluster, [GangGone("ns", "g"), PodGone("uid-g-0"), PodGone("uid-g-1")], 1.0)
+    schedule_once(cluster, [GangGone("ns", "g"), PodGone("uid-g-0"), PodGone("uid-g-1")], 1.0)
     cluster.check()
     assert used(cluster, "a") == 0
     assert not cluster.queues.by_name["a"].gangs
@@ -341,14 +345,14 @@ def test_what_is_deleted_leaves_the_books() -> None:
 
 def test_a_closed_queue_keeps_what_runs() -> None:
     cluster, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
-    turn(cluster, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
+    schedule_once(cluster, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
     running = [
         factories.pod(f"g-{i}", 4, "g", node=cluster.pods[f"uid-g-{i}"].node, phase="Running")
         for i in range(2)
     ]
-    turn(cluster, [*running, queue("a", closed=True)], 1.0)
+    schedule_once(cluster, [*running, queue("a", closed=True)], 1.0)
     again = factories.pod("g-2", 4, "g")
-    decisions = turn(cluster, [again, *gang("new", "a")], 2.0)
+    decisions = schedule_once(cluster, [again, *gang("new", "a")], 2.0)
     assert bound(decisions) == ["g"]
     assert waits(decisions)["new"] == "queue a is closed"
 
@@ -360,7 +364,7 @@ def full(*facts: Fact, a: int = 8) -> Cluster:
     """Queue a has taken what there is; then b asks."""
     cluster, _ = played(*nodes(8), *facts, *gangs(a, "a"))
     assert used(cluster, "a") == a
-    turn(cluster, gangs(8, "b"), 1.0)
+    schedule_once(cluster, gangs(8, "b"), 1.0)
     return cluster
 
 
@@ -387,7 +391,7 @@ def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
 
 def test_nobody_takes_more_than_it_is_due() -> None:
     cluster, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
-    turn(cluster, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
+    schedule_once(cluster, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
     victim = cluster.gangs["ns", "a000", True]
     assert not may_reclaim(cluster, cluster.gangs["ns", "five", True], victim)
     assert may_reclaim(cluster, cluster.gangs["ns", "four", True], victim)
@@ -405,7 +409,7 @@ def test_teams_settle_it_where_they_meet() -> None:
 
 def test_without_queues_nothing_is_taken_back() -> None:
     cluster, _ = played(*nodes(8), *gangs(8, "a"))
-    turn(cluster, gangs(1, "b"), 1.0)
+    schedule_once(cluster, gangs(1, "b"), 1.0)
     claimant = cluster.gangs["ns", "b000", True]
     assert not may_reclaim(cluster, claimant, cluster.gangs["ns", "a000", True])
 
@@ -425,11 +429,11 @@ def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, .
     for now in range(1, 6):
         pod = next(pod for pod in cluster.pods.values() if pod.node and pod.alive)
         ended = factories.pod(pod.seen.name, 4, pod.seen.gang, node=pod.node, phase="Succeeded")
-        decisions = turn(cluster, [ended], float(now))
+        decisions = schedule_once(cluster, [ended], float(now))
         cluster.check()
         assert len(bound(decisions)) == 1
         served += 1
-        assert not turn(cluster, [], now + 0.5), "nothing was gained"
+        assert not schedule_once(cluster, [], now + 0.5), "nothing was gained"
     assert served == 7
     assert all(gang.reason for gang in cluster.waiting.values())
 

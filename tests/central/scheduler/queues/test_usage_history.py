@@ -3,8 +3,8 @@
 import pytest
 
 from central.model.facts import Fact, GangGone, PodGone, QueueSeen
-from central.scheduler.cycle import turn
-from central.scheduler.queues.usage_history import Lately
+from central.scheduler.cycle import schedule_once
+from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.state.cluster import Cluster
 from protos.names import GPU
 from tests.central import factories
@@ -13,7 +13,7 @@ HALF_S = 100.0
 
 
 def test_the_past_counts_half_as_much_for_each_half_life() -> None:
-    lately = Lately()
+    lately = DecayedUsage()
     lately.pass_to(0.0, {}, {}, HALF_S)
     lately.pass_to(HALF_S, {GPU: 8}, {}, HALF_S)
     assert lately.of(GPU) == pytest.approx(4.0)
@@ -26,7 +26,7 @@ def test_the_past_counts_half_as_much_for_each_half_life() -> None:
 
 
 def test_it_makes_no_difference_how_often_it_is_asked() -> None:
-    once, often = Lately(), Lately()
+    once, often = DecayedUsage(), DecayedUsage()
     once.pass_to(300.0, {GPU: 5}, {GPU: 2}, HALF_S)
     for now in range(1, 301):
         often.pass_to(float(now), {GPU: 5}, {GPU: 2}, HALF_S)
@@ -50,7 +50,7 @@ def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
                 created = now + number / 100
                 facts.append(factories.gang(name, 1, queue=queue, created=created))
                 facts.append(factories.pod(f"{name}-0", 1, name, created=created))
-        turn(cluster, facts, float(now))
+        schedule_once(cluster, facts, float(now))
         used = cluster.queues.by_name["b"].used.get(GPU, 0)
         found[now] = used
         facts = []

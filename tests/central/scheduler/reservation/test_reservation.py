@@ -7,7 +7,7 @@ import pytest
 
 from central.model.facts import Fact, NodeGone, PodGone, QueueGone, QueueSeen
 from central.scheduler.reservation.reservation import Reservation
-from central.scheduler.state.gangs import Key
+from central.scheduler.state.gangs import GangKey
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -63,10 +63,10 @@ def test_without_reservation_it_would_starve() -> None:
     assert stream(None, reserve=False)[0] == float("inf")
 
 
-class Forgetful(dict[Key, Reservation]):
+class Forgetful(dict[GangKey, Reservation]):
     """Nothing stays reserved."""
 
-    def __setitem__(self, key: Key, kept: Reservation) -> None:
+    def __setitem__(self, key: GangKey, kept: Reservation) -> None:
         pass
 
 

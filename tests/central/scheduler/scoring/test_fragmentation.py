@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from central.model.facts import PodGone, PodSpec
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory.gpu_shares import NOTHING
-from central.scheduler.placement import Want, fit
+from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.scoring import fragmentation, workload_mix
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -103,7 +103,7 @@ def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
             spec = factories.part("p", dice.choice((10, 30, 60)), cpu=dice.choice((500, 9000))).spec
         draft = Draft(snapshot)
         try:
-            seat = fit(draft, Want(((spec, 1),)))[0]
+            seat = fit(draft, PlacementRequest(((spec, 1),)))[0]
         except DoesNotFit:
             continue
         draft.undo()
@@ -130,7 +130,7 @@ def test_names_decide_nothing() -> None:
             snapshot = cluster(dice, names)
             spec = factories.spec(dice.choice((1, 2)), 500)
             try:
-                seat = fit(Draft(snapshot), Want(((spec, 1),)))[0]
+                seat = fit(Draft(snapshot), PlacementRequest(((spec, 1),)))[0]
             except DoesNotFit:
                 continue
             row = seat.row
@@ -196,9 +196,11 @@ def test_a_big_pod_finds_room_that_filling_up_would_have_broken() -> None:
         factories.node("four", gpus=4),
     ]
     mixed = [factories.pod(f"x{i}", 4 if i % 2 else 1) for i in range(8)]
-    turn(made, [*mixed, *(PodGone(pod.uid) for pod in mixed)], 0.0)
-    turn(made, [*nodes, factories.pod("one", 1)], 1.0)
+    schedule_once(made, [*mixed, *(PodGone(pod.uid) for pod in mixed)], 0.0)
+    schedule_once(made, [*nodes, factories.pod("one", 1)], 1.0)
     assert made.pods["uid-one"].node in {"five", "six"}  # of which a 4 still fits beside it
-    turn(made, [factories.pod("two", 1), factories.pod("big", 4), factories.pod("large", 4)], 2.0)
-    turn(made, [factories.pod("more", 4)], 3.0)
+    schedule_once(
+        made, [factories.pod("two", 1), factories.pod("big", 4), factories.pod("large", 4)], 2.0
+    )
+    schedule_once(made, [factories.pod("more", 4)], 3.0)
     assert all(pod.node for pod in made.pods.values())

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from central.model.facts import Fact, NodeSeen, PodSeen, Taint, Toleration
 from central.model.pod_rules import Nearer, Requirement, Rules, Spread
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.names import RACK
 from tests.central import factories
@@ -26,7 +26,7 @@ def web(name: str, rules: Rules | None, gpus: int = 0) -> PodSeen:
 
 def placed(*facts: Fact) -> dict[str, str]:
     cluster = Cluster(factories.LEVELS)
-    turn(cluster, facts, 0.0)
+    schedule_once(cluster, facts, 0.0)
     cluster.check()
     return {pod.seen.name: pod.node for pod in cluster.pods.values()}
 

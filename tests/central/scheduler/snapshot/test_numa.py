@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from central.model.decisions import Evict, Tell
+from central.model.decisions import Evict, UpdateGangStatus
 from central.model.facts import SubGroups
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Want, fit
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
@@ -40,7 +40,7 @@ def test_all_gpus_on_one_numa_node_or_none() -> None:
         rooms = [(mask & part).bit_count() for mask in snapshot.free_mask for part in (LOW, HIGH)]
         possible = max(rooms) >= gpus * count
         answers[possible] += 1
-        want = Want(((factories.spec(gpus), count),), NUMA)
+        want = PlacementRequest(((factories.spec(gpus), count),), NUMA)
         if not possible:
             with pytest.raises(DoesNotFit, match="at once in one NUMA node"):
                 fit(Draft(snapshot), want)
@@ -55,10 +55,10 @@ def test_the_sentence_says_how_many_fit() -> None:
     cluster = Cluster(factories.LEVELS)
     pods = [factories.pod(f"g-{i}", 1, "g") for i in range(5)]
     wish = factories.gang("g", 5, topology_required=NUMA)
-    decisions = turn(
+    decisions = schedule_once(
         cluster, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
     )
-    told = next(d.reason for d in decisions if isinstance(d, Tell))
+    told = next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
     assert told.startswith("needs 5 pods x 1 GPU at once in one NUMA node; node a has room for 4")
 
 
@@ -67,7 +67,9 @@ def test_groups_each_on_a_numa_node() -> None:
     pods = [factories.pod(f"g-{i}", 2, "g", labels=(("half", str(i % 2)),)) for i in range(4)]
     halves = (SubGroups("half", 2, keys=("half",), required=NUMA),)
     wish = factories.gang("g", 4, subgroups=halves)
-    turn(cluster, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0)
+    schedule_once(
+        cluster, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
+    )
     used = [0, 0]
     for pod in cluster.pods.values():
         used[int(dict(pod.seen.labels)["half"])] |= pod.gpus
@@ -77,8 +79,10 @@ def test_groups_each_on_a_numa_node() -> None:
 def test_room_is_made_on_one_numa_node() -> None:
     cluster = Cluster(factories.LEVELS)
     node, report = factories.node("a"), factories.report("a", sockets())
-    turn(cluster, [node, report, *(factories.pod(f"s{i}", 1) for i in range(8))], 0.0)
+    schedule_once(cluster, [node, report, *(factories.pod(f"s{i}", 1) for i in range(8))], 0.0)
     wish = factories.gang("g", 4, topology_required=NUMA, priority=5)
-    decisions = turn(cluster, [wish, *(factories.pod(f"g-{i}", 1, "g") for i in range(4))], 1.0)
+    decisions = schedule_once(
+        cluster, [wish, *(factories.pod(f"g-{i}", 1, "g") for i in range(4))], 1.0
+    )
     gone = [cluster.pods[d.pod].gpus for d in decisions if isinstance(d, Evict)]
     assert sum(gone) in {LOW, HIGH}

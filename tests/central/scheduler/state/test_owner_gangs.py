@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
-from central.scheduler.cycle import due, turn
+from central.scheduler.cycle import due, schedule_once
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.owner_gangs import HOLD_S
 from tests.central import factories
@@ -28,32 +28,32 @@ def bound(decisions: list[Decision]) -> list[str]:
 
 def cluster(nodes: int) -> Cluster:
     made = Cluster(factories.LEVELS)
-    turn(made, [factories.node(f"n{i}", rack="r1") for i in range(nodes)], 0.0)
+    schedule_once(made, [factories.node(f"n{i}", rack="r1") for i in range(nodes)], 0.0)
     return made
 
 
 def test_a_deployments_pods_start_together_or_not_at_all() -> None:
     world = cluster(2)
     facts: list[Fact] = [said(), *(one(i) for i in range(3))]
-    assert bound(turn(world, facts, 0.0)) == []
+    assert bound(schedule_once(world, facts, 0.0)) == []
     gang = world.gangs["ns", "deployment/web", True]
     assert "3 pods" in gang.reason
-    assert len(bound(turn(world, [factories.node("n2", rack="r1")], 1.0))) == 3
+    assert len(bound(schedule_once(world, [factories.node("n2", rack="r1")], 1.0))) == 3
     world.check()
 
 
 def test_a_rolling_update_is_the_same_gang() -> None:
     """The new ReplicaSet's first pod takes the place of one that leaves: it waits for no others."""
     world = cluster(3)
-    turn(world, [said(), *(one(i) for i in range(3))], 0.0)
-    assert bound(turn(world, [said(NEW), one(0, NEW)], 1.0)) == []
-    assert bound(turn(world, [PodGone(one(0).uid)], 2.0)) == ["web-new-0"]
+    schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
+    assert bound(schedule_once(world, [said(NEW), one(0, NEW)], 1.0)) == []
+    assert bound(schedule_once(world, [PodGone(one(0).uid)], 2.0)) == ["web-new-0"]
     world.check()
 
 
 def test_without_a_word_of_gangs_pods_go_one_by_one() -> None:
     world = cluster(1)
-    assert bound(turn(world, [said(gang_min=None), one(0), one(1)], 0.0)) == ["web-old-0"]
+    assert bound(schedule_once(world, [said(gang_min=None), one(0), one(1)], 0.0)) == ["web-old-0"]
     assert ("ns", "web-old-1", False) in world.gangs
 
 
@@ -61,33 +61,33 @@ def test_pods_name_the_minimum_where_nobody_knows_their_controller() -> None:
     """As operators' pods do: their controllers are not watched."""
     world = cluster(1)
     pods = [one(i, "pytorchjob/bert", gang_min=2) for i in range(2)]
-    assert bound(turn(world, [said(), *pods], 0.0)) == []
+    assert bound(schedule_once(world, [said(), *pods], 0.0)) == []
     assert world.gangs["ns", "pytorchjob/bert", True].minimum == 2
 
 
 def test_a_pod_waits_a_moment_for_word_of_its_controller() -> None:
     world = cluster(3)
-    turn(world, [said()], 0.0)
-    assert bound(turn(world, [one(i, NEW) for i in range(2)], 1.0)) == []
+    schedule_once(world, [said()], 0.0)
+    assert bound(schedule_once(world, [one(i, NEW) for i in range(2)], 1.0)) == []
     world.check()
     assert due(world, 1.0) == 1.0 + HOLD_S
-    assert bound(turn(world, [said(NEW)], 1.1)) == []  # a third is missing
-    assert len(bound(turn(world, [one(2, NEW)], 1.2))) == 3
+    assert bound(schedule_once(world, [said(NEW)], 1.1)) == []  # a third is missing
+    assert len(bound(schedule_once(world, [one(2, NEW)], 1.2))) == 3
     world.check()
 
 
 def test_no_word_in_time_and_it_goes_by_itself() -> None:
     world = cluster(3)
-    turn(world, [said(), one(0, NEW)], 0.0)
-    assert bound(turn(world, [], HOLD_S)) == ["web-new-0"]
+    schedule_once(world, [said(), one(0, NEW)], 0.0)
+    assert bound(schedule_once(world, [], HOLD_S)) == ["web-new-0"]
     assert due(world, HOLD_S) is None
     world.check()
 
 
 def test_a_pod_that_goes_while_it_is_held_leaves_nothing() -> None:
     world = cluster(1)
-    turn(world, [said(), one(0, NEW)], 0.0)
-    turn(world, [PodGone(one(0, NEW).uid), OwnerGone("uid-" + OLD)], 0.1)
+    schedule_once(world, [said(), one(0, NEW)], 0.0)
+    schedule_once(world, [PodGone(one(0, NEW).uid), OwnerGone("uid-" + OLD)], 0.1)
     world.check()
     assert not world.owners.pods
     assert not world.owners.seen
@@ -95,25 +95,25 @@ def test_a_pod_that_goes_while_it_is_held_leaves_nothing() -> None:
 
 def test_what_a_controller_said_outlives_it_with_its_pods() -> None:
     world = cluster(3)
-    turn(world, [said(), *(one(i) for i in range(3))], 0.0)
-    turn(world, [OwnerGone("uid-" + OLD), replace(one(0), deleting=True)], 1.0)
+    schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
+    schedule_once(world, [OwnerGone("uid-" + OLD), replace(one(0), deleting=True)], 1.0)
     assert len(world.gangs["ns", "deployment/web", True].members) == 3
-    turn(world, [PodGone(one(i).uid) for i in range(3)], 2.0)
+    schedule_once(world, [PodGone(one(i).uid) for i in range(3)], 2.0)
     world.check()
     assert not world.owners.seen
 
 
 def test_a_word_that_changes_changes_the_gang() -> None:
     world = cluster(2)
-    turn(world, [said(), *(one(i) for i in range(3))], 0.0)
-    assert len(bound(turn(world, [said(gang_min=2)], 1.0))) == 2
+    schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
+    assert len(bound(schedule_once(world, [said(gang_min=2)], 1.0))) == 2
     world.check()
 
 
 def test_queue_and_closeness_come_from_the_controller_unless_the_pod_says_its_own() -> None:
     world = cluster(1)
     owner = said(gang_min=None, queue="ml", required_tier=1)
-    turn(world, [owner, one(0), one(1, queue="own", topology_required="node")], 0.0)
+    schedule_once(world, [owner, one(0), one(1, queue="own", topology_required="node")], 0.0)
     seen = [world.pods[one(i).uid].seen for i in range(2)]
     assert [(s.queue, s.required_tier, s.topology_required) for s in seen] == [
         ("ml", 1, ""),
@@ -124,5 +124,5 @@ def test_queue_and_closeness_come_from_the_controller_unless_the_pod_says_its_ow
 def test_what_cannot_be_read_is_why_its_pods_wait() -> None:
     world = cluster(3)
     why = "replicaset/web-old: annotation x is wrong"
-    assert bound(turn(world, [said(error=why), one(0)], 0.0)) == []
+    assert bound(schedule_once(world, [said(error=why), one(0)], 0.0)) == []
     assert world.gangs["ns", "web-old-0", False].reason.endswith(why)

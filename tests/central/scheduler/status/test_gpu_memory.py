@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from central.model.decisions import Bind, Decision, Evict, Warn
+from central.model.decisions import Bind, Decision, EmitWarning, Evict
 from central.model.facts import EvictDone, Fact, MemoryExceeded, PodGone, PodSeen
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.sharing import LEAST, MEMORY, SHARE
 from protos.topology import MemoryOver
@@ -14,7 +14,7 @@ GIB = 2**30
 
 
 def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
-    decisions = turn(made, list(facts), now)
+    decisions = schedule_once(made, list(facts), now)
     made.check()
     return decisions
 
@@ -86,10 +86,12 @@ def test_who_exceeds_it_is_warned_then_evicted() -> None:
     node(made, "a", "watch")
     say(made, capped("p"))
     say(made, replace(capped("p", node="a"), phase="Running"))
-    warned = [each for each in say(made, over("p", final=False), now=1.0) if isinstance(each, Warn)]
+    warned = [
+        each for each in say(made, over("p", final=False), now=1.0) if isinstance(each, EmitWarning)
+    ]
     assert [each.name for each in warned] == ["p"]
     assert "has 5Gi of the memory of GPU 1 on node a and may have 4Gi" in warned[0].why
-    assert not [e for e in say(made, over("p", final=False), now=3.0) if isinstance(e, Warn)]
+    assert not [e for e in say(made, over("p", final=False), now=3.0) if isinstance(e, EmitWarning)]
     evicted = [e for e in say(made, over("p", final=True), now=12.0) if isinstance(e, Evict)]
     assert [(each.name, each.node) for each in evicted] == [("p", "a")]
     assert not say(made, over("p", final=True), now=13.0)  # it is leaving

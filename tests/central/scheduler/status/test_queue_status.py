@@ -5,7 +5,7 @@ from dataclasses import replace
 from central.model.decisions import Decision, SetStatus
 from central.model.facts import Answered, Fact, GangGone, PodGone, QueueGone, QueueSeen
 from central.scheduler import cycle
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from tests.central import factories
 
@@ -36,7 +36,7 @@ class World:
 
     def step(self, now: float, *facts: Fact) -> list[Decision]:
         self.now = now
-        decisions = turn(self.cluster, facts, now)
+        decisions = schedule_once(self.cluster, facts, now)
         self.cluster.check()
         for each in decisions:
             if isinstance(each, SetStatus):
@@ -126,14 +126,14 @@ def test_once_a_second_and_only_what_changed() -> None:
 
 def test_one_write_at_a_time_and_again_after_a_failure() -> None:
     cluster = Cluster(factories.LEVELS)
-    first = turn(cluster, [factories.node("a"), queue("q")], 0.0)
+    first = schedule_once(cluster, [factories.node("a"), queue("q")], 0.0)
     assert [each for each in first if isinstance(each, SetStatus)]
-    assert not [d for d in turn(cluster, gang("g", "q"), 9.0) if isinstance(d, SetStatus)]
+    assert not [d for d in schedule_once(cluster, gang("g", "q"), 9.0) if isinstance(d, SetStatus)]
     failed = Answered("SetStatus", "Queue", "", "q", why="the server is away")
-    assert not [d for d in turn(cluster, [failed], 10.0) if isinstance(d, SetStatus)]
+    assert not [d for d in schedule_once(cluster, [failed], 10.0) if isinstance(d, SetStatus)]
     due = cycle.due(cluster, 10.0)
     assert due == 20.0
-    [again] = [d for d in turn(cluster, [], due) if isinstance(d, SetStatus)]
+    [again] = [d for d in schedule_once(cluster, [], due) if isinstance(d, SetStatus)]
     assert again.status["running"] == 1
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from central.model.decisions import Decision, Warn
+from central.model.decisions import Decision, EmitWarning
 from central.model.facts import Fact, NodeGone, PodSeen, RdmaUsed
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from central.server.queries import explain, node_views
 from protos.topology import RdmaLimit, RdmaUse
@@ -12,13 +12,13 @@ from tests.central import factories
 
 
 def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
-    decisions = turn(made, list(facts), now)
+    decisions = schedule_once(made, list(facts), now)
     made.check()
     return decisions
 
 
 def warnings(decisions: list[Decision]) -> list[str]:
-    return [f"{each.name} {each.why}" for each in decisions if isinstance(each, Warn)]
+    return [f"{each.name} {each.why}" for each in decisions if isinstance(each, EmitWarning)]
 
 
 def used(pod: str, handles: int, objects: int = 3, failures: int = -1, card: int = 0) -> RdmaUse:
@@ -49,7 +49,7 @@ def test_whoever_has_all_that_it_may_have_is_told_once() -> None:
     assert warnings(told) == [
         "p has all of the 8 RDMA handles that it may have of network card mlx5_0 on node a"
     ]
-    warned = next(each for each in told if isinstance(each, Warn))
+    warned = next(each for each in told if isinstance(each, EmitWarning))
     assert (warned.gang, warned.gang_uid, warned.reason) == ("g", "uid-g", "RdmaLimitReached")
     assert not warnings(say(made, RdmaUsed("a", (used("p", 8, 9),)), now=10.0))
     assert not warnings(say(made, RdmaUsed("a", (used("p", 7),)), now=15.0))

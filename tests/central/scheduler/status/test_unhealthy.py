@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from central.model.decisions import Decision, Evict, Tell, Warn
+from central.model.decisions import Decision, EmitWarning, Evict, UpdateGangStatus
 from central.model.facts import GangSeen, NodeGone, NodeReported
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.status import gang_status
 from protos.topology import NodeTopology
@@ -30,14 +30,14 @@ def cluster() -> Cluster:
     made = Cluster(factories.LEVELS)
     pods = [factories.pod(f"train-{i}", 2, "train") for i in range(2)]
     group = GangSeen("ns", "train", 2, uid="uid-of-train")
-    turn(made, [factories.node("a"), report(1, {}, holders=False), group, *pods], 0.0)
+    schedule_once(made, [factories.node("a"), report(1, {}, holders=False), group, *pods], 0.0)
     bound = [replace(pod, node="a", phase="Running") for pod in pods]
-    turn(made, [report(2, {}), *bound], 1.0)
+    schedule_once(made, [report(2, {}), *bound], 1.0)
     return made
 
 
-def warnings(decisions: list[Decision]) -> list[Warn]:
-    return [each for each in decisions if isinstance(each, Warn)]
+def warnings(decisions: list[Decision]) -> list[EmitWarning]:
+    return [each for each in decisions if isinstance(each, EmitWarning)]
 
 
 def said(cluster: Cluster) -> str:
@@ -45,48 +45,52 @@ def said(cluster: Cluster) -> str:
 
 
 def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Cluster) -> None:
-    decisions = turn(cluster, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
+    decisions = schedule_once(cluster, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
     words = "GPU 3 of node a, held by train-1, is not fit: XID 79: it has fallen off the bus"
     assert warnings(decisions) == [
-        Warn("ns", "train", "uid-of-train", "uid-train-1", "train-1", words)
+        EmitWarning("ns", "train", "uid-of-train", "uid-train-1", "train-1", words)
     ]
     assert said(cluster) == f"2 of 2 pods placed in one island of node a; {words}"
-    assert [each.reason for each in decisions if isinstance(each, Tell)] == [said(cluster)]
+    assert [each.reason for each in decisions if isinstance(each, UpdateGangStatus)] == [
+        said(cluster)
+    ]
     assert not [each for each in decisions if isinstance(each, Evict)]
     cluster.check()
 
 
 def test_it_is_told_once_and_again_only_after_it_was_well(cluster: Cluster) -> None:
-    assert len(warnings(turn(cluster, [report(3, {3: "bad"})], 2.0))) == 1
-    assert not warnings(turn(cluster, [report(4, {3: "bad (over; held back)"})], 3.0))
+    assert len(warnings(schedule_once(cluster, [report(3, {3: "bad"})], 2.0))) == 1
+    assert not warnings(schedule_once(cluster, [report(4, {3: "bad (over; held back)"})], 3.0))
     assert "held back" in said(cluster)
-    assert len(warnings(turn(cluster, [report(5, {3: "bad", 0: "worse"})], 4.0))) == 1
-    turn(cluster, [report(6, {})], 5.0)
+    assert len(warnings(schedule_once(cluster, [report(5, {3: "bad", 0: "worse"})], 4.0))) == 1
+    schedule_once(cluster, [report(6, {})], 5.0)
     assert "not fit" not in said(cluster)
-    assert len(warnings(turn(cluster, [report(7, {3: "bad"})], 6.0))) == 1
+    assert len(warnings(schedule_once(cluster, [report(7, {3: "bad"})], 6.0))) == 1
 
 
 def test_gpus_that_it_does_not_hold_are_nothing_to_it(cluster: Cluster) -> None:
-    assert turn(cluster, [report(3, {7: "bad"})], 2.0) == []
+    assert schedule_once(cluster, [report(3, {7: "bad"})], 2.0) == []
     assert "not fit" not in said(cluster)
 
 
 def test_a_whole_node_makes_no_long_sentence(cluster: Cluster) -> None:
-    decisions = turn(cluster, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0)
+    decisions = schedule_once(
+        cluster, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0
+    )
     assert len(warnings(decisions)) == 4
     assert said(cluster).endswith("; and 1 more of its devices")
 
 
 def test_a_node_that_goes_takes_its_troubles_along(cluster: Cluster) -> None:
-    turn(cluster, [report(3, {3: "bad"})], 2.0)
-    turn(cluster, [NodeGone("a")], 3.0)
+    schedule_once(cluster, [report(3, {3: "bad"})], 2.0)
+    schedule_once(cluster, [NodeGone("a")], 3.0)
     cluster.check()
     assert cluster.ailing == set()
     assert "not fit" not in said(cluster)
 
 
 def test_ailing_promises_are_watched(cluster: Cluster) -> None:
-    turn(cluster, [report(3, {3: "bad"})], 2.0)
+    schedule_once(cluster, [report(3, {3: "bad"})], 2.0)
     cluster.ailing.clear()
     with pytest.raises(AssertionError, match="ailing"):
         cluster.check()
@@ -94,9 +98,9 @@ def test_ailing_promises_are_watched(cluster: Cluster) -> None:
 
 def test_nobody_new_comes_onto_it(cluster: Cluster) -> None:
     sick = dict.fromkeys((4, 5, 6), "bad")
-    turn(cluster, [report(3, sick), factories.pod("late", 2)], 2.0)
+    schedule_once(cluster, [report(3, sick), factories.pod("late", 2)], 2.0)
     assert "uid-late" not in cluster.nodes["a"].pods
-    turn(cluster, [report(4, {})], 3.0)
+    schedule_once(cluster, [report(4, {})], 3.0)
     assert "uid-late" in cluster.nodes["a"].pods
 
 
@@ -121,20 +125,20 @@ def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
         factories.pod("two", 1, "train"),
     ]
     group = GangSeen("ns", "train", 2, uid="uid-of-train")
-    turn(made, [factories.node("a", gpus=4), carded(1, {}), group, *pods], 0.0)
+    schedule_once(made, [factories.node("a", gpus=4), carded(1, {}), group, *pods], 0.0)
     bound = [replace(pod, node="a", phase="Running") for pod in pods]
-    turn(made, [carded(2, {}, 1), *bound], 1.0)
-    assert not warnings(turn(made, [carded(3, {0: "no port is ACTIVE"}, 1)], 2.0))
-    down = turn(made, [carded(4, {1: "no port is ACTIVE: 1 is DOWN"}, 1)], 3.0)
+    schedule_once(made, [carded(2, {}, 1), *bound], 1.0)
+    assert not warnings(schedule_once(made, [carded(3, {0: "no port is ACTIVE"}, 1)], 2.0))
+    down = schedule_once(made, [carded(4, {1: "no port is ACTIVE: 1 is DOWN"}, 1)], 3.0)
     words = "network card mlx5_1 of node a, held by one, is not fit: no port is ACTIVE: 1 is DOWN"
     assert warnings(down) == [
-        Warn("ns", "train", "uid-of-train", "uid-one", "one", words, "NetworkCardNotFit")
+        EmitWarning("ns", "train", "uid-of-train", "uid-one", "one", words, "NetworkCardNotFit")
     ]
     assert said(made).endswith(words)
-    assert not warnings(turn(made, [carded(5, {1: "it has no port"}, 1)], 4.0))
-    turn(made, [carded(6, {}, 1)], 5.0)
+    assert not warnings(schedule_once(made, [carded(5, {1: "it has no port"}, 1)], 4.0))
+    schedule_once(made, [carded(6, {}, 1)], 5.0)
     assert not made.ailing
     assert "not fit" not in said(made)
-    gone = warnings(turn(made, [carded(7, {1: ""}, 1)], 6.0))
+    gone = warnings(schedule_once(made, [carded(7, {1: ""}, 1)], 6.0))
     assert [each.why.rpartition(": ")[2] for each in gone] == ["it is gone"]
     made.check()

@@ -1,6 +1,6 @@
 """Pods with claims: they wait with the claim's own sentence, and go where their volumes are."""
 
-from central.model.decisions import Bind, Decision, Tell
+from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact
 from central.model.pod_rules import Requirement
 from central.model.volumes import (
@@ -14,7 +14,7 @@ from central.model.volumes import (
     StorageClassSeen,
     VolumeSeen,
 )
-from central.scheduler.cycle import turn
+from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
 from protos.names import RACK
 from tests.central import factories
@@ -28,27 +28,27 @@ def bound(decisions: list[Decision]) -> list[tuple[str, str, tuple[tuple[str, st
 
 
 def told(decisions: list[Decision]) -> str:
-    return next(d.reason for d in decisions if isinstance(d, Tell))
+    return next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
 
 
 def racks() -> Cluster:
     cluster = Cluster(factories.LEVELS)
-    turn(cluster, [factories.node("a", rack="r1"), factories.node("b", rack="r2")], 0.0)
+    schedule_once(cluster, [factories.node("a", rack="r1"), factories.node("b", rack="r2")], 0.0)
     return cluster
 
 
 def test_each_state_of_a_claim_has_its_sentence() -> None:
     cluster = racks()
     pod = factories.pod("p", 1, claims=("data",))
-    assert told(turn(cluster, [pod], 0.0)) == "claim data does not exist in namespace ns"
+    assert told(schedule_once(cluster, [pod], 0.0)) == "claim data does not exist in namespace ns"
     claim = ClaimSeen("ns", "data", storage_class="now")
-    assert told(turn(cluster, [claim], 0.0)) == "claim data is not bound to a volume yet"
+    assert told(schedule_once(cluster, [claim], 0.0)) == "claim data is not bound to a volume yet"
     gone = ClaimSeen("ns", "data", "v", bound=True)
     expected = "claim data is bound to volume v, which does not exist"
-    assert told(turn(cluster, [gone], 0.0)) == expected
+    assert told(schedule_once(cluster, [gone], 0.0)) == expected
     cluster.check()
     volume = VolumeSeen("v", (IN_R2,))
-    assert bound(turn(cluster, [volume], 0.0)) == [("p", "b", ())]
+    assert bound(schedule_once(cluster, [volume], 0.0)) == [("p", "b", ())]
     cluster.check()
 
 
@@ -56,7 +56,9 @@ def test_a_volume_that_waits_for_its_pod_is_asked_for_with_the_binding() -> None
     cluster = racks()
     claim = ClaimSeen("ns", "data", storage_class="fast")
     nowhere_but_r2 = StorageClassSeen("fast", "disk", waits=True, places=IN_R2)
-    decisions = turn(cluster, [nowhere_but_r2, claim, factories.pod("p", 1, claims=("data",))], 0.0)
+    decisions = schedule_once(
+        cluster, [nowhere_but_r2, claim, factories.pod("p", 1, claims=("data",))], 0.0
+    )
     assert bound(decisions) == [("p", "b", (("data", ""),))]
 
 
@@ -65,26 +67,26 @@ def test_a_node_attaches_so_many_volumes_and_no_more() -> None:
     pods = [factories.pod(f"p-{i}", 1, "g", gang_min=3, claims=(f"c{i}",)) for i in range(3)]
     claims = [ClaimSeen("ns", f"c{i}", storage_class="fast") for i in range(3)]
     limits = [AttachLimits("a", (("disk", 1),)), AttachLimits("b", (("disk", 1),))]
-    reason = told(turn(cluster, [WAITING, *claims, *limits, *pods], 0.0))
+    reason = told(schedule_once(cluster, [WAITING, *claims, *limits, *pods], 0.0))
     assert reason.startswith("needs 3 pods x 1 GPU at once; the cluster has room for 2 of 3")
     cluster.check()
-    assert len(bound(turn(cluster, [AttachLimits("a", (("disk", 2),))], 0.0))) == 3
+    assert len(bound(schedule_once(cluster, [AttachLimits("a", (("disk", 2),))], 0.0))) == 3
     cluster.check()
     full: list[Fact] = [
         factories.pod("q", 1, claims=("more",)),
         ClaimSeen("ns", "more", storage_class="fast"),
     ]
-    assert "2 nodes: volume limit" in told(turn(cluster, full, 0.0))
+    assert "2 nodes: volume limit" in told(schedule_once(cluster, full, 0.0))
 
 
 def test_a_claim_for_one_pod_is_used_by_one() -> None:
     cluster = racks()
     claim = ClaimSeen("ns", "data", "v", bound=True, one_pod=True)
     pods = [factories.pod(f"p{i}", 1, claims=("data",), created=float(i)) for i in range(2)]
-    decisions = turn(cluster, [claim, VolumeSeen("v"), *pods], 0.0)
+    decisions = schedule_once(cluster, [claim, VolumeSeen("v"), *pods], 0.0)
     assert [name for name, *_ in bound(decisions)] == ["p0"]
     assert "2 nodes: its claim is for one pod and in use" in told(
-        [d for d in decisions if isinstance(d, Tell) and d.gang == "p1"]
+        [d for d in decisions if isinstance(d, UpdateGangStatus) and d.gang == "p1"]
     )
     cluster.check()
 
@@ -92,12 +94,12 @@ def test_a_claim_for_one_pod_is_used_by_one() -> None:
 def test_a_claim_that_goes_takes_nobody_with_it() -> None:
     cluster = racks()
     claim = ClaimSeen("ns", "data", "v", bound=True)
-    turn(
+    schedule_once(
         cluster,
         [claim, VolumeSeen("v", driver="disk"), factories.pod("p", 1, claims=("data",))],
         0.0,
     )
-    turn(cluster, [ClaimGone("ns", "data")], 0.0)
+    schedule_once(cluster, [ClaimGone("ns", "data")], 0.0)
     cluster.check()
     assert cluster.pods["uid-p"].node
 
@@ -109,11 +111,11 @@ def test_where_there_is_room_for_a_volume_so_large() -> None:
     pod = factories.pod("p", 1, claims=("data",))
     facts: list[Fact] = [WAITING, DriverSeen("disk", tells_capacity=True), small, claim, pod]
     why = "claim data asks for 5Gi, and driver disk has no node with so much room"
-    assert told(turn(cluster, facts, 0.0)) == why
+    assert told(schedule_once(cluster, facts, 0.0)) == why
     cluster.check()
-    assert bound(turn(cluster, [CapacitySeen("kube", "in-r2", "fast", IN_R2, 5 * 2**30)], 1.0)) == [
-        ("p", "b", (("data", ""),))
-    ]
+    assert bound(
+        schedule_once(cluster, [CapacitySeen("kube", "in-r2", "fast", IN_R2, 5 * 2**30)], 1.0)
+    ) == [("p", "b", (("data", ""),))]
     cluster.check()
 
 
@@ -122,7 +124,7 @@ def test_a_driver_that_tells_nothing_has_room_everywhere() -> None:
     claim = ClaimSeen("ns", "data", storage_class="fast", size=5 * 2**30)
     pod = factories.pod("p", 1, claims=("data",))
     facts: list[Fact] = [WAITING, DriverSeen("disk", tells_capacity=True), claim, pod]
-    assert not bound(turn(cluster, facts, 0.0))
-    assert not bound(turn(cluster, [CapacityGone("kube", "in-r2")], 1.0))
-    assert bound(turn(cluster, [DriverGone("disk")], 2.0))
+    assert not bound(schedule_once(cluster, facts, 0.0))
+    assert not bound(schedule_once(cluster, [CapacityGone("kube", "in-r2")], 1.0))
+    assert bound(schedule_once(cluster, [DriverGone("disk")], 2.0))
     cluster.check()

@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from central.model.decisions import Bind, Decision, Tell
+from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import BindFailed, Fact, PodGone
 from central.model.pod_rules import Expression, Requirement
 from central.model.volumes import ClaimSeen, StorageClassSeen, VolumeGone, VolumeSeen
 from central.scheduler import placement
-from central.scheduler.cycle import turn
-from central.scheduler.placement import Want
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.cluster import Cluster
 from protos.names import RACK
@@ -39,13 +39,13 @@ def binds(decisions: list[Decision]) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def told(decisions: list[Decision], gang: str = "g") -> str:
-    return next(d.reason for d in decisions if isinstance(d, Tell) and d.gang == gang)
+    return next(d.reason for d in decisions if isinstance(d, UpdateGangStatus) and d.gang == gang)
 
 
 def racks() -> Cluster:
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node(name, rack="r0" if name in "ab" else "r1") for name in "abcd"]
-    turn(cluster, [LOCAL, *nodes], 0.0)
+    schedule_once(cluster, [LOCAL, *nodes], 0.0)
     return cluster
 
 
@@ -60,7 +60,7 @@ def gang(size: int, gpus: int = 1, each: int = 1, of: int = 1) -> list[Fact]:
 def test_each_pod_gets_a_volume_of_its_node() -> None:
     cluster = racks()
     there = [volume("a1", "a"), volume("a2", "a"), volume("b1", "b"), volume("c1", "c")]
-    found = binds(turn(cluster, [*there, *gang(3)], 0.0))
+    found = binds(schedule_once(cluster, [*there, *gang(3)], 0.0))
     cluster.check()
     assert sorted(node for node, _ in found.values()) == ["a", "a", "b"]
     given = [name for _, claims in found.values() for name in claims.values()]
@@ -71,28 +71,28 @@ def test_each_pod_gets_a_volume_of_its_node() -> None:
 def test_a_gang_that_gets_volumes_frees_nothing() -> None:
     """Nobody who waits is asked again for that."""
     cluster = racks()
-    turn(cluster, [volume("a1", "a"), *gang(1)[:1]], 0.0)
+    schedule_once(cluster, [volume("a1", "a"), *gang(1)[:1]], 0.0)
     gains = cluster.snapshot.gains
-    assert binds(turn(cluster, gang(1)[1:], 1.0))
+    assert binds(schedule_once(cluster, gang(1)[1:], 1.0))
     assert cluster.snapshot.gains == gains
 
 
 def test_where_they_are_too_few_the_sentence_says_so() -> None:
     cluster = racks()
-    reason = told(turn(cluster, [volume("a1", "a"), volume("b1", "b"), *gang(3)], 0.0))
+    reason = told(schedule_once(cluster, [volume("a1", "a"), volume("b1", "b"), *gang(3)], 0.0))
     assert reason == (
         "needs 3 pods x 1 GPU at once; the cluster has room for 2 of 3 (32 of 32 GPUs free on 4 nodes; "
         "short of volumes: enough for 2; 2 nodes: no free volumes (1 of class local with 1Gi))"
     )
     cluster.check()
-    assert len(binds(turn(cluster, [volume("d1", "d")], 1.0))) == 3
+    assert len(binds(schedule_once(cluster, [volume("d1", "d")], 1.0))) == 3
     cluster.check()
 
 
 def test_a_pod_with_two_claims_needs_two_volumes_of_one_node() -> None:
     cluster = racks()
     there = [volume("a1", "a"), volume("b1", "b"), volume("c1", "c"), volume("c2", "c")]
-    found = binds(turn(cluster, [*there, *gang(1, each=2)], 0.0))
+    found = binds(schedule_once(cluster, [*there, *gang(1, each=2)], 0.0))
     assert found["g-0"][0] == "c"
     assert set(found["g-0"][1].values()) == {"c1", "c2"}
 
@@ -100,7 +100,9 @@ def test_a_pod_with_two_claims_needs_two_volumes_of_one_node() -> None:
 def test_the_smallest_that_does_is_taken() -> None:
     cluster = racks()
     there = [volume("a9", "a", size=9), volume("a5", "a", size=5), volume("a1", "a", size=1)]
-    assert binds(turn(cluster, [*there, *gang(1, of=4)], 0.0)) == {"g-0": ("a", {"c0-0": "a5"})}
+    assert binds(schedule_once(cluster, [*there, *gang(1, of=4)], 0.0)) == {
+        "g-0": ("a", {"c0-0": "a5"})
+    }
 
 
 def test_what_a_claim_asks_of_its_volume() -> None:
@@ -117,11 +119,11 @@ def test_what_a_claim_asks_of_its_volume() -> None:
         volume("dirty", "a", size=2, labels=(("disk", "fast"),), phase="Released"),
     ]
     pod = factories.pod("p", 1, claims=("data",))
-    decisions = turn(cluster, [*wrong, claim("data", 2, selector=fast), pod], 0.0)
+    decisions = schedule_once(cluster, [*wrong, claim("data", 2, selector=fast), pod], 0.0)
     why = "4 nodes: no free volumes (1 of class local with 2Gi, chosen by labels)"
     assert why in told(decisions, "p")
     right = volume("right", "a", size=2, labels=(("disk", "fast"),))
-    assert binds(turn(cluster, [right], 1.0)) == {"p": ("a", {"data": "right"})}
+    assert binds(schedule_once(cluster, [right], 1.0)) == {"p": ("a", {"data": "right"})}
     cluster.check()
 
 
@@ -129,9 +131,9 @@ def test_a_volume_is_not_given_twice_and_comes_back() -> None:
     cluster = racks()
     pods = [factories.pod(f"p{i}", 1, claims=(f"c{i}",), created=float(i)) for i in range(2)]
     facts: list[Fact] = [volume("a1", "a"), claim("c0"), claim("c1"), *pods]
-    assert binds(turn(cluster, facts, 0.0)) == {"p0": ("a", {"c0": "a1"})}
+    assert binds(schedule_once(cluster, facts, 0.0)) == {"p0": ("a", {"c0": "a1"})}
     cluster.check()
-    turn(cluster, [BindFailed("uid-p0", "a", "no"), PodGone("uid-p0")], 1.0)
+    schedule_once(cluster, [BindFailed("uid-p0", "a", "no"), PodGone("uid-p0")], 1.0)
     cluster.check()
     assert cluster.pods["uid-p1"].node == "a"
 
@@ -140,16 +142,18 @@ def test_what_the_api_server_says_goes_before_the_plan() -> None:
     """The volume names the claim, then the claim its volume; the pod is seen last."""
     cluster = racks()
     pod = factories.pod("p", 1, claims=("data",))
-    turn(cluster, [volume("a1", "a"), claim("data"), pod], 0.0)
+    schedule_once(cluster, [volume("a1", "a"), claim("data"), pod], 0.0)
     kept = volume("a1", "a", claim=("ns", "data"), claim_uid="u-data", phase="Bound")
     for fact in (kept, claim("data", volume="a1", bound=True)):
-        turn(cluster, [fact], 1.0)
+        schedule_once(cluster, [fact], 1.0)
         cluster.check()
     assert cluster.pods["uid-p"].node == "a"
-    turn(cluster, [factories.pod("p", 1, claims=("data",), node="a"), PodGone("uid-p")], 2.0)
+    schedule_once(
+        cluster, [factories.pod("p", 1, claims=("data",), node="a"), PodGone("uid-p")], 2.0
+    )
     cluster.check()
     again = factories.pod("q", 1, claims=("data",))
-    assert binds(turn(cluster, [again], 3.0)) == {"q": ("a", {})}
+    assert binds(schedule_once(cluster, [again], 3.0)) == {"q": ("a", {})}
 
 
 def test_who_waits_for_the_node_of_its_volume_reads_which_it_is() -> None:
@@ -158,7 +162,7 @@ def test_who_waits_for_the_node_of_its_volume_reads_which_it_is() -> None:
     full = factories.pod("full", 8, node="c")
     pod = factories.pod("p", 1, claims=("data",))
     facts: list[Fact] = [bound, claim("data", volume="c1", bound=True), full, pod]
-    assert "3 nodes: its volumes are on node c" in told(turn(cluster, facts, 0.0), "p")
+    assert "3 nodes: its volumes are on node c" in told(schedule_once(cluster, facts, 0.0), "p")
 
 
 @pytest.mark.parametrize("spare", [False, True])
@@ -167,22 +171,22 @@ def test_volumes_are_kept_for_the_gang_that_room_is_kept_for(spare: bool) -> Non
     cluster = Cluster(factories.LEVELS)
     nodes = [factories.node("a", rack="r0"), factories.node("b", rack="r0")]
     busy = factories.pod("busy", 8, node="a", runs_for_s=100.0, started=0.0, phase="Running")
-    turn(cluster, [LOCAL, *nodes, busy, volume("a1", "a"), volume("b1", "b")], 0.0)
-    turn(cluster, gang(2, gpus=8), 1.0)
+    schedule_once(cluster, [LOCAL, *nodes, busy, volume("a1", "a"), volume("b1", "b")], 0.0)
+    schedule_once(cluster, gang(2, gpus=8), 1.0)
     assert cluster.reserved
     cluster.check()
     late = factories.pod("late", 1, claims=("late",), runs_for_s=20.0)
     facts: list[Fact] = [claim("late"), late]
     if spare:
         facts.append(volume("b2", "b", size=2))
-    decisions = turn(cluster, facts, 2.0)
+    decisions = schedule_once(cluster, facts, 2.0)
     cluster.check()
     assert binds(decisions) == ({"late": ("b", {"late": "b2"})} if spare else {})
     if not spare:
         assert "not counting the room that is kept for g" in told(decisions, "late")
     done = factories.pod("busy", 8, node="a", phase="Succeeded")
     over = [PodGone("uid-late")] if spare else []
-    assert len(binds(turn(cluster, [done, *over], 100.0))) >= 2
+    assert len(binds(schedule_once(cluster, [done, *over], 100.0))) >= 2
     cluster.check()
 
 
@@ -191,23 +195,23 @@ def test_a_volume_that_names_the_claim_is_the_one() -> None:
     cluster = racks()
     kept = volume("b1", "b", claim=("ns", "data"), claim_uid="u-data")
     pod = factories.pod("p", 1, claims=("data",))
-    found = binds(turn(cluster, [volume("a1", "a"), kept, claim("data"), pod], 0.0))
+    found = binds(schedule_once(cluster, [volume("a1", "a"), kept, claim("data"), pod], 0.0))
     assert found == {"p": ("b", {"data": "b1"})}
     other = racks()
     stale = volume("b1", "b", claim=("ns", "data"), claim_uid="before")
-    found = binds(turn(other, [volume("a1", "a"), stale, claim("data"), pod], 0.0))
+    found = binds(schedule_once(other, [volume("a1", "a"), stale, claim("data"), pod], 0.0))
     assert found == {"p": ("a", {"data": "a1"})}
 
 
 def test_a_volume_that_goes_before_it_was_given() -> None:
     cluster = racks()
     pod = factories.pod("p", 1, claims=("data",))
-    turn(cluster, [volume("a1", "a"), claim("data"), pod], 0.0)
-    turn(cluster, [VolumeGone("a1")], 1.0)
+    schedule_once(cluster, [volume("a1", "a"), claim("data"), pod], 0.0)
+    schedule_once(cluster, [VolumeGone("a1")], 1.0)
     cluster.check()
-    turn(cluster, [BindFailed("uid-p", "a", "volume a1 is gone")], 2.0)
+    schedule_once(cluster, [BindFailed("uid-p", "a", "volume a1 is gone")], 2.0)
     cluster.check()
-    turn(cluster, [volume("c1", "c")], 100.0)
+    schedule_once(cluster, [volume("c1", "c")], 100.0)
     cluster.check()
     assert cluster.pods["uid-p"].node == "c"
 
@@ -219,7 +223,7 @@ def test_a_class_that_makes_volumes_is_given_those_that_exist_first() -> None:
     there = volume("a1", "a", storage_class="made")
     pods = [factories.pod(f"p{i}", 8, claims=(f"c{i}",), created=float(i)) for i in range(4)]
     claims = [claim(f"c{i}", storage_class="made") for i in range(4)]
-    found = binds(turn(cluster, [made, there, *claims, *pods], 0.0))
+    found = binds(schedule_once(cluster, [made, there, *claims, *pods], 0.0))
     cluster.check()
     given = {node: volume for node, claims in found.values() for volume in claims.values()}
     assert given == {"a": "a1", "c": "", "d": ""}
@@ -228,10 +232,10 @@ def test_a_class_that_makes_volumes_is_given_those_that_exist_first() -> None:
 def test_volumes_that_several_nodes_reach_are_each_given_once() -> None:
     cluster = racks()
     there = [volume("r0", rack="r0"), volume("r1", rack="r1"), volume("b1", "b")]
-    found = binds(turn(cluster, [*there, *gang(3, gpus=8)], 0.0))
+    found = binds(schedule_once(cluster, [*there, *gang(3, gpus=8)], 0.0))
     cluster.check()
     assert sorted(v for _, claims in found.values() for v in claims.values()) == ["b1", "r0", "r1"]
-    reason = told(turn(racks(), [*there, *gang(4, gpus=8)], 0.0))
+    reason = told(schedule_once(racks(), [*there, *gang(4, gpus=8)], 0.0))
     assert reason.startswith("needs 4 pods x 8 GPUs at once; 3 of 4 find places side by side as")
 
 
@@ -239,11 +243,11 @@ def test_a_claim_that_a_gang_shares_gets_one_volume() -> None:
     cluster = racks()
     pods = [factories.pod(f"g-{i}", 8, "g", gang_min=2, claims=("data",)) for i in range(2)]
     there = [volume("a1", "a"), volume("r1", rack="r1")]
-    found = binds(turn(cluster, [*there, claim("data"), *pods], 0.0))
+    found = binds(schedule_once(cluster, [*there, claim("data"), *pods], 0.0))
     cluster.check()
     assert found == {"g-0": ("c", {"data": "r1"}), "g-1": ("d", {"data": "r1"})}
     late = factories.pod("g-2", 8, "g", gang_min=2, claims=("data",))
-    turn(cluster, [late], 1.0)
+    schedule_once(cluster, [late], 1.0)
     cluster.check()
     assert not cluster.pods["uid-g-2"].node, "the volume is in the other rack"
 
@@ -253,7 +257,7 @@ def test_a_shared_claim_whose_volume_was_made_for_another_node() -> None:
     cluster = racks()
     made = StorageClassSeen("made", "disk", waits=True)
     pods = [factories.pod(f"g-{i}", 8, "g", gang_min=3, claims=("data",)) for i in range(3)]
-    found = binds(turn(cluster, [made, claim("data", storage_class="made"), *pods], 0.0))
+    found = binds(schedule_once(cluster, [made, claim("data", storage_class="made"), *pods], 0.0))
     cluster.check()
     there = {name: node for name, (node, _) in found.items()}
     assert set(there.values()) == {"a", "b", "c"}
@@ -264,9 +268,9 @@ def test_a_shared_claim_whose_volume_was_made_for_another_node() -> None:
         volume("v", "a", "b", "d", storage_class="made", phase="Bound", claim=("ns", "data")),
         BindFailed(f"uid-{lost}", "c", "it can't be used on node c"),
     ]
-    turn(cluster, facts, 1.0)
+    schedule_once(cluster, facts, 1.0)
     cluster.check()
-    assert binds(turn(cluster, [], 5.0)) == {lost: ("d", {})}
+    assert binds(schedule_once(cluster, [], 5.0)) == {lost: ("d", {})}
     cluster.check()
 
 
@@ -276,7 +280,7 @@ def test_kinds_of_one_gang_that_want_volumes_of_one_class() -> None:
     server = factories.pod("g-0", 1, "g", gang_min=3, claims=("big",))
     workers = [factories.pod(f"g-{i}", 2, "g", gang_min=3, claims=(f"c{i}",)) for i in (1, 2)]
     claims = [claim("big", 2), claim("c1"), claim("c2")]
-    found = binds(turn(cluster, [*there, *claims, server, *workers], 0.0))
+    found = binds(schedule_once(cluster, [*there, *claims, server, *workers], 0.0))
     cluster.check()
     assert found["g-0"] == ("a", {"big": "a2"})
     assert sorted(node for name, (node, _) in found.items() if name != "g-0") == ["a", "b"]
@@ -284,12 +288,12 @@ def test_kinds_of_one_gang_that_want_volumes_of_one_class() -> None:
 
 def test_nodes_that_come_go_and_change_their_labels_take_their_volumes_along() -> None:
     cluster = racks()
-    turn(cluster, [volume("e1", "e"), volume("r9", rack="r9"), *gang(2, gpus=8)], 0.0)
+    schedule_once(cluster, [volume("e1", "e"), volume("r9", rack="r9"), *gang(2, gpus=8)], 0.0)
     cluster.check()
-    turn(cluster, [factories.node("e", rack="r8")], 1.0)
+    schedule_once(cluster, [factories.node("e", rack="r8")], 1.0)
     cluster.check()
     assert not cluster.pods["uid-g-0"].node
-    turn(cluster, [factories.node("d", rack="r9")], 2.0)
+    schedule_once(cluster, [factories.node("d", rack="r9")], 2.0)
     cluster.check()
     assert {cluster.pods[f"uid-g-{i}"].node for i in range(2)} == {"d", "e"}
 
@@ -328,13 +332,13 @@ def test_the_answer_is_that_of_trying_everything(base: int) -> None:
             for name, wish in zip(own, wishes, strict=True)
         ]
         pods = [factories.pod(f"p{i}", 1, claims=names[i]) for i in range(count)]
-        turn(cluster, [LOCAL, *there, *claims], 0.0)
-        turn(cluster, [factories.node(name, gpus=8) for name in nodes], 0.0)
+        schedule_once(cluster, [LOCAL, *there, *claims], 0.0)
+        schedule_once(cluster, [factories.node(name, gpus=8) for name in nodes], 0.0)
         for pod in pods:
             cluster.apply(pod)
         draft = Draft(cluster.snapshot)
         try:
-            placement.fit(draft, Want(((cluster.pods["uid-p0"].spec, count),)))
+            placement.fit(draft, PlacementRequest(((cluster.pods["uid-p0"].spec, count),)))
             fits = True
         except DoesNotFit:
             fits = False
