@@ -6,7 +6,7 @@ A Command whose target is not known here stays: another controller may know it, 
 
 from typing import TYPE_CHECKING
 
-from central.controllers.pending_calls import Calls, event
+from central.controllers.pending_calls import PendingCalls, event
 from central.model.decisions import Decision, Delete, Patch
 from central.model.facts import Answered, CommandSeen
 from protos.names import COMMAND
@@ -21,12 +21,12 @@ LOOK_S = 0.5  # a Job that has nothing to change has obeyed without an answer
 _VERSIONS = {"Job": "batch.volcano.sh/v1alpha1", "Queue": "scheduling.volcano.sh/v1beta1"}
 
 
-class Commands:
+class CommandController:
     def __init__(self) -> None:
         self.there: dict[Key, CommandSeen] = {}
         self._given: set[Key] = set()  # handed to their targets
         self._done: set[Key] = set()  # obeyed, or refused: only to be taken away
-        self._calls = Calls()
+        self._calls = PendingCalls()
 
     def seen(self, fact: CommandSeen) -> None:
         key = (fact.namespace, fact.name)

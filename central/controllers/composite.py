@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from central.controllers.command import Commands
-from central.controllers.cronjob import CronJobs
-from central.controllers.jobflow import Flows
+from central.controllers.command import CommandController
+from central.controllers.cronjob import CronJobController
+from central.controllers.jobflow import JobFlowController
 from central.model.decisions import Decision
 from central.model.facts import (
     Answered,
@@ -22,15 +22,15 @@ from central.model.facts import (
 )
 
 if TYPE_CHECKING:
-    from central.controllers.job.job_store import Jobs
+    from central.controllers.job.job_store import JobStore
     from central.scheduler.state.cluster import Cluster
 
 
-class Controllers:
+class BatchControllers:
     def __init__(self) -> None:
-        self.commands = Commands()
-        self.crons = CronJobs()
-        self.flows = Flows()
+        self.commands = CommandController()
+        self.crons = CronJobController()
+        self.flows = JobFlowController()
 
     def apply(self, fact: BatchFact) -> None:
         match fact:
@@ -54,7 +54,7 @@ class Controllers:
     def job_seen(self, fact: JobSeen) -> None:
         self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
 
-    def job_gone(self, jobs: "Jobs", fact: JobGone) -> None:
+    def job_gone(self, jobs: "JobStore", fact: JobGone) -> None:
         """Before the Job is forgotten."""
         job = jobs.by_name.get((fact.namespace, fact.name))
         self._job_changed(fact.namespace, fact.name, job.seen.owner if job else "")

@@ -4,11 +4,11 @@ for which time it is, so that a centre that comes back makes none twice."""
 from typing import TYPE_CHECKING, Any
 
 from central.controllers.job.job import Job
-from central.controllers.owner import Makers
+from central.controllers.owner import JobOwners
 from central.controllers.pending_calls import REST_S, Key, event
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.facts import Answered, CronSeen
-from central.model.jobspec import COMPLETED, OVER, controller
+from central.model.jobspec import COMPLETED, FINISHED, controller
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import stamp
 
@@ -20,7 +20,7 @@ ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
 MOMENT = "volcano.sh/cronjob-scheduled-timestamp"
 
 
-class CronJobs(Makers[CronSeen]):
+class CronJobController(JobOwners[CronSeen]):
     def __init__(self) -> None:
         super().__init__()
         # The time that was last served, and its Job's name, before the API has it.
@@ -84,7 +84,7 @@ class CronJobs(Makers[CronSeen]):
         if any(job.spec.name == name for job in children):
             self._started[key] = (at, name)
             return []
-        active = [job for job in children if job.status.phase not in OVER]
+        active = [job for job in children if job.status.phase not in FINISHED]
         if active and cron.policy == FORBID:
             return self._forbidden(key, cron, active[0], at, now)
         decisions: list[Decision] = []
@@ -111,7 +111,7 @@ class CronJobs(Makers[CronSeen]):
         self, key: Key, cron: CronSeen, children: list[Job], now: float
     ) -> list[Decision]:
         decisions: list[Decision] = []
-        over = sorted((job for job in children if job.status.phase in OVER), key=_age)
+        over = sorted((job for job in children if job.status.phase in FINISHED), key=_age)
         done = [job for job in over if job.status.phase == COMPLETED]
         failed = [job for job in over if job.status.phase != COMPLETED]
         for jobs, kept in ((done, cron.keep_done), (failed, cron.keep_failed)):
@@ -128,7 +128,7 @@ class CronJobs(Makers[CronSeen]):
     def _report(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
         place = ("CronJob", cron.namespace, cron.name)
         status: dict[str, Any] = {}
-        active = sorted(job.spec.name for job in children if job.status.phase not in OVER)
+        active = sorted(job.spec.name for job in children if job.status.phase not in FINISHED)
         if active:
             uids = {job.spec.name: job.spec.uid for job in children}
             status["active"] = [

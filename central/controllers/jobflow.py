@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from central.controllers import jobflow_status, step_probes
 from central.controllers.job.job import Job
-from central.controllers.owner import Makers
+from central.controllers.owner import JobOwners
 from central.controllers.pending_calls import Key
 from central.model.decisions import Create, Decision, Delete, SetStatus
-from central.model.facts import Answered, FlowSeen, Step, TemplateSeen
+from central.model.facts import Answered, FlowSeen, FlowStep, TemplateSeen
 from central.model.jobspec import COMPLETED, controller
 from central.model.json_types import ReadOnlyJson
 
@@ -22,7 +22,7 @@ _LABEL = 63
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class Flows(Makers[FlowSeen]):
+class JobFlowController(JobOwners[FlowSeen]):
     def __init__(self) -> None:
         super().__init__()
         self.templates: dict[Key, TemplateSeen] = {}
@@ -82,7 +82,7 @@ class Flows(Makers[FlowSeen]):
     def _decide(self, cluster: "Cluster", key: Key, flow: FlowSeen, now: float) -> list[Decision]:
         jobs = cluster.jobs.owned.get(flow.uid, {})
         children = {job.spec.name: job for job in jobs.values() if not job.seen.deleting}
-        if flow.phase in jobflow_status.OVER:
+        if flow.phase in jobflow_status.FINISHED:
             return self._tidy(key, flow, children, now)
         decisions: list[Decision] = []
         waits: dict[str, str] = {}
@@ -98,7 +98,9 @@ class Flows(Makers[FlowSeen]):
             decisions += self._report(cluster, (flow.namespace, step.name), key, now)
         return decisions
 
-    def _make(self, key: Key, flow: FlowSeen, step: Step, now: float) -> tuple[str, list[Decision]]:
+    def _make(
+        self, key: Key, flow: FlowSeen, step: FlowStep, now: float
+    ) -> tuple[str, list[Decision]]:
         """Why the Job is not there yet, and what is asked for."""
         name = job_name(flow, step.name)
         template = self.templates.get((flow.namespace, step.name))
@@ -163,7 +165,7 @@ def _is_done(flow: FlowSeen, template: str) -> bool:
     return job_name(flow, template) in (flow.status.get("completedJobs") or ())
 
 
-def _waits(flow: FlowSeen, step: Step, children: dict[str, Job]) -> str:
+def _waits(flow: FlowSeen, step: FlowStep, children: dict[str, Job]) -> str:
     for target in step.after:
         job = children.get(job_name(flow, target))
         if _is_done(flow, target) or (job is not None and job.status.phase == COMPLETED):
@@ -176,7 +178,7 @@ def _waits(flow: FlowSeen, step: Step, children: dict[str, Job]) -> str:
 
 
 def _job(
-    flow: FlowSeen, step: Step, template: TemplateSeen, name: str, spec: ReadOnlyJson
+    flow: FlowSeen, step: FlowStep, template: TemplateSeen, name: str, spec: ReadOnlyJson
 ) -> Create:
     marks = {
         OF_TEMPLATE: f"{flow.namespace}.{step.name}",

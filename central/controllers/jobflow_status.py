@@ -10,7 +10,7 @@ from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import duration, stamp
 
 PENDING, RUNNING, SUCCEED, FAILED = "Pending", "Running", "Succeed", "Failed"
-OVER = (SUCCEED, FAILED)
+FINISHED = (SUCCEED, FAILED)
 # As the API spells them.
 _LISTS = (
     "pendingJobs",
@@ -88,7 +88,7 @@ def _job(job: Job) -> ReadOnlyJson:
         "name": job.spec.name,
         "state": status.phase or jobspec.PENDING,
         "startTimestamp": stamp(job.seen.created),
-        **({"endTimestamp": stamp(status.since)} if status.phase in jobspec.OVER else {}),
+        **({"endTimestamp": stamp(status.since)} if status.phase in jobspec.FINISHED else {}),
         "restartCount": status.retries,
         "runningHistories": [
             {"state": phase, "startTimestamp": stamp(at), **({"endTimestamp": end} if end else {})}
@@ -103,7 +103,7 @@ def _condition(job: Job) -> ReadOnlyJson:
         "phase": status.phase or jobspec.PENDING,
         "createTime": stamp(job.seen.created),
     }
-    if status.phase in jobspec.OVER:
+    if status.phase in jobspec.FINISHED:
         found["runningDuration"] = duration(status.since - job.seen.created)
     if counts := job.seen.status.counts:
         found["taskStatusCount"] = {task: {"phase": dict(phases)} for task, phases in counts}

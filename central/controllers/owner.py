@@ -4,14 +4,14 @@ of them wants is the subclass's to say."""
 from math import inf
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from central.controllers.pending_calls import Calls, Key
+from central.controllers.pending_calls import Key, PendingCalls
 from central.model.decisions import Decision
 
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
 
 
-class _Maker(Protocol):
+class _JobOwner(Protocol):
     @property
     def namespace(self) -> str: ...
     @property
@@ -22,18 +22,18 @@ class _Maker(Protocol):
     def deleting(self) -> bool: ...
 
 
-Maker = TypeVar("Maker", bound=_Maker)
+Owner = TypeVar("Owner", bound=_JobOwner)
 
 
-class Makers(Generic[Maker]):
+class JobOwners(Generic[Owner]):
     def __init__(self) -> None:
-        self.by_name: dict[Key, Maker] = {}
+        self.by_name: dict[Key, Owner] = {}
         self._by_uid: dict[str, Key] = {}
-        self._calls = Calls()
+        self._calls = PendingCalls()
         self._changed: dict[Key, None] = {}
         self._alarms: dict[Key, float] = {}
 
-    def seen(self, fact: Maker) -> None:
+    def seen(self, fact: Owner) -> None:
         key = (fact.namespace, fact.name)
         if (before := self.by_name.get(key)) is not None and before.uid != fact.uid:
             self.gone(key)
@@ -67,7 +67,7 @@ class Makers(Generic[Maker]):
         self._changed.clear()
         return decisions
 
-    def _decide(self, cluster: "Cluster", key: Key, maker: Maker, now: float) -> list[Decision]:
+    def _decide(self, cluster: "Cluster", key: Key, maker: Owner, now: float) -> list[Decision]:
         raise NotImplementedError
 
     def due(self) -> list[float]:

@@ -8,19 +8,19 @@ from central.model.facts import Answered
 from central.model.timestamps import stamp
 
 Call = Create | Delete | SetStatus | Patch
-Place = tuple[str, str, str]  # kind, namespace, name
+ObjectKey = tuple[str, str, str]  # kind, namespace, name
 Key = tuple[str, str]  # namespace and name
 
 REST_S = 10.0  # after a refusal
 SEEN_S = 5.0  # what was answered is in the watch by then
 
 
-class Calls:
+class PendingCalls:
     def __init__(self) -> None:
-        self.open: dict[Place, tuple[Call, Key]] = {}
-        self.rests: dict[Place, float] = {}
+        self.open: dict[ObjectKey, tuple[Call, Key]] = {}
+        self.rests: dict[ObjectKey, float] = {}
 
-    def may(self, place: Place, now: float) -> bool:
+    def may(self, place: ObjectKey, now: float) -> bool:
         return place not in self.open and self.rests.get(place, 0.0) <= now
 
     def asked(self, call: Call, whose: Key) -> Call:
@@ -41,7 +41,7 @@ class Calls:
             self.rests[place] = now + SEEN_S  # not again before the watch has brought it
         return found
 
-    def seen(self, place: Place) -> None:
+    def seen(self, place: ObjectKey) -> None:
         """The watch has brought what became of it."""
         if place not in self.open:
             self.rests.pop(place, None)
@@ -72,5 +72,5 @@ def event(
     return Create("Event", namespace, name, body)
 
 
-def _place(call: Call) -> Place:
+def _place(call: Call) -> ObjectKey:
     return (call.kind, call.namespace, call.name)

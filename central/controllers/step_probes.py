@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from central.controllers.job.job import Job
-from central.model.facts import Check, FlowSeen, Step
+from central.model.facts import FlowSeen, FlowStep, ReadinessCheck
 from central.model.json_types import ReadOnlyJson
 
 PERIOD_S = 2
 
 
-def asked(flow: FlowSeen, step: Step) -> tuple[Check, ...]:
+def asked(flow: FlowSeen, step: FlowStep) -> tuple[ReadinessCheck, ...]:
     """What others ask of this step's pods."""
     checks = (check for other in flow.steps if step.name in other.after for check in other.checks)
     return tuple(dict.fromkeys(checks))
 
 
-def with_probes(spec: ReadOnlyJson, checks: Iterable[Check]) -> tuple[ReadOnlyJson, str]:
+def with_probes(spec: ReadOnlyJson, checks: Iterable[ReadinessCheck]) -> tuple[ReadOnlyJson, str]:
     """The Job's spec with them; and why it can't have them."""
     tasks: list[ReadOnlyJson] = [*(spec.get("tasks") or ())]
     for check in checks:
@@ -33,7 +33,7 @@ def with_probes(spec: ReadOnlyJson, checks: Iterable[Check]) -> tuple[ReadOnlyJs
     return {**spec, "tasks": tasks}, ""
 
 
-def _probed(task: ReadOnlyJson, check: Check) -> ReadOnlyJson | None:
+def _probed(task: ReadOnlyJson, check: ReadinessCheck) -> ReadOnlyJson | None:
     """The task whose pods are ready once they answer; None: another probe is there."""
     template = task.get("template") or {}
     inside = template.get("spec") or {}
@@ -52,7 +52,7 @@ def _probed(task: ReadOnlyJson, check: Check) -> ReadOnlyJson | None:
     return {**task, "template": {**template, "spec": {**inside, "containers": containers}}}
 
 
-def _probe(check: Check) -> ReadOnlyJson:
+def _probe(check: ReadinessCheck) -> ReadOnlyJson:
     if not check.path:
         return {"tcpSocket": {"port": check.port}, "periodSeconds": PERIOD_S}
     get: dict[str, Any] = {"path": check.path, "port": check.port}
@@ -62,7 +62,7 @@ def _probe(check: Check) -> ReadOnlyJson:
     return {"httpGet": get, "periodSeconds": PERIOD_S}
 
 
-def waits(step: Step, target: str, job: Job) -> str:
+def waits(step: FlowStep, target: str, job: Job) -> str:
     """What the target's pods have not reached yet; empty: all that the step asks for."""
     tasks = {task.name: task.replicas for task in job.spec.tasks}
     phases: Counter[tuple[str, str]] = Counter()

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-WORDS = {
+SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
     "@monthly": "0 0 1 * *",
@@ -24,12 +24,12 @@ WORDS = {
 _WINDOW_S = 60.0
 
 
-class Unreadable(ValueError):
+class BadSchedule(ValueError):
     """Names the field."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CronSchedule:
     fields: str  # five of them; empty: every_s counts
     zone: str = ""  # Europe/Berlin; empty: UTC
     every_s: float = 0.0
@@ -63,20 +63,20 @@ class Plan:
             window *= 4
 
 
-def plan(schedule: str, zone: str) -> Plan:
+def parse_schedule(schedule: str, zone: str) -> CronSchedule:
     """Of all but @every. Raises Unreadable."""
-    fields = WORDS.get(schedule, schedule).replace("?", "*")
+    fields = SHORTHANDS.get(schedule, schedule).replace("?", "*")
     if len(fields.split()) != 5:
-        raise Unreadable(f'spec.schedule: "{schedule}" has not the five fields of cron')
+        raise BadSchedule(f'spec.schedule: "{schedule}" has not the five fields of cron')
     try:
         tz = _zone(zone)
     except (ValueError, OSError, KeyError) as error:
-        raise Unreadable(f'spec.timeZone: "{zone}" is no time zone') from error
+        raise BadSchedule(f'spec.timeZone: "{zone}" is no time zone') from error
     try:
         next(CronSim(fields, datetime.fromtimestamp(0.0, tz)), None)
     except CronSimError as error:
-        raise Unreadable(f'spec.schedule: "{schedule}": {error}') from error
-    return Plan(fields, zone)
+        raise BadSchedule(f'spec.schedule: "{schedule}": {error}') from error
+    return CronSchedule(fields, zone)
 
 
 def _sim(fields: str, zone: str, moment: float) -> CronSim:

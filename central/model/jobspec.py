@@ -55,13 +55,13 @@ PHASES = (
     TERMINATED,
     FAILED,
 )
-OVER = (COMPLETED, TERMINATED, FAILED)  # for good
+FINISHED = (COMPLETED, TERMINATED, FAILED)  # for good
 
-NEVER = -1  # of max_retry: there is no bound
+NO_LIMIT = -1  # of max_retry: there is no bound
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class LifecyclePolicy:
     action: str
     events: tuple[str, ...] = ()
     exit_code: int | None = None  # instead of events
@@ -84,7 +84,7 @@ class TaskSpec:
     replicas: int
     minimum: int
     template: ReadOnlyJson
-    policies: tuple[Policy, ...] = ()
+    policies: tuple[LifecyclePolicy, ...] = ()
     max_retry: int = 3  # restarts of its pods' containers before TaskFailed; NEVER
     after: tuple[str, ...] = ()  # tasks that must be ready before
     after_any: bool = False  # one of them is enough
@@ -110,7 +110,7 @@ class JobSpec:
     min_available: int = 0
     scheduler_name: str = ""
     queue: str = "default"
-    policies: tuple[Policy, ...] = ()
+    policies: tuple[LifecyclePolicy, ...] = ()
     plugins: tuple[tuple[str, tuple[str, ...]], ...] = ()  # with their arguments, by name
     volumes: tuple[VolumeSpec, ...] = ()
     max_retry: int = 3
@@ -177,7 +177,7 @@ NO_STATUS = JobStatus()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobMember:
     """What a pod of a Job is to it."""
 
     job: str

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from central.cli.jobs.api import COMMANDS, JOBS, QUEUES, Api, CannotDo
 from central.cli.jobs.list_columns import DEFAULT
-from central.controllers.job.state_machine import MOVES
+from central.controllers.job.state_machine import TRANSITIONS
 from central.kube.resource_paths import Place
 from central.model.jobspec import PENDING
 from central.model.json_types import Json
@@ -18,7 +18,7 @@ def command(api: Api, name: str, action: str, word: str) -> str:
     """Asks for the action; the job's controller takes the Command away as it obeys."""
     job = api.get(JOBS, name)
     phase = ((job.get("status") or {}).get("state") or {}).get("phase") or PENDING
-    if not MOVES.get(phase, True):
+    if not TRANSITIONS.get(phase, True):
         raise CannotDo(f"job {name} is {phase}: there is nothing to {word}")
     _give(api, JOBS, job, action, word)
     return f"{word} job {name} successfully (it was {phase})"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from central.controllers.job import desired, job_status, policies, state_machine
 from central.controllers.job.job import UNSEEN_S, Job
-from central.controllers.job.job_events import View
-from central.controllers.job.pod_tally import Counts
-from central.controllers.job.rate_limit import Pace
+from central.controllers.job.job_events import JobView
+from central.controllers.job.pod_tally import PodTally
+from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import ACTIVE, Cause
 from central.model.decisions import Create, Decision, SetStatus
 from central.model.jobspec import PENDING, JobStatus
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HOPS = 4  # states that may be passed through at once
 
 
-def decide(job: Job, gang: "Gang | None", pace: Pace, now: float) -> list[Decision]:
+def decide(job: Job, gang: "Gang | None", pace: StatusRateLimiter, now: float) -> list[Decision]:
     """gang: its PodGroup's, once that is there; pace: at which counts are written."""
     job.due_at = None
     if job.seen.deleting or job.writing is not None:
@@ -36,8 +36,8 @@ def decide(job: Job, gang: "Gang | None", pace: Pace, now: float) -> list[Decisi
     return decisions + _report(job, counts, pace, now)
 
 
-def _counts(job: Job) -> Counts:
-    counts = Counts.of(job.spec, job.status, job.pods.values())
+def _counts(job: Job) -> PodTally:
+    counts = PodTally.of(job.spec, job.status, job.pods.values())
     free = {task.name for task in desired.released(job, counts)}
     counts.held = sum(task.replicas for task in job.spec.tasks if task.name not in free)
     return counts
@@ -66,14 +66,14 @@ def _is_move(before: JobStatus, after: JobStatus) -> bool:
 # --- the next state ------------------------------------------------------------
 
 
-def _progress(job: Job, gang: "Gang | None", counts: Counts, now: float) -> JobStatus:
+def _progress(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> JobStatus:
     status = job.status
     if not status.phase:
-        return state_machine.entered(status, PENDING, now, "Created", "")
+        return state_machine.enter_phase(status, PENDING, now, "Created", "")
     while job.commands:
         wish = job.commands[0]
         if wish.uid != status.command:
-            after = state_machine.moved(
+            after = state_machine.on_action(
                 job.spec, status, wish.action, Cause("Command", wish.why), now
             )
             if after is not status:  # kept until that is written
@@ -85,26 +85,26 @@ def _progress(job: Job, gang: "Gang | None", counts: Counts, now: float) -> JobS
         job.updated = job.updated and (verdict.due is not None or verdict.next_at is not None)
         job.wake(verdict.next_at)
         if verdict.due is not None:
-            after = state_machine.moved(
+            after = state_machine.on_action(
                 job.spec, status, verdict.due.action, verdict.due.cause, now
             )
             if after is not status:
                 return after
     for _ in range(HOPS):
-        after = state_machine.settled(job.spec, status, counts, now)
+        after = state_machine.on_counts(job.spec, status, counts, now)
         if after is status or job.seen.error:
             break
         status = after
     return status
 
 
-def _view(job: Job, gang: "Gang | None", counts: Counts) -> View:
+def _view(job: Job, gang: "Gang | None", counts: PodTally) -> JobView:
     unknown = ""
     if gang is not None and gang.started and gang.missing() and gang.tally.running:
         unknown = f"{gang.missing()} pods of the gang are missing: {gang.reason}" * bool(
             gang.reason
         )
-    return View(
+    return JobView(
         job.spec,
         job.current(),
         job.lost,
@@ -116,21 +116,21 @@ def _view(job: Job, gang: "Gang | None", counts: Counts) -> View:
     )
 
 
-def _write(job: Job, status: JobStatus, counts: Counts, now: float) -> list[Decision]:
+def _write(job: Job, status: JobStatus, counts: PodTally, now: float) -> list[Decision]:
     """A new state is written before it is acted upon: whoever comes back after a fall goes on from
     there."""
     if not job.may("SetStatus", ("Job", job.spec.name), now):
         return []
     job.updated = False
     if status.version != job.status.version:
-        counts = Counts(terminating=len(job.pods))  # what was, does not count any more
+        counts = PodTally(terminating=len(job.pods))  # what was, does not count any more
     decisions = [_set_status(job, status, counts, now)]
     if status.phase not in ACTIVE or status.restarts != job.status.restarts:
         decisions.append(_event(job, status, now))
     return decisions
 
 
-def _set_status(job: Job, status: JobStatus, counts: Counts, now: float) -> Decision:
+def _set_status(job: Job, status: JobStatus, counts: PodTally, now: float) -> Decision:
     found = job_status.status_of(job, status, counts)
     job.writing, job.written, job.wrote_at, job.turn_at = status, found, now, None
     spec = job.spec
@@ -161,7 +161,7 @@ def _event(job: Job, status: JobStatus, now: float) -> Decision:
     return Create("Event", spec.namespace, name, body)
 
 
-def _report(job: Job, counts: Counts, pace: Pace, now: float) -> list[Decision]:
+def _report(job: Job, counts: PodTally, pace: StatusRateLimiter, now: float) -> list[Decision]:
     """The counts and the sentence, not too often."""
     found = job_status.status_of(job, job.status, counts)
     write, later = job_status.worth(job, found, counts, pace, now)

@@ -5,19 +5,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from central.controllers.job import job_podgroup, plugins, pod_manifest
-from central.controllers.job.job import Job, Place
-from central.controllers.job.pod_tally import ENDED, Counts
+from central.controllers.job.job import Job, ObjectRef
+from central.controllers.job.pod_tally import ENDED, PodTally
 from central.controllers.job.state_machine import ACTIVE
 from central.model.decisions import Create, Decision, Delete, Patch
 from central.model.facts import PodSeen
-from central.model.jobspec import OVER, RESTARTING, TaskSpec
+from central.model.jobspec import FINISHED, RESTARTING, TaskSpec
 from central.model.json_types import ReadOnlyJson
 
 if TYPE_CHECKING:
     from central.scheduler.state.gangs import Gang
 
 
-def work(job: Job, gang: "Gang | None", counts: Counts, now: float) -> Iterator[Decision]:
+def work(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> Iterator[Decision]:
     phase = job.status.phase
     if phase in ACTIVE:
         if not job.seen.error:
@@ -28,7 +28,7 @@ def work(job: Job, gang: "Gang | None", counts: Counts, now: float) -> Iterator[
     else:
         yield from _remove(job, _alive(job), f"the Job is {phase}", now)
     ttl_s = job.spec.ttl_s
-    if phase in OVER and ttl_s is not None:
+    if phase in FINISHED and ttl_s is not None:
         if now >= job.status.since + ttl_s:
             yield from _go(job, now)
         else:
@@ -52,7 +52,7 @@ def _go(job: Job, now: float) -> Iterator[Decision]:
         yield Delete("Job", spec.namespace, spec.name, spec.uid, why, foreground=True)
 
 
-def _keep(job: Job, gang: "Gang | None", counts: Counts, now: float) -> Iterator[Decision]:
+def _keep(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> Iterator[Decision]:
     """An active Job: its PodGroup, what its plugins and volumes need, and, once its queue takes it,
     the pods of the tasks that may start."""
     yield from _remove(job, _surplus(job), "the Job does not want it any more", now)
@@ -116,7 +116,7 @@ def _has_objects(job: Job) -> bool:
 
 
 def _create(
-    job: Job, place: Place, body: Callable[[], ReadOnlyJson], now: float
+    job: Job, place: ObjectRef, body: Callable[[], ReadOnlyJson], now: float
 ) -> Iterator[Decision]:
     if job.may("Create", place, now):
         job.asked.add(("Create", place))
@@ -133,6 +133,6 @@ def _remove(job: Job, who: Iterable[PodSeen], why: str, now: float) -> Iterator[
             yield Delete("Pod", pod.namespace, pod.name, pod.uid, why)
 
 
-def released(job: Job, counts: Counts) -> tuple[TaskSpec, ...]:
+def released(job: Job, counts: PodTally) -> tuple[TaskSpec, ...]:
     there = {pod.part.task for pod in job.pods.values() if pod.part is not None}
     return job_podgroup.released(job.spec, counts, there)

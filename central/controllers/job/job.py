@@ -9,19 +9,19 @@ from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_
 UNSEEN_S = 30.0  # what was made or deleted and is not seen so after this is asked for again
 RETRY_S = (1.0, 60.0)  # first, longest
 
-Place = tuple[str, str]  # kind and name
+ObjectRef = tuple[str, str]  # kind and name
 _SEEN_LATER = ("Pod", "PodGroup", "PersistentVolumeClaim")
 
 
 @dataclass(slots=True)
-class Refusal:
+class ApiRefusal:
     why: str
     times: int
     retry_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedAction:
     """What a Command asks for."""
 
     action: str
@@ -67,17 +67,17 @@ class Job:
         self.written: object = None  # the whole of what was written last
         self.wrote_at = -UNSEEN_S
         self.turn_at: float | None = None  # when its counts may be written (pacing)
-        self.asked: set[tuple[str, Place]] = set()  # verb and object: not answered yet
-        self.answered: dict[Place, float] = {}  # made, and not seen yet
+        self.asked: set[tuple[str, ObjectRef]] = set()  # verb and object: not answered yet
+        self.answered: dict[ObjectRef, float] = {}  # made, and not seen yet
         self.taken: dict[str, float] = {}  # uids of pods whose deletion was asked for
-        self.refused: dict[Place, Refusal] = {}
-        self.objects: dict[Place, object] = {}  # what its plugins made, as it was written last
+        self.refused: dict[ObjectRef, ApiRefusal] = {}
+        self.objects: dict[ObjectRef, object] = {}  # what its plugins made, as it was written last
         self.group_told: object = None  # of its PodGroup, what was written last
         self.lost: dict[str, float] = {}  # names of pods that were taken away from it
         self.gave_way: set[str] = set()  # of those, whom the scheduler took
         self.lost_of: dict[str, float] = {}  # tasks that lost pods while nobody looked
         self.noticed: dict[str, float] = {}
-        self.commands: list[Wish] = []
+        self.commands: list[RequestedAction] = []
         self.updated = False
         self.admitted = False  # its pods may be made
         self.waits_for = ""  # why not
@@ -206,7 +206,7 @@ class Job:
             times = before.times + 1 if before else 1
             first, longest = RETRY_S
             delay_s = min(longest, first * 2 ** min(times - 1, 10))
-            self.refused[place] = Refusal(fact.why, times, now + delay_s)
+            self.refused[place] = ApiRefusal(fact.why, times, now + delay_s)
             self.objects.pop(place, None)
             if fact.verb == "Patch":
                 self.group_told = ""  # nobody knows what stands there
@@ -231,7 +231,7 @@ class Job:
             times = before.times + 1 if before else 1
             first, longest = RETRY_S
             at = now + min(longest, first * 2 ** min(times - 1, 10))
-            self.refused[place] = Refusal(fact.why, times, at)
+            self.refused[place] = ApiRefusal(fact.why, times, at)
             self.written = ""  # nobody knows what stands there
         else:
             self.refused.pop(place, None)
@@ -247,7 +247,7 @@ class Job:
             self.status = self.writing
         self.writing = None
 
-    def may(self, verb: str, place: Place, now: float) -> bool:
+    def may(self, verb: str, place: ObjectRef, now: float) -> bool:
         """Whether to ask now; if only later, the Job is looked at then."""
         if self.may_ask(verb, place, now):
             return True
@@ -262,7 +262,7 @@ class Job:
         if at is not None:
             self.due_at = at if self.due_at is None else min(self.due_at, at)
 
-    def may_ask(self, verb: str, place: Place, now: float) -> bool:
+    def may_ask(self, verb: str, place: ObjectRef, now: float) -> bool:
         """Not while it is asked already, nor soon after it was refused, nor while what was made
         will soon be seen."""
         if (verb, place) in self.asked:

@@ -4,27 +4,27 @@ so that nothing is missed while nobody looks."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from central.controllers.job.pod_tally import Counts
+from central.controllers.job.pod_tally import PodTally
 from central.model.facts import PodSeen
 from central.model.jobspec import (
     ANY,
     GANG_UNKNOWN,
     JOB_UPDATED,
-    NEVER,
+    NO_LIMIT,
     POD_EVICTED,
     POD_FAILED,
     POD_PENDING,
     TASK_COMPLETED,
     TASK_FAILED,
     JobSpec,
-    Policy,
+    LifecyclePolicy,
     TaskSpec,
     pod_name,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobEvent:
     name: str
     task: TaskSpec | None  # None: of the whole Job
     pods: tuple[str, ...]  # names
@@ -36,43 +36,43 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class JobView:
     """What there is to look at, of this version of the Job."""
 
     spec: JobSpec
     pods: dict[str, PodSeen]  # by name: those that should be there
     lost: dict[str, float]  # names of pods that were evicted or are leaving, since when
     lost_of: dict[str, float]  # tasks that lost pods while nobody looked
-    counts: Counts
+    counts: PodTally
     gang_unknown: str = ""  # why a gang that ran can't be whole again
     updated: bool = False
     gave_way: frozenset[str] = frozenset()  # of those lost, whom the scheduler took
 
 
-def happening(view: View) -> Iterator[Event]:
+def happening(view: JobView) -> Iterator[JobEvent]:
     """What is finished counts before what broke."""
     for task in view.spec.tasks:
         done = view.counts.task(task.name).succeeded
         if task.replicas and done >= task.replicas:
             what = f"all {done} pods of task {task.name} succeeded"
-            yield Event(TASK_COMPLETED, task, _names(view, task), what, task.name)
+            yield JobEvent(TASK_COMPLETED, task, _names(view, task), what, task.name)
     for task in view.spec.tasks:
         yield from _of_pods(view, task)
         restarts = view.counts.task(task.name).restarts
-        if task.max_retry != NEVER and restarts >= task.max_retry:
+        if task.max_retry != NO_LIMIT and restarts >= task.max_retry:
             what = f"containers of task {task.name} were restarted {restarts} times"
-            yield Event(TASK_FAILED, task, _names(view, task), what, task.name)
+            yield JobEvent(TASK_FAILED, task, _names(view, task), what, task.name)
     if view.gang_unknown:
-        yield Event(GANG_UNKNOWN, None, (), view.gang_unknown, "gang")
+        yield JobEvent(GANG_UNKNOWN, None, (), view.gang_unknown, "gang")
     if view.updated:
-        yield Event(JOB_UPDATED, None, (), "the Job was changed", "job")
+        yield JobEvent(JOB_UPDATED, None, (), "the Job was changed", "job")
 
 
-def _names(view: View, task: TaskSpec) -> tuple[str, ...]:
+def _names(view: JobView, task: TaskSpec) -> tuple[str, ...]:
     return tuple(pod_name(view.spec, task, index) for index in range(task.replicas))
 
 
-def _of_pods(view: View, task: TaskSpec) -> Iterator[Event]:
+def _of_pods(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
     for name in _names(view, task):
         pod = view.pods.get(name)
         if pod is not None and pod.phase == "Failed" and not pod.deleting:
@@ -80,22 +80,22 @@ def _of_pods(view: View, task: TaskSpec) -> Iterator[Event]:
             codes = pod.part.exit_codes
             told = f" with exit code {', '.join(map(str, codes))}" if codes else ""
             what = f"pod {name} failed{told}"
-            yield Event(POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
+            yield JobEvent(POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
         if (since := view.lost.get(name)) is not None:
             what = f"pod {name} was evicted or deleted"
             gave_way = name in view.gave_way
             what = f"pod {name} gave way" if gave_way else what
-            yield Event(POD_EVICTED, task, (name,), what, name, since=since, gave_way=gave_way)
+            yield JobEvent(POD_EVICTED, task, (name,), what, name, since=since, gave_way=gave_way)
         if pod is not None and pod.phase == "Pending" and not pod.deleting:
             what = f"pod {name} is pending"
-            yield Event(POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None)
+            yield JobEvent(POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None)
     if (since := view.lost_of.get(task.name)) is not None:
         what = f"pods of task {task.name} were gone when the controller came back"
         gone = tuple(name for name in _names(view, task) if name not in view.pods)
-        yield Event(POD_EVICTED, task, gone, what, task.name, since=since)
+        yield JobEvent(POD_EVICTED, task, gone, what, task.name, since=since)
 
 
-def policy_for(spec: JobSpec, event: Event) -> Policy | None:
+def policy_for(spec: JobSpec, event: JobEvent) -> LifecyclePolicy | None:
     """The first that speaks of it: the task's own, then the Job's."""
     own = event.task.policies if event.task is not None else ()
     for policy in (*own, *spec.policies):

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from central.controllers.job.state_machine import MOVES
-from central.model.jobspec import OVER
+from central.controllers.job.state_machine import TRANSITIONS
+from central.model.jobspec import FINISHED
 
 if TYPE_CHECKING:
     from central.controllers.job.job import Job
@@ -27,12 +27,12 @@ def check(cluster: "Cluster") -> None:
 
 def _job(cluster: "Cluster", job: "Job") -> None:
     key, status = job.key, job.status
-    assert not status.phase or status.phase in MOVES, f"Job {key} is {status.phase}"
+    assert not status.phase or status.phase in TRANSITIONS, f"Job {key} is {status.phase}"
     if key in cluster.jobs.waiting:
         assert not job.admitted, f"Job {key} waits and was let in"
     made = {name for verb, (kind, name) in job.asked if (verb, kind) == ("Create", "Pod")}
     assert not made or job.admitted, f"Job {key} has pods made that its queue did not let in"
     gang = cluster.gangs.get((key[0], job.group, True))
-    if gang is not None and gang.object is not None and status.phase in OVER and job.is_written:
+    if gang is not None and gang.object is not None and status.phase in FINISHED and job.is_written:
         assert gang.word is not None, f"Job {key} is over and its gang is not"
         assert gang.word[0] == "Completed", f"Job {key} is over and its gang {gang.word[0]}"

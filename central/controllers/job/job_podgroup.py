@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from central.controllers.job.pod_tally import Counts
+from central.controllers.job.pod_tally import PodTally
 from central.model.jobspec import JobSpec, TaskSpec, group_name, owner
 from central.model.json_types import ReadOnlyJson
 
@@ -11,7 +11,7 @@ NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 WITH_LIMITS = ("cpu", "memory", "ephemeral-storage")
 
 
-def released(job: JobSpec, counts: Counts, there: Iterable[str]) -> tuple[TaskSpec, ...]:
+def released(job: JobSpec, counts: PodTally, there: Iterable[str]) -> tuple[TaskSpec, ...]:
     """Tasks whose pods may be made: those they depend on are ready, or were once.
 
     there: names of tasks with pods."""
@@ -19,7 +19,7 @@ def released(job: JobSpec, counts: Counts, there: Iterable[str]) -> tuple[TaskSp
     return tuple(task for task in job.tasks if task.name in found or _may_start(job, task, counts))
 
 
-def _may_start(job: JobSpec, task: TaskSpec, counts: Counts) -> bool:
+def _may_start(job: JobSpec, task: TaskSpec, counts: PodTally) -> bool:
     ready = [
         counts.task(other.name).ready >= other.minimum
         for other in job.tasks

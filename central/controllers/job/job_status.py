@@ -3,9 +3,9 @@
 from typing import Any
 
 from central.controllers.job.job import Job
-from central.controllers.job.pod_tally import Counts
-from central.controllers.job.rate_limit import Pace
-from central.model.jobspec import OVER, PENDING, JobSpec, JobStatus
+from central.controllers.job.pod_tally import PodTally
+from central.controllers.job.rate_limit import StatusRateLimiter
+from central.model.jobspec import FINISHED, PENDING, JobSpec, JobStatus
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import duration, stamp
 
@@ -14,7 +14,7 @@ WORDS_S = 5.0  # a sentence that only changes its words, likewise
 _WORDS = ("reason", "message")
 
 
-def status_of(job: Job, status: JobStatus, counts: Counts) -> dict[str, Any]:
+def status_of(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any]:
     spec = job.spec
     reason, message = _words(job, status)
     found: dict[str, Any] = {
@@ -50,7 +50,7 @@ def status_of(job: Job, status: JobStatus, counts: Counts) -> dict[str, Any]:
         found["lastCommand"] = status.command
     if resources := controlled(spec):
         found["controlledResources"] = resources
-    if status.phase in OVER:
+    if status.phase in FINISHED:
         found["runningDuration"] = duration(status.since - job.seen.created)
     return found
 
@@ -68,7 +68,7 @@ def _words(job: Job, status: JobStatus) -> tuple[str, str]:
     """Why it is where it is: what it waits for now goes before what brought it there."""
     if job.seen.error:
         return "InvalidSpec", job.seen.error
-    if status.phase in OVER:
+    if status.phase in FINISHED:
         return status.reason, status.message
     if trouble := job.troubles():
         return "ApiRefuses", trouble
@@ -79,13 +79,13 @@ def _words(job: Job, status: JobStatus) -> tuple[str, str]:
 
 
 def worth(
-    job: Job, found: ReadOnlyJson, counts: Counts, pace: Pace, now: float
+    job: Job, found: ReadOnlyJson, counts: PodTally, pace: StatusRateLimiter, now: float
 ) -> tuple[bool, float | None]:
     """Whether to write it now; else when, if at all."""
     if found == job.written:
         return False, None
     if not isinstance(job.written, dict):
-        return not (job.status.phase in OVER and _is_told(job.seen.status, counts)), None
+        return not (job.status.phase in FINISHED and _is_told(job.seen.status, counts)), None
     if job.turn_at is None:
         job.turn_at = pace.turn(now)
     at = max(job.turn_at, job.wrote_at + _apart(job.written, found))
@@ -98,7 +98,7 @@ def _apart(before: ReadOnlyJson, after: ReadOnlyJson) -> float:
     return WORDS_S if only_words else COUNTS_S
 
 
-def _is_told(status: JobStatus, counts: Counts) -> bool:
+def _is_told(status: JobStatus, counts: PodTally) -> bool:
     """A Job that was over before we came is not written again."""
     told = {task: dict(phases) for task, phases in status.counts}
     found = {name: task.phases for name, task in counts.tasks.items() if task.phases}

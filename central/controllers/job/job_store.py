@@ -4,8 +4,8 @@ with their status, pods with their annotations, and names are the same after eve
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from central.controllers.job.job import Job, Wish
-from central.controllers.job.rate_limit import Pace
+from central.controllers.job.job import Job, RequestedAction
+from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import TARGETED
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.model.facts import Answered, JobSeen, PodSeen
@@ -15,14 +15,14 @@ Key = tuple[str, str]  # namespace and name
 COMMANDS = tuple(action for action in ACTIONS if action not in TARGETED)  # a Command names no pods
 
 
-class Jobs:
+class JobStore:
     def __init__(self) -> None:
         self.by_name: dict[Key, Job] = {}
         self.by_group: dict[Key, Job] = {}  # by their PodGroups' names
         self.owned: dict[str, dict[Key, Job]] = {}  # by the uid of who made them
         self.changed: dict[Key, None] = {}  # since they were last looked at
         self.waiting: dict[Key, Job] = {}  # for their queues
-        self.pace = Pace()
+        self.pace = StatusRateLimiter()
         self.waits_changed = False  # something did, that may let them in
         self.let_in_at = 0.0  # when their queues were last asked for all who wait
         self._pods: dict[str, dict[str, PodSeen]] = {}  # by the Job's uid, then by their own
@@ -109,7 +109,7 @@ class Jobs:
             return f"there is no Job {key[1]} in namespace {key[0]}"
         if action not in COMMANDS:
             return f'action: "{action}" is not one of {", ".join(COMMANDS)}'
-        job.commands.append(Wish(action, why, uid))
+        job.commands.append(RequestedAction(action, why, uid))
         self.changed[key] = None
         return ""
 

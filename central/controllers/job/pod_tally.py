@@ -10,18 +10,18 @@ ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
-class TaskCounts:
+class TaskTally:
     phases: dict[str, int] = field(default_factory=dict)
     ready: int = 0  # running with all containers ready, or succeeded
     succeeded: int = 0
     restarts: int = 0  # of containers of pods that have not ended
 
 
-NONE = TaskCounts()
+NONE = TaskTally()
 
 
 @dataclass(slots=True)
-class Counts:
+class PodTally:
     """Of pods that are not being deleted by phase; all others are terminating."""
 
     pending: int = 0
@@ -34,14 +34,14 @@ class Counts:
     old: int = 0  # of an earlier version of the Job
     unended: int = 0  # of this version, not ended
     held: int = 0  # not made yet, since their task waits for another
-    tasks: dict[str, TaskCounts] = field(default_factory=dict)
+    tasks: dict[str, TaskTally] = field(default_factory=dict)
 
-    def task(self, name: str) -> TaskCounts:
+    def task(self, name: str) -> TaskTally:
         return self.tasks.get(name, NONE)
 
     @classmethod
-    def of(cls, spec: JobSpec, status: JobStatus, pods: Iterable[PodSeen]) -> "Counts":
-        counts = cls(tasks={task.name: TaskCounts() for task in spec.tasks})
+    def of(cls, spec: JobSpec, status: JobStatus, pods: Iterable[PodSeen]) -> "PodTally":
+        counts = cls(tasks={task.name: TaskTally() for task in spec.tasks})
         for pod in pods:
             counts._add(pod, status.version)
         return counts
@@ -68,7 +68,7 @@ class Counts:
                 self.failed += 1
             case _:
                 self.unknown += 1
-        task = self.tasks.setdefault(part.task, TaskCounts())
+        task = self.tasks.setdefault(part.task, TaskTally())
         task.phases[pod.phase] = task.phases.get(pod.phase, 0) + 1
         task.succeeded += pod.phase == "Succeeded"
         task.ready += pod.phase == "Succeeded" or (pod.phase == "Running" and part.ready)

@@ -3,28 +3,28 @@
 from dataclasses import dataclass, replace
 
 from central.controllers.job import job_events
-from central.controllers.job.job_events import Event, View
+from central.controllers.job.job_events import JobEvent, JobView
 from central.controllers.job.state_machine import Cause
 from central.model.jobspec import RESTART_PARTITION, RESTART_POD, RESTART_TASK, JobSpec, pod_name
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueAction:
     action: str
     cause: Cause
-    event: Event
+    event: JobEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    due: Due | None
+class PolicyVerdict:
+    due: DueAction | None
     next_at: float | None  # when a policy with a timeout wants to be looked at
     noticed: dict[str, float]  # since when each event has been so
 
 
-def judge(view: View, noticed: dict[str, float], now: float) -> Verdict:
+def judge(view: JobView, noticed: dict[str, float], now: float) -> PolicyVerdict:
     """noticed: of the last time."""
-    due: Due | None = None
+    due: DueAction | None = None
     next_at: float | None = None
     seen: dict[str, float] = {}
     for event in job_events.happening(view):
@@ -37,16 +37,16 @@ def judge(view: View, noticed: dict[str, float], now: float) -> Verdict:
         if at > now:
             next_at = at if next_at is None else min(next_at, at)
         elif due is None:
-            due = Due(policy.action, cause(view.spec, policy.action, event), event)
-    return Verdict(due, next_at, seen)
+            due = DueAction(policy.action, cause(view.spec, policy.action, event), event)
+    return PolicyVerdict(due, next_at, seen)
 
 
-def cause(spec: JobSpec, action: str, event: Event) -> Cause:
+def cause(spec: JobSpec, action: str, event: JobEvent) -> Cause:
     found = Cause(event.name, f"{event.what}: {action}", excused=event.gave_way)
     return replace(found, pods=targets(spec, action, event))
 
 
-def targets(spec: JobSpec, action: str, event: Event) -> tuple[str, ...]:
+def targets(spec: JobSpec, action: str, event: JobEvent) -> tuple[str, ...]:
     """The pods that a targeted restart makes anew. What concerns a whole task, or the whole Job,
     restarts as much."""
     task = event.task

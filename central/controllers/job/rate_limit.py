@@ -6,7 +6,7 @@ BURST = 20
 LATE_S = 10.0  # no Job's counts wait longer
 
 
-class Pace:
+class StatusRateLimiter:
     def __init__(self) -> None:
         self._next = 0.0
 

@@ -8,7 +8,7 @@ from central.controllers.job.job import Job
 from central.controllers.job.state_machine import ACTIVE
 from central.model import phases
 from central.model.decisions import Decision
-from central.model.jobspec import ABORTED, ABORTING, COMPLETING, OVER, RESTARTING, TERMINATING
+from central.model.jobspec import ABORTED, ABORTING, COMPLETING, FINISHED, RESTARTING, TERMINATING
 from central.scheduler.state.gangs import Gang
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
     """What its gang is called while its pods do not say it."""
     phase, name = job.status.phase, job.spec.name
     word: tuple[str, str] | None = None
-    if phase in OVER:
+    if phase in FINISHED:
         said = job.status.message
         word = (
             phases.COMPLETED,
@@ -113,7 +113,7 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
         word = (phases.PENDING, job.waits_for)
     if phase == RESTARTING and not gang.tally.placed:
         gang.started = False  # it must be whole again before any of it may stay
-    gang.quiet = phase in (*OVER, ABORTING, ABORTED, COMPLETING, TERMINATING)
+    gang.quiet = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
     if gang.word != word:
         gang.word = word
         cluster.changed[gang.key] = gang

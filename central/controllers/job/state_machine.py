@@ -3,7 +3,7 @@ tables and rules; policies say when an action comes, Commands bring others."""
 
 from dataclasses import dataclass, replace
 
-from central.controllers.job.pod_tally import Counts
+from central.controllers.job.pod_tally import PodTally
 from central.model.jobspec import (
     ABORT,
     ABORTED,
@@ -33,7 +33,7 @@ TARGETED = (RESTART_TASK, RESTART_POD, RESTART_PARTITION)
 # Where an action leads. What stands in no row changes nothing; a targeted restart makes some pods
 # anew and leaves the Job in its phase.
 _STOPS = {ABORT: ABORTING, TERMINATE: TERMINATING, COMPLETE: COMPLETING}
-MOVES: dict[str, dict[str, str]] = {
+TRANSITIONS: dict[str, dict[str, str]] = {
     PENDING: {**_STOPS, RESTART_JOB: RESTARTING, **dict.fromkeys(TARGETED, PENDING)},
     RUNNING: {**_STOPS, RESTART_JOB: RESTARTING, **dict.fromkeys(TARGETED, RUNNING)},
     RESTARTING: _STOPS,
@@ -46,7 +46,7 @@ MOVES: dict[str, dict[str, str]] = {
     FAILED: {},
 }
 # Where a Job goes from there once none of its pods is left that could still run.
-EMPTIED = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
+PHASE_ONCE_EMPTY = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class Cause:
     excused: bool = False  # no failure: it does not count against maxRetry
 
 
-def moved(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: float) -> JobStatus:
+def on_action(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: float) -> JobStatus:
     """After the action; the same object where it changes nothing."""
-    to = MOVES[status.phase].get(action)
+    to = TRANSITIONS[status.phase].get(action)
     if to is None:
         return status
     if action in TARGETED:
-        return _anew(spec, status, cause, now)
+        return restart_pods(spec, status, cause, now)
     if to != RESTARTING:
-        return entered(status, to, now, cause.reason, cause.message)
+        return enter_phase(status, to, now, cause.reason, cause.message)
     if action == RESUME or cause.excused:  # a person's wish is no failure
         retries, last = status.retries, False
     else:
@@ -79,14 +79,14 @@ def moved(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: floa
     if retries > status.retries:
         message += f"; restart {retries} of at most {spec.max_retry}"
     return replace(
-        entered(status, RESTARTING, now, cause.reason, message),
+        enter_phase(status, RESTARTING, now, cause.reason, message),
         retries=retries,
         version=version,
         restarts=(),
     )
 
 
-def _anew(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStatus:
+def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStatus:
     """Some pods are made anew, each as often as maxRetry allows it; the others don't notice."""
     restarts = dict(status.restarts)
     for name in cause.pods:
@@ -95,7 +95,7 @@ def _anew(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStat
     if most >= spec.max_retry and not cause.excused:
         name = next(name for name in cause.pods if restarts[name] == most)
         why = f"{cause.message}; {name} was made anew {most - 1} times (spec.maxRetry {spec.max_retry})"
-        return entered(status, FAILED, now, cause.reason, why)
+        return enter_phase(status, FAILED, now, cause.reason, why)
     return replace(
         status,
         restarts=tuple(sorted(restarts.items())),
@@ -104,12 +104,12 @@ def _anew(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStat
     )
 
 
-def settled(spec: JobSpec, status: JobStatus, counts: Counts, now: float) -> JobStatus:
+def on_counts(spec: JobSpec, status: JobStatus, counts: PodTally, now: float) -> JobStatus:
     """Where the Job stands by what its pods are; the same object where it stays."""
     phase = status.phase
     to, reason, why = phase, status.reason, status.message
-    if phase in EMPTIED:
-        to = phase if counts.alive else EMPTIED[phase]
+    if phase in PHASE_ONCE_EMPTY:
+        to = phase if counts.alive else PHASE_ONCE_EMPTY[phase]
     elif phase == RESTARTING:
         to = _restarted(spec, status, counts)
     elif phase in ACTIVE and (stuck := _stuck(spec, counts)):
@@ -122,16 +122,16 @@ def settled(spec: JobSpec, status: JobStatus, counts: Counts, now: float) -> Job
         to, reason, why = _running(spec, counts)
     if to == phase:
         return status
-    return entered(status, to, now, reason, why)
+    return enter_phase(status, to, now, reason, why)
 
 
-def _restarted(spec: JobSpec, status: JobStatus, counts: Counts) -> str:
+def _restarted(spec: JobSpec, status: JobStatus, counts: PodTally) -> str:
     if status.retries >= spec.max_retry and not counts.old:
         return RESTARTING if counts.alive else FAILED
     return RESTARTING if counts.old else PENDING
 
 
-def _stuck(spec: JobSpec, counts: Counts) -> str:
+def _stuck(spec: JobSpec, counts: PodTally) -> str:
     """Why tasks that wait for others will wait for ever; empty: they may come."""
     ended = counts.succeeded + counts.failed
     if not counts.held or counts.unended or ended < spec.replicas - counts.held:
@@ -142,7 +142,7 @@ def _stuck(spec: JobSpec, counts: Counts) -> str:
     )
 
 
-def _running(spec: JobSpec, counts: Counts) -> tuple[str, str, str]:
+def _running(spec: JobSpec, counts: PodTally) -> tuple[str, str, str]:
     """The rules of a Job that runs, in order."""
     total = spec.replicas
     succeeded, failed = counts.succeeded, counts.failed
@@ -167,7 +167,7 @@ def _running(spec: JobSpec, counts: Counts) -> tuple[str, str, str]:
     return RUNNING, "", ""
 
 
-def entered(status: JobStatus, phase: str, now: float, reason: str, message: str) -> JobStatus:
+def enter_phase(status: JobStatus, phase: str, now: float, reason: str, message: str) -> JobStatus:
     kept = tuple(one for one in status.conditions if one[0] != phase)
     return replace(
         status,

@@ -8,8 +8,7 @@ from central.controllers.cronjob import ALLOW, FORBID, REPLACE
 from central.kube.decode.job_tasks import number
 from central.kube.decode.quantities import NotAQuantity, seconds
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
-from central.model.cron_schedule import Plan, plan
-from central.model.cron_schedule import Unreadable as Wrong
+from central.model.cron_schedule import BadSchedule, CronSchedule, parse_schedule
 from central.model.facts import CommandSeen, CronSeen
 from central.model.json_types import Json
 
@@ -92,14 +91,14 @@ def _limit(spec: Json, key: str, default: int) -> int:
     return default if spec.get(key) is None else number(spec, key, "spec", 0)
 
 
-def _plan(told: str, zone: str, born: float) -> Plan:
+def _plan(told: str, zone: str, born: float) -> CronSchedule:
     try:
         if not told.startswith(EVERY):
-            return plan(told, zone)
-        return Plan("", zone, max(1.0, seconds(told.removeprefix(EVERY).strip())), born)
+            return parse_schedule(told, zone)
+        return CronSchedule("", zone, max(1.0, seconds(told.removeprefix(EVERY).strip())), born)
     except NotAQuantity as error:
         raise Unreadable(f'spec.schedule: "{told}": {error}') from None
-    except Wrong as error:
+    except BadSchedule as error:
         raise Unreadable(str(error)) from None
 
 

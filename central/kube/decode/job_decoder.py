@@ -12,7 +12,7 @@ from central.kube.decode import job_tasks
 from central.kube.decode.job_tasks import duration_s, number, tier_or_name
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
 from central.model.facts import JobSeen
-from central.model.jobspec import JobSpec, JobStatus, Part, VolumeSpec
+from central.model.jobspec import JobMember, JobSpec, JobStatus, VolumeSpec
 from central.model.json_types import Json
 from protos.names import SCHEDULER
 
@@ -157,7 +157,7 @@ def _status(raw: Json) -> JobStatus:
     )
 
 
-def part(meta: Json, status: Json) -> Part | None:
+def part(meta: Json, status: Json) -> JobMember | None:
     """None: it is no Job's pod."""
     for owner in meta.get("ownerReferences") or ():
         if (
@@ -169,7 +169,7 @@ def part(meta: Json, status: Json) -> Part | None:
     return None
 
 
-def _part(owner: Json, meta: Json, status: Json) -> Part:
+def _part(owner: Json, meta: Json, status: Json) -> JobMember:
     told = meta.get("annotations") or {}
     match = _INDEX.search(told.get(INDEX) or meta["name"])
     containers = [
@@ -178,7 +178,7 @@ def _part(owner: Json, meta: Json, status: Json) -> Part:
     ]
     ends = [(one.get("state") or {}).get("terminated") or {} for one in containers]
     conditions = status.get("conditions") or ()
-    return Part(
+    return JobMember(
         job=owner["name"],
         job_uid=owner["uid"],
         task=told.get(TASK) or "",

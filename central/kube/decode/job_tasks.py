@@ -7,7 +7,15 @@ from typing import Any
 from central.kube.decode import podspec
 from central.kube.decode.quantities import NotAQuantity, seconds
 from central.kube.errors import BROKEN, Unreadable, text, what
-from central.model.jobspec import ACTIONS, ANY, EVENTS, NEVER, Partition, Policy, TaskSpec
+from central.model.jobspec import (
+    ACTIONS,
+    ANY,
+    EVENTS,
+    NO_LIMIT,
+    LifecyclePolicy,
+    Partition,
+    TaskSpec,
+)
 from central.model.json_types import Json
 
 DEFAULT_RETRY = 3
@@ -60,7 +68,7 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     return replace(
         _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),
         policies=policies(raw.get("policies"), f"{field}.policies"),
-        max_retry=number(raw, "maxRetry", field, NEVER) or DEFAULT_RETRY,
+        max_retry=number(raw, "maxRetry", field, NO_LIMIT) or DEFAULT_RETRY,
         after=_names(after.get("name"), f"{field}.dependsOn.name"),
         after_any=_any(after, f"{field}.dependsOn.iteration"),
         partition=partition,
@@ -109,8 +117,8 @@ def tier_or_name(raw: Json | None, field: str) -> Json | None:
     return raw or None
 
 
-def policies(raw: Any, field: str) -> tuple[Policy, ...]:
-    found: list[Policy] = []
+def policies(raw: Any, field: str) -> tuple[LifecyclePolicy, ...]:
+    found: list[LifecyclePolicy] = []
     events: set[str] = set()
     codes: set[int] = set()
     for place, told in enumerate(raw or ()):
@@ -126,7 +134,7 @@ def policies(raw: Any, field: str) -> tuple[Policy, ...]:
     return tuple(found)
 
 
-def _policy(raw: Json, field: str) -> Policy:
+def _policy(raw: Json, field: str) -> LifecyclePolicy:
     action = text(raw, "action")
     if action not in ACTIONS:
         raise Unreadable(f'{field}.action: "{action}" is not one of {", ".join(ACTIONS)}')
@@ -144,7 +152,7 @@ def _policy(raw: Json, field: str) -> Policy:
     if bool(events) == (code is not None):
         raise Unreadable(f"{field}: needs one of event, events and exitCode")
     timeout_s = duration_s(raw, "timeout", field) or 0.0
-    return Policy(action, tuple(dict.fromkeys(events)), code, timeout_s)
+    return LifecyclePolicy(action, tuple(dict.fromkeys(events)), code, timeout_s)
 
 
 def _check_order(tasks: list[TaskSpec]) -> None:

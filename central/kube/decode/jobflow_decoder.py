@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
-from central.model.facts import Check, FlowSeen, Step, TemplateSeen
+from central.model.facts import FlowSeen, FlowStep, ReadinessCheck, TemplateSeen
 from central.model.json_types import Json
 
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
@@ -50,7 +50,7 @@ def flow(raw: Json) -> FlowSeen:
         return replace(seen, error=what(error))
 
 
-def _step(place: int, raw: Json) -> Step:
+def _step(place: int, raw: Json) -> FlowStep:
     field = f"spec.flows[{place}]"
     depends = raw.get("dependsOn") or {}
     probe = depends.get("probe") or {}
@@ -68,27 +68,27 @@ def _step(place: int, raw: Json) -> Step:
     if not name:
         raise Unreadable(f"{field}.name: it names no JobTemplate")
     patch = (raw.get("patch") or {}).get("jobSpec") or {}
-    return Step(
+    return FlowStep(
         name, tuple(depends.get("targets") or ()), tuple(probes), tuple(checks), patch=patch
     )
 
 
-def _check(field: str, raw: Json, kind: str) -> Check:
+def _check(field: str, raw: Json, kind: str) -> ReadinessCheck:
     port, task = raw.get("port"), text(raw, "taskName")
     if type(port) is not int or not 1 <= port <= 65535:
         raise Unreadable(f"{field}.port: {port!r} is no port (1 to 65535)")
     if kind == "tcpSocketList":
-        return Check(task, port)
+        return ReadinessCheck(task, port)
     path, header = text(raw, "path"), raw.get("httpHeader") or {}
     if not path.startswith("/"):
         raise Unreadable(f'{field}.path: "{path}" does not begin with /')
     name, value = text(header, "name"), text(header, "value")
     if value and not name:
         raise Unreadable(f"{field}.httpHeader.name: it is missing")
-    return Check(task, port, path, (name, value) if name else None)
+    return ReadinessCheck(task, port, path, (name, value) if name else None)
 
 
-def _check_order(steps: tuple[Step, ...]) -> None:
+def _check_order(steps: tuple[FlowStep, ...]) -> None:
     """Each name stands once, every step that is waited for exists, and none waits for itself."""
     names = [step.name for step in steps]
     for place, step in enumerate(steps):

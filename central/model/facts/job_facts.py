@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from central.model.cron_schedule import Plan
+from central.model.cron_schedule import CronSchedule
 from central.model.jobspec import NO_STATUS, JobSpec, JobStatus
 from central.model.json_types import ReadOnlyJson
 
@@ -56,7 +56,7 @@ class CronSeen:
     namespace: str
     name: str
     uid: str
-    plan: Plan | None = None  # None: it can't be read
+    plan: CronSchedule | None = None  # None: it can't be read
     deadline_s: float | None = None  # so late a Job may be made; None: however late
     policy: str = "Allow"  # Forbid, Replace
     suspend: bool = False
@@ -78,7 +78,7 @@ class CronGone:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReadinessCheck:
     """That the pods of a task answer."""
 
     task: str  # empty: of every task
@@ -91,13 +91,13 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """Of a JobFlow: a Job of the JobTemplate of that name."""
 
     name: str
     after: tuple[str, ...] = ()  # steps that must be done before
     probes: tuple[tuple[str, str], ...] = ()  # or whose task has reached a phase
-    checks: tuple[Check, ...] = ()  # or answers
+    checks: tuple[ReadinessCheck, ...] = ()  # or answers
     patch: ReadOnlyJson = field(default_factory=dict)  # merged into the template's spec
 
 
@@ -108,7 +108,7 @@ class FlowSeen:
     namespace: str
     name: str
     uid: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FlowStep, ...] = ()
     retain: bool = True  # its Jobs stay when it has succeeded
     phase: str = ""  # of its status
     status: ReadOnlyJson = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 
-from central.model.jobspec import Part
+from central.model.jobspec import JobMember
 from central.model.pod_rules import Labels, NodeTerms, Rules
 from central.model.volumes import Volumes
 
@@ -93,7 +93,7 @@ class PodSeen:
     labels: Labels = ()
     queue: str = ""  # annotation; what its PodGroup names goes before it
     claims: tuple[str, ...] = ()  # names of its PersistentVolumeClaims
-    part: Part | None = None  # of a Job
+    part: JobMember | None = None  # of a Job
     required_tier: int | None = None  # what topology_required says, by number
     owner: str = ""  # uid of its controller, where that may say more (see owners)
     owner_name: str = ""  # replicaset/web-7d9

@@ -10,8 +10,8 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
 
-from central.controllers.composite import Controllers
-from central.controllers.job.job_store import Jobs
+from central.controllers.composite import BatchControllers
+from central.controllers.job.job_store import JobStore
 from central.model.facts import (
     Answered,
     BindDone,
@@ -104,7 +104,7 @@ class Cluster:
         self.pods: dict[str, Pod] = {}
         self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
         self.owners = OwnerGangs()
-        self.batch = Controllers()
+        self.batch = BatchControllers()
         self.gangs: dict[GangKey, Gang] = {}
         self.changed: dict[GangKey, Gang] = {}  # since they were last looked at
         self.waiting: dict[GangKey, Gang] = {}  # with pods that want a place
@@ -115,7 +115,7 @@ class Cluster:
         self.numbers = count(1)
         self.queues = Queues(half_life_s)
         self.statuses = QueueStatuses()
-        self.jobs = Jobs()
+        self.jobs = JobStore()
         self.hypernode_statuses = HyperNodeStatuses()
         self.budgets = DisruptionBudgets()
         self.pledges = MinResources()

@@ -8,7 +8,7 @@ import pytest
 
 from central.kube.decode import batch_objects, jobflow_decoder
 from central.kube.errors import Malformed
-from central.model.cron_schedule import Plan
+from central.model.cron_schedule import CronSchedule
 from central.model.facts import OwnerSeen
 from central.model.json_types import Json
 from central.server import codec
@@ -35,11 +35,11 @@ def test_a_cronjob() -> None:
             successfulJobsHistoryLimit=0,
         )
     )
-    assert seen.plan == Plan("0 * * * *", "Europe/Berlin")
+    assert seen.plan == CronSchedule("0 * * * *", "Europe/Berlin")
     assert (seen.deadline_s, seen.policy, seen.suspend) == (30.0, "Forbid", True)
     assert (seen.keep_done, seen.keep_failed) == (0, 1)
     assert (seen.last or 0) - seen.created == 3600
-    assert batch_objects.cron(cron(schedule="@every 1h30m")).plan == Plan(
+    assert batch_objects.cron(cron(schedule="@every 1h30m")).plan == CronSchedule(
         "", "", 5400.0, seen.created
     )
 

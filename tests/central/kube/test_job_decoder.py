@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from central.kube.decode import job_decoder
-from central.model.jobspec import NEVER, Part, Partition, Policy
+from central.model.jobspec import NO_LIMIT, JobMember, LifecyclePolicy, Partition
 from central.model.json_types import Json
 
 MPI = """
@@ -60,12 +60,12 @@ def test_a_job_as_users_write_it() -> None:
     assert (spec.min_available, spec.replicas, spec.max_retry) == (4, 4, 3)
     assert spec.plugins == (("ssh", ()), ("svc", ("--disable-network-policy",)))
     assert spec.policies == (
-        Policy("RestartJob", ("PodEvicted",)),
-        Policy("RestartPod", exit_code=137, timeout_s=90.0),
+        LifecyclePolicy("RestartJob", ("PodEvicted",)),
+        LifecyclePolicy("RestartPod", exit_code=137, timeout_s=90.0),
     )
-    assert master.policies == (Policy("CompleteJob", ("TaskCompleted",)),)
+    assert master.policies == (LifecyclePolicy("CompleteJob", ("TaskCompleted",)),)
     assert (master.replicas, master.minimum, worker.minimum) == (1, 1, 3)
-    assert (worker.after, worker.after_any, worker.max_retry) == (("mpimaster",), True, NEVER)
+    assert (worker.after, worker.after_any, worker.max_retry) == (("mpimaster",), True, NO_LIMIT)
     assert dict(master.requests)["cpu"] == dict(master.limits)["cpu"] == 500
     assert spec.ttl_s is None
 
@@ -217,7 +217,7 @@ def test_what_a_pod_is_to_its_job() -> None:
         ],
         "conditions": [{"type": "Ready", "status": "True"}],
     }
-    assert job_decoder.part(meta, status) == Part(
+    assert job_decoder.part(meta, status) == JobMember(
         "lm-mpi-job", "u1", "mpiworker", 11, 2, 0, 3, (137,), True, 60.0
     )
     assert job_decoder.part({**meta, "ownerReferences": []}, status) is None

@@ -23,21 +23,21 @@ from central.controllers.job.plugins import (
     tensorflow,
     topology,
 )
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
-__all__ = ["Object", "check", "decorate", "objects", "wanted"]
+__all__ = ["PluginObject", "check", "decorate", "objects", "wanted"]
 
-Named = tuple[tuple[str, tuple[str, ...]], ...]
+PluginArguments = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class Plugin(Protocol):
+class JobPlugin(Protocol):
     @property
     def Options(self) -> type[Any]: ...  # noqa: N802  # a module's class
     def check(self, job: JobSpec, options: Any) -> None: ...
-    def objects(self, job: JobSpec, options: Any) -> tuple[Object, ...]: ...
+    def objects(self, job: JobSpec, options: Any) -> tuple[PluginObject, ...]: ...
     def decorate(
         self, job: JobSpec, task: TaskSpec, index: int, options: Any, pod: Json
     ) -> Json: ...
@@ -45,7 +45,7 @@ class Plugin(Protocol):
 
 # In the order in which they run. Each puts its variables before those that are there already: all may
 # speak of the pod's number.
-PLUGINS: dict[str, Plugin] = {
+PLUGINS: dict[str, JobPlugin] = {
     "svc": svc,
     "ssh": ssh,
     "mpi": mpi,
@@ -56,7 +56,7 @@ PLUGINS: dict[str, Plugin] = {
     "topology": topology,
     "env": env,
 }
-BRING = {
+REQUIRES = {
     "mpi": ("svc", "ssh"),
     "ray": ("svc",),
     "tensorflow": ("svc",),
@@ -65,25 +65,25 @@ BRING = {
 
 
 @lru_cache(4096)
-def _wanted(named: Named) -> tuple[tuple[str, Plugin, Any], ...]:
+def _wanted(named: PluginArguments) -> tuple[tuple[str, JobPlugin, Any], ...]:
     """With their arguments read. Raises Wrong."""
     given = dict(named)
     for name in list(given):
-        for other in BRING.get(name, ()):
+        for other in REQUIRES.get(name, ()):
             given.setdefault(other, ())
     found = []
     for name, plugin in PLUGINS.items():
         if name in given:
             try:
                 found.append((name, plugin, arguments.read(plugin.Options, given[name])))
-            except Wrong as error:
-                raise Wrong(f"spec.plugins.{name}: {error}") from error
+            except BadArgument as error:
+                raise BadArgument(f"spec.plugins.{name}: {error}") from error
     return tuple(found)
 
 
 def wanted(job: JobSpec) -> tuple[str, ...]:
     named = {name for name, _ in job.plugins}
-    brought = {other for name in named for other in BRING.get(name, ())}
+    brought = {other for name in named for other in REQUIRES.get(name, ())}
     return tuple(name for name in PLUGINS if name in named | brought)
 
 
@@ -94,12 +94,12 @@ def check(job: JobSpec) -> str:
             return f"spec.plugins.{name}: there is no such plugin; there are {there}"
     try:
         plugins = _wanted(job.plugins)
-    except Wrong as error:
+    except BadArgument as error:
         return str(error)
     for name, plugin, options in plugins:
         try:
             plugin.check(job, options)
-        except Wrong as error:
+        except BadArgument as error:
             return f"spec.plugins.{name}: {error}"
     return _crossed(job)
 
@@ -123,7 +123,7 @@ def _crossed(job: JobSpec) -> str:
     return ""
 
 
-def objects(job: JobSpec) -> tuple[Object, ...]:
+def objects(job: JobSpec) -> tuple[PluginObject, ...]:
     """Of a job that check finds nothing wrong with."""
     return tuple(
         one for _, plugin, options in _wanted(job.plugins) for one in plugin.objects(job, options)

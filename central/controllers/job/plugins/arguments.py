@@ -11,7 +11,7 @@ _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
-class Wrong(ValueError):
+class BadArgument(ValueError):
     """What is wrong with an argument, in words for who wrote it."""
 
 
@@ -25,13 +25,13 @@ def read(kind: type[Options], arguments: Sequence[str]) -> Options:
         flag, equals, value = argument.lstrip("-").partition("=")
         if not argument.startswith("-") or flag not in known:
             there = ", ".join(f"--{name}" for name in known) or "none"
-            raise Wrong(f'"{argument}" is no argument of it; there are: {there}')
+            raise BadArgument(f'"{argument}" is no argument of it; there are: {there}')
         one = known[flag]
         if one.type is bool or one.type == "bool":
             value = value if equals else "true"
         elif not equals:
             if not rest:
-                raise Wrong(f'"{argument}" has no value')
+                raise BadArgument(f'"{argument}" has no value')
             value = rest.pop(0)
         values[one.name] = _value(argument, value, type(one.default))
     return kind(**values)
@@ -44,11 +44,11 @@ def _flag(one: Any) -> str:
 def _value(argument: str, value: str, kind: type) -> str | int | bool:
     if kind is bool:
         if value not in _TRUE | _FALSE:
-            raise Wrong(f'"{argument}": "{value}" is neither true nor false')
+            raise BadArgument(f'"{argument}": "{value}" is neither true nor false')
         return value in _TRUE
     if kind is int:
         if not (value.isascii() and value.isdigit()):
-            raise Wrong(f'"{argument}": "{value}" is not a whole number')
+            raise BadArgument(f'"{argument}": "{value}" is not a whole number')
         return int(value)
     return value
 
@@ -56,4 +56,4 @@ def _value(argument: str, value: str, kind: type) -> str | int | bool:
 def port(name: str, number: int) -> None:
     """Raises Wrong."""
     if not 0 < number < 65536:
-        raise Wrong(f"--{name}: {number} is no port (1 to 65535)")
+        raise BadArgument(f"--{name}: {number} is no port (1 to 65535)")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import pod_edits
-from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -17,7 +17,7 @@ def check(job: JobSpec, options: Options) -> None:
     pass
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     return ()
 
 

@@ -3,8 +3,8 @@ pytorch's where that is there too."""
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -19,13 +19,13 @@ class Options:
 
 def check(job: JobSpec, options: Options) -> None:
     if job.task(options.master) is None and job.task(options.worker) is None:
-        raise Wrong(
+        raise BadArgument(
             f'the job has neither a task "{options.master}" nor "{options.worker}"; '
             "say --master=TASK and --worker=TASK"
         )
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     return ()
 
 

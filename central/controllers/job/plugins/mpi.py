@@ -4,8 +4,8 @@ slot for each GPU). It brings svc and ssh."""
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 from protos.names import GPU
@@ -22,10 +22,10 @@ def check(job: JobSpec, options: Options) -> None:
     arguments.port("port", options.port)
     for flag, name in (("master", options.master), ("worker", options.worker)):
         if job.task(name) is None:
-            raise Wrong(f'the job has no task "{name}"; say --{flag}=TASK')
+            raise BadArgument(f'the job has no task "{name}"; say --{flag}=TASK')
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     return ()
 
 

@@ -7,7 +7,7 @@ from central.model.json_types import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
+class PluginObject:
     kind: str  # a name of central.kube.things
     name: str
     body: Json
@@ -15,9 +15,9 @@ class Object:
     keys: bool = False  # a fresh pair of SSH keys belongs into it (central.model.decisions.Create)
 
 
-def object_of(
+def owned_object(
     job: JobSpec, kind: str, name: str, *, follows: bool = False, keys: bool = False, **body: object
-) -> Object:
+) -> PluginObject:
     """Owned by the job: it goes when the job goes."""
     meta = {"name": name, "namespace": job.namespace, "ownerReferences": [owner(job)]}
-    return Object(kind, name, {"metadata": meta, **body}, follows, keys)
+    return PluginObject(kind, name, {"metadata": meta, **body}, follows, keys)

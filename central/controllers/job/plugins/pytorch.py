@@ -4,8 +4,8 @@ a task of masters, the first worker is the master. It brings svc."""
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -23,13 +23,13 @@ class Options:
 def check(job: JobSpec, options: Options) -> None:
     arguments.port("port", options.port)
     if not _ranked(job, options):
-        raise Wrong(
+        raise BadArgument(
             f'the job has neither a task "{options.master}" nor "{options.worker}"; '
             "say --master=TASK and --worker=TASK"
         )
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     return ()
 
 

@@ -4,8 +4,8 @@ a Service names the head. It brings svc."""
 from dataclasses import dataclass, field
 
 from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object, object_of
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject, owned_object
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -36,9 +36,11 @@ def check(job: JobSpec, options: Options) -> None:
         arguments.port(flag, number)
     head = job.task(options.head)
     if head is None:
-        raise Wrong(f'the job has no task "{options.head}"; say --head=TASK')
+        raise BadArgument(f'the job has no task "{options.head}"; say --head=TASK')
     if head.replicas != 1:
-        raise Wrong(f'task "{options.head}" has {head.replicas} pods; a Ray cluster has one head')
+        raise BadArgument(
+            f'task "{options.head}" has {head.replicas} pods; a Ray cluster has one head'
+        )
     for flag, name, container in (
         ("head", options.head, options.head_container),
         ("worker", options.worker, options.worker_container),
@@ -46,10 +48,12 @@ def check(job: JobSpec, options: Options) -> None:
         task = job.task(name)
         there = [c.get("name") for c in task.template["spec"]["containers"]] if task else []
         if task and container not in there:
-            raise Wrong(f'task "{name}" has no container "{container}"; say --{flag}Container=NAME')
+            raise BadArgument(
+                f'task "{name}" has no container "{container}"; say --{flag}Container=NAME'
+            )
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     spec = {
         "type": "ClusterIP",
         "selector": hosts.labels(job) | {hosts.TASK_LABEL: options.head},
@@ -58,7 +62,7 @@ def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
             for name, port in options.ports.items()
         ],
     }
-    return (object_of(job, "Service", f"{job.name}-head-svc", spec=spec),)
+    return (owned_object(job, "Service", f"{job.name}-head-svc", spec=spec),)
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:

@@ -4,8 +4,8 @@ made once, and a configuration that is right for any number of pods."""
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object, object_of
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject, owned_object
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -26,12 +26,14 @@ class Options:
 def check(job: JobSpec, options: Options) -> None:
     arguments.port("ssh-port", options.ssh_port)
     if not options.ssh_key_file_path.startswith("/"):
-        raise Wrong(f'--ssh-key-file-path: "{options.ssh_key_file_path}" does not begin with /')
+        raise BadArgument(
+            f'--ssh-key-file-path: "{options.ssh_key_file_path}" does not begin with /'
+        )
     if bool(options.ssh_private_key) != bool(options.ssh_public_key):
-        raise Wrong("--ssh-private-key and --ssh-public-key belong together")
+        raise BadArgument("--ssh-private-key and --ssh-public-key belong together")
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     data = {"config": _config(job, options)}
     if options.ssh_private_key:
         data |= {
@@ -40,7 +42,7 @@ def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
             "authorized_keys": options.ssh_public_key,
         }
     own = not options.ssh_private_key
-    return (object_of(job, "Secret", _secret(job), keys=own, type="Opaque", stringData=data),)
+    return (owned_object(job, "Secret", _secret(job), keys=own, type="Opaque", stringData=data),)
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:

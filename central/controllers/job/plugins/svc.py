@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import hosts, mpi, pod_edits
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object, object_of
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject, owned_object
 from central.model.jobspec import JobSpec, TaskSpec, pod_name
 from central.model.json_types import Json
 
@@ -26,25 +26,27 @@ class Options:
 
 def check(job: JobSpec, options: Options) -> None:
     if not _SERVICE.fullmatch(job.name) or len(job.name) > _LONGEST:
-        raise Wrong(
+        raise BadArgument(
             f'its Service would be called "{job.name}": a job with it needs a name of at most '
             f"{_LONGEST} lower case letters, digits and hyphens that begins with a letter"
         )
     for task in job.tasks:
         last = pod_name(job, task, max(0, task.replicas - 1))
         if len(last) > _LONGEST and not task.template["spec"].get("hostname"):
-            raise Wrong(f'"{last}" is too long for the name of a host ({_LONGEST} characters)')
+            raise BadArgument(
+                f'"{last}" is too long for the name of a host ({_LONGEST} characters)'
+            )
     told = data(job)
     if sum(map(len, told.values())) > _CONFIG_MAP:
-        raise Wrong(f"the names of {job.replicas} hosts are too long for one ConfigMap")
+        raise BadArgument(f"the names of {job.replicas} hosts are too long for one ConfigMap")
     if options.inject_hosts_env and max(map(len, told.values())) > _VARIABLE:
-        raise Wrong(
+        raise BadArgument(
             f"the names of {job.replicas} hosts are too long for a variable; say "
             "--inject-hosts-env=false and read them in /etc/volcano"
         )
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     selector = hosts.labels(job)
     service = {
         "clusterIP": "None",
@@ -53,8 +55,8 @@ def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
         "ports": [{"name": "placeholder", "port": 1, "targetPort": 1, "protocol": "TCP"}],
     }
     made = [
-        object_of(job, "ConfigMap", _files(job), follows=True, data=data(job)),
-        object_of(job, "Service", job.name, spec=service),
+        owned_object(job, "ConfigMap", _files(job), follows=True, data=data(job)),
+        owned_object(job, "Service", job.name, spec=service),
     ]
     if not options.disable_network_policy:
         policy = {
@@ -62,7 +64,7 @@ def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
             "ingress": [{"from": [{"podSelector": {"matchLabels": selector}}]}],
             "policyTypes": ["Ingress"],
         }
-        made.append(object_of(job, "NetworkPolicy", job.name, spec=policy))
+        made.append(owned_object(job, "NetworkPolicy", job.name, spec=policy))
     return tuple(made)
 
 

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -22,13 +22,13 @@ class Options:
 def check(job: JobSpec, options: Options) -> None:
     arguments.port("port", options.port)
     if not _alone(job) and not _roles(job, options):
-        raise Wrong(
+        raise BadArgument(
             "the job has no task of the names it knows; say --ps=TASK, --worker=TASK, "
             "--chief=TASK or --evaluator=TASK"
         )
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     return ()
 
 

@@ -11,8 +11,8 @@ LOCKSTEP_NEAREST_HCAS; NCCL_IB_HCA for cards that the pod was given).
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import pod_edits
-from central.controllers.job.plugins.arguments import Wrong
-from central.controllers.job.plugins.plugin_objects import Object
+from central.controllers.job.plugins.arguments import BadArgument
+from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 from protos import names
@@ -36,10 +36,10 @@ class Options:
 def check(job: JobSpec, options: Options) -> None:
     for name in filter(None, options.tasks.split(",")):
         if job.task(name) is None:
-            raise Wrong(f'--tasks: the job has no task "{name}"')
+            raise BadArgument(f'--tasks: the job has no task "{name}"')
 
 
-def objects(job: JobSpec, options: Options) -> tuple[Object, ...]:
+def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
     return ()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.central.controllers.job.job_api import Api, Json, job
 
-Step = tuple[Callable[[Api], bool], Callable[[Api], None]]
+FlowStep = tuple[Callable[[Api], bool], Callable[[Api], None]]
 
 
 def running(names: int, version: str = "0") -> Callable[[Api], bool]:
@@ -51,7 +51,7 @@ def scaled(api: Api) -> None:
 
 
 PAIR = {"w": 2}
-STORIES: dict[str, tuple[Json, list[Step], str]] = {
+STORIES: dict[str, tuple[Json, list[FlowStep], str]] = {
     "it completes": (job(PAIR), [(running(2), finish)], "Completed"),
     "a pod fails, the Job restarts": (
         job(PAIR, "PodFailed RestartJob"),

@@ -8,8 +8,8 @@ import pytest
 
 from central.controllers.job import control, state_machine
 from central.controllers.job.job import Job
-from central.controllers.job.pod_tally import Counts, TaskCounts
-from central.controllers.job.rate_limit import Pace
+from central.controllers.job.pod_tally import PodTally, TaskTally
+from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import Cause
 from central.kube.decode import job_decoder
 from central.model.decisions import Create, Delete, SetStatus
@@ -18,9 +18,9 @@ from central.model.jobspec import (
     ACTIONS,
     ANY,
     EVENTS,
+    FINISHED,
     GANG_UNKNOWN,
     JOB_UPDATED,
-    OVER,
     PENDING,
     PHASES,
     POD_EVICTED,
@@ -31,9 +31,9 @@ from central.model.jobspec import (
     RUNNING,
     TASK_COMPLETED,
     TASK_FAILED,
+    JobMember,
     JobSpec,
     JobStatus,
-    Part,
     TaskSpec,
 )
 from central.scheduler.inventory.pods import Pod
@@ -70,7 +70,9 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize(("phase", "action"), PAIRS)
 def test_an_action_leads_where_the_table_says(phase: str, action: str) -> None:
     spec, before = JobSpec("ns", "j", "u", max_retry=3), JobStatus(phase, version=1)
-    after = state_machine.moved(spec, before, action, Cause("PodFailed", "p failed", ("p",)), 9.0)
+    after = state_machine.on_action(
+        spec, before, action, Cause("PodFailed", "p failed", ("p",)), 9.0
+    )
     match LEADS_TO[phase, action]:
         case ".":
             assert after is before
@@ -105,7 +107,7 @@ def case(phase: str, event: str, action: str) -> tuple[Job, Gang]:
             phase=state,
             node="" if state == PENDING else "n",
             created=NOW - 50 if event == POD_PENDING else NOW,
-            part=Part(
+            part=JobMember(
                 "j",
                 "u",
                 name.split("-")[1],
@@ -157,7 +159,7 @@ def test_an_event_brings_its_action_where_policies_hold(
     """Policies hold while the Job is Pending or Running. One that is stopping, stopped or over is
     not moved by what happens to its pods: what ended stays, what runs is stopped."""
     found, gang = case(phase, event, action)
-    decisions = control.decide(found, gang, Pace(), NOW)
+    decisions = control.decide(found, gang, StatusRateLimiter(), NOW)
     [state] = [one.status for one in decisions if isinstance(one, SetStatus)]
     leads_to = LEADS_TO[phase, action] if phase in state_machine.ACTIVE else "."
     match leads_to:
@@ -221,16 +223,16 @@ def test_a_job_goes_where_its_pods_are(line: str) -> None:
     """Of a Job of two pods, both of which must start."""
     phase, *numbers, leads_to = line.split()
     pending, running, succeeded, failed, alive, old = map(int, numbers)
-    counts = Counts(pending, running, succeeded, failed, alive=alive, old=old)
+    counts = PodTally(pending, running, succeeded, failed, alive=alive, old=old)
     counts.unended = pending + running
     spec = JobSpec("ns", "j", "u", (TaskSpec("t", 2, 1, {}),), min_available=2)
-    counts.tasks["t"] = TaskCounts(succeeded=succeeded)
+    counts.tasks["t"] = TaskTally(succeeded=succeeded)
     before = JobStatus(phase)
-    after = state_machine.settled(spec, before, counts, 9.0)
+    after = state_machine.on_counts(spec, before, counts, 9.0)
     assert after.phase == leads_to
     assert (after is before) == (leads_to == phase)
 
 
 def test_what_is_over_stays_over() -> None:
-    for phase in OVER:
-        assert not state_machine.MOVES[phase]
+    for phase in FINISHED:
+        assert not state_machine.TRANSITIONS[phase]
