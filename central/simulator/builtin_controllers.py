@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from central.model.json_types import Json
-from central.simulator.document_object import Object
+from central.simulator.document_object import ManifestObject
 from central.simulator.documents import BadInput
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -13,7 +13,7 @@ NO_END = 10**9  # completions of a Job that is over when one of its pods has suc
 
 
 @dataclass(slots=True)
-class Controller:
+class BuiltinController:
     kind: str  # Job, ReplicaSet, StatefulSet
     raw: Json
     pods: dict[str, str] = field(default_factory=dict)  # of those that should work, name by uid
@@ -100,16 +100,16 @@ class Controller:
         return uids[self.wanted :][::-1]
 
 
-class Controllers:
+class BuiltinControllers:
     """All of them, and who of them may have something to do."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, Controller] = {}
+        self._by_uid: dict[str, BuiltinController] = {}
         self._changed: dict[str, None] = {}
 
     def come(self, raw: Json) -> None:
         """One; or the same again, changed: who is there stays as it is."""
-        found = self._by_uid.setdefault(raw["metadata"]["uid"], Controller(raw["kind"], raw))
+        found = self._by_uid.setdefault(raw["metadata"]["uid"], BuiltinController(raw["kind"], raw))
         found.raw = raw
         found.over = found.over or _ended(raw)
         self._changed[found.uid] = None
@@ -142,7 +142,7 @@ class Controllers:
         if (found := self._by_uid.get(owner)) is not None and found.one_by_one:
             self._changed[owner] = None
 
-    def changed(self) -> Iterator[Controller]:
+    def changed(self) -> Iterator[BuiltinController]:
         """Those that may have something to do."""
         while self._changed:
             uid = next(iter(self._changed))
@@ -151,12 +151,12 @@ class Controllers:
                 yield self._by_uid[uid]
 
 
-class Template(Object):
+class Template(ManifestObject):
     """One of a controller's pods, before any is made: what is wrong with it is the controller's."""
 
     __slots__ = ("_of",)
 
-    def __init__(self, of: Object) -> None:
+    def __init__(self, of: ManifestObject) -> None:
         super().__init__(of.place, pod_of(of.kind[1], of.raw, 0))
         self._of = of
 
@@ -164,7 +164,7 @@ class Template(Object):
         return self._of.wrong(f"spec.template.{what}")
 
 
-def check(found: Object) -> None:
+def check(found: ManifestObject) -> None:
     """Raises BadInput. What says nothing of a number is taken away."""
     spec = found.part("spec")
     for key in ("replicas", "parallelism", "completions"):

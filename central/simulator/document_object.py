@@ -6,19 +6,19 @@ from typing import Any
 from central.kube.decode.quantities import NotAQuantity, seconds
 from central.model.json_types import Json
 from central.simulator import scenario_kinds
-from central.simulator.documents import BadInput, Place
+from central.simulator.documents import BadInput, SourceLocation
 
 
-class Object:
+class ManifestObject:
     __slots__ = ("annotations", "kind", "labels", "meta", "name", "namespace", "place", "raw")
 
-    def __init__(self, place: Place, raw: Json) -> None:
+    def __init__(self, place: SourceLocation, raw: Json) -> None:
         self.place, self.raw = place, raw
         version, kind = raw.get("apiVersion"), raw.get("kind")
         for key, value in (("apiVersion", version), ("kind", kind)):
             if not isinstance(value, str) or not value:
                 raise place.wrong(f"{key}: {_missing(value)}")
-        self.kind: scenario_kinds.Name = (scenario_kinds.group_of(str(version)), str(kind))
+        self.kind: scenario_kinds.GroupKind = (scenario_kinds.group_of(str(version)), str(kind))
         if not scenario_kinds.known(self.kind):
             raise place.wrong(f"kind: {kind} of {version} is not known here")
         meta = raw.get("metadata")

@@ -24,7 +24,7 @@ class BadInput(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     file: str
     document: int  # from 1
     item: int = 0  # of a List, from 1; 0: the document itself
@@ -37,7 +37,7 @@ class Place:
         return BadInput(f"{self}: {what}")
 
 
-def read(paths: Iterable[str]) -> Iterator[tuple[Place, Json]]:
+def read(paths: Iterable[str]) -> Iterator[tuple[SourceLocation, Json]]:
     """Every object in the order in which it stands; Lists are unfolded. "-" is standard input.
     Raises BadInput."""
     for path in paths:
@@ -64,14 +64,14 @@ def _files(path: str) -> Iterator[tuple[str, str]]:
             raise BadInput(f"{file}: it is not text in UTF-8") from error
 
 
-def _documents(name: str, text: str) -> Iterator[tuple[Place, Any]]:
+def _documents(name: str, text: str) -> Iterator[tuple[SourceLocation, Any]]:
     number = 0
     at = 0
     for marker in [*_MARKER.finditer(text), None]:
         part = text[at : marker.start() if marker else None]
         for document in _parsed(name, number + 1, (text, at), part):
             number += 1
-            yield Place(name, number), document
+            yield SourceLocation(name, number), document
         at = marker.end() if marker else at
 
 
@@ -126,7 +126,7 @@ def _flow_mapping(text: str) -> Any:
         return None
 
 
-def _unfold(place: Place, document: Any) -> Iterator[tuple[Place, Json]]:
+def _unfold(place: SourceLocation, document: Any) -> Iterator[tuple[SourceLocation, Json]]:
     if not isinstance(document, dict):
         raise place.wrong("it is not an object with apiVersion, kind and metadata")
     kind = document.get("kind")
@@ -137,7 +137,7 @@ def _unfold(place: Place, document: Any) -> Iterator[tuple[Place, Json]]:
     if not isinstance(items, list):
         raise place.wrong("items: it is not a list")
     for number, item in enumerate(items, 1):
-        inside = Place(place.file, place.document, number)
+        inside = SourceLocation(place.file, place.document, number)
         if not isinstance(item, dict):
             raise inside.wrong("it is not an object with apiVersion, kind and metadata")
         if kind != "List":  # the items of a NodeList need not say what they are

@@ -1,7 +1,7 @@
 """Spans of time for people. Pure."""
 
 
-def words(span_s: float) -> str:
+def format_duration(span_s: float) -> str:
     """For people: 0.5 s, 90 s, 2 h 05 min."""
     if span_s < 120:
         return f"{span_s:.3g} s"

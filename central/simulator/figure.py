@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate, pairwise
 
-from central.simulator.durations import words
-from central.simulator.outcome import Story
+from central.simulator.durations import format_duration
+from central.simulator.outcome import SimulationResult
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
 OTHERS, INK, FAINT, GRID = "#c9ccd1", "#24292f", "#6e7781", "#e6e8eb"
@@ -19,7 +19,7 @@ MOST_COLUMNS = 600  # where more happens, columns show averages
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 _DAY_S = 86400
 
-Change = tuple[float, float]  # from this time on: so much more, or less
+LevelChange = tuple[float, float]  # from this time on: so much more, or less
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class _Panel:
         return self.y + self.height * (1 - value / self.most)
 
 
-def svg(story: Story) -> str:
+def svg(story: SimulationResult) -> str:
     end_s = max(story.end_s, story.makespan_s) or 1.0
     title, by_job, most = "GPUs in use", story.held, float(story.gpus)
     if not story.gpus:
@@ -74,7 +74,7 @@ def _most(changes: Sequence[tuple[float, str, float]]) -> float:
 
 
 def _stack(by_job: Sequence[tuple[float, str, float]], panel: _Panel) -> list[str]:
-    jobs: dict[str, list[Change]] = defaultdict(list)
+    jobs: dict[str, list[LevelChange]] = defaultdict(list)
     worth: dict[str, float] = defaultdict(float)
     for at_s, job, more in by_job:
         jobs[job].append((at_s, more))
@@ -106,7 +106,7 @@ def _grid(times: Sequence[float], end_s: float) -> list[float]:
     return [end_s * column / MOST_COLUMNS for column in range(MOST_COLUMNS + 1)]
 
 
-def _means(changes: Sequence[Change], grid: Sequence[float]) -> list[float]:
+def _means(changes: Sequence[LevelChange], grid: Sequence[float]) -> list[float]:
     """The mean of what has changed so far, between one moment of the grid and the next."""
     means, level, at = [], 0.0, 0
     for begin, end in pairwise(grid):
@@ -120,7 +120,7 @@ def _means(changes: Sequence[Change], grid: Sequence[float]) -> list[float]:
     return means
 
 
-def _levels(points: Sequence[Change]) -> list[Change]:
+def _levels(points: Sequence[LevelChange]) -> list[LevelChange]:
     """Heights as changes."""
     before = [0.0, *(value for _, value in points)]
     return [(at, value - last) for (at, value), last in zip(points, before, strict=False)]
@@ -133,7 +133,7 @@ def _steps(panel: _Panel, grid: Sequence[float], heights: Sequence[float]) -> li
     return points
 
 
-def _line(changes: Sequence[Change], panel: _Panel, colour: str) -> str:
+def _line(changes: Sequence[LevelChange], panel: _Panel, colour: str) -> str:
     grid = _grid([at for at, _ in changes], panel.end_s)
     points = " ".join(_steps(panel, grid, _means(changes, grid)))
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
@@ -163,7 +163,7 @@ def _axes(panel: _Panel, *, labels: bool) -> list[str]:
 
 def _clock(time_s: float) -> str:
     if time_s < 60 or time_s % 60:
-        return words(time_s)
+        return format_duration(time_s)
     minutes = int(time_s // 60)
     if minutes < 60:
         return f"{minutes} min"

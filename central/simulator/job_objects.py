@@ -12,23 +12,23 @@ from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
 from central.model.json_types import Json
 from central.simulator.documents import BadInput
-from central.simulator.outcome import Ended, Story
-from central.simulator.priorities import Priorities
+from central.simulator.outcome import Ended, SimulationResult
+from central.simulator.priorities import PriorityClasses
 
-Place = tuple[str, str, str]  # kind, namespace, name
+ObjectKey = tuple[str, str, str]  # kind, namespace, name
 OWNERS = ("Job", "CronJob", "JobFlow", "JobTemplate", "Command")  # deleted with what they own
 ENDINGS = ("Completed", "Failed", "Terminated", "Aborted", "Succeed")
 STEP_S = 1e-6  # between two objects of one moment
 
 
-class Making:
+class JobObjects:
     """pod(seen, raw, now): a pod is born. delete(uid, now): one is deleted."""
 
     def __init__(
         self,
         reader: Reader,
-        priorities: Priorities,
-        story: Story,
+        priorities: PriorityClasses,
+        story: SimulationResult,
         *,
         pod: Callable[[PodSeen, Json, float], Iterator[Fact]],
         delete: Callable[[str, float], Iterator[Fact]],
@@ -39,8 +39,8 @@ class Making:
         self._story = story
         self._pod = pod
         self._delete = delete
-        self._there: dict[Place, Json] = {}
-        self._created: dict[Place, float] = {}
+        self._there: dict[ObjectKey, Json] = {}
+        self._created: dict[ObjectKey, float] = {}
         self._births = 0
 
     def come(self, fact: JobSeen, raw: Json) -> Iterator[Fact]:
@@ -69,7 +69,9 @@ class Making:
                 yield from self._take(place, now)
                 return
 
-    def obey(self, asked: Create | Delete | SetStatus | Patch, now: float) -> Iterator[Fact]:
+    def apply_decision(
+        self, asked: Create | Delete | SetStatus | Patch, now: float
+    ) -> Iterator[Fact]:
         place = (asked.kind, asked.namespace, asked.name)
         verb = type(asked).__name__
         if asked.kind == "Event":
@@ -88,7 +90,7 @@ class Making:
                 yield Answered(verb, *place, uid=asked.uid)
                 yield from self._change(place, raw, asked, now)
 
-    def _create(self, place: Place, asked: Create, now: float) -> Iterator[Fact]:
+    def _create(self, place: ObjectKey, asked: Create, now: float) -> Iterator[Fact]:
         self._births += 1
         created = now + self._births * STEP_S
         meta = {**asked.body["metadata"], "uid": f"{asked.kind}-{self._births}"}
@@ -110,7 +112,7 @@ class Making:
             yield from self._told(place, raw)
 
     def _change(
-        self, place: Place, raw: Json, asked: SetStatus | Patch, now: float
+        self, place: ObjectKey, raw: Json, asked: SetStatus | Patch, now: float
     ) -> Iterator[Fact]:
         if isinstance(asked, SetStatus):
             before = ((raw.get("status") or {}).get("state") or {}).get("phase")
@@ -123,7 +125,7 @@ class Making:
         self._there[place] = raw
         yield from self._told(place, raw)
 
-    def _told(self, place: Place, raw: Json) -> Iterator[Fact]:
+    def _told(self, place: ObjectKey, raw: Json) -> Iterator[Fact]:
         kind = self._kinds.get(place[0])
         if kind is None:
             return  # nobody looks at it
@@ -135,7 +137,7 @@ class Making:
             fact = replace(fact, created=self._created[place])
         yield fact
 
-    def _take(self, place: Place, now: float) -> Iterator[Fact]:
+    def _take(self, place: ObjectKey, now: float) -> Iterator[Fact]:
         raw = self._there.pop(place, None)
         if raw is None:
             return

@@ -5,7 +5,7 @@ from typing import Any
 
 from central.model.facts import NodeSeen
 from central.simulator import machines
-from central.simulator.document_object import Object
+from central.simulator.document_object import ManifestObject
 from protos import slicing
 from protos.names import (
     DOMAIN,
@@ -25,7 +25,7 @@ PODS_PER_NODE = 110  # the kubelet's own default
 _READY = [{"type": "Ready", "status": "True"}]
 
 
-def node(found: Object) -> NodeTopology | None:
+def node(found: ManifestObject) -> NodeTopology | None:
     """Completes its status. The hardware, where a capture is named."""
     status = found.part("status")
     status.setdefault("conditions", _READY)
@@ -65,7 +65,7 @@ def node(found: Object) -> NodeTopology | None:
 
 
 def _offer_cards(
-    found: Object, allocatable: dict[str, Any], topology: NodeTopology
+    found: ManifestObject, allocatable: dict[str, Any], topology: NodeTopology
 ) -> NodeTopology:
     """The network cards beside its GPUs, as agents do; and what all pods may have of each in sum, where
     the Node says so: then its agent sets pods' limits."""
@@ -78,7 +78,7 @@ def _offer_cards(
     return machines.carded(topology, offered, int(count) // len(offered), limits)
 
 
-def _limit(found: Object, annotation: str) -> int:
+def _limit(found: ManifestObject, annotation: str) -> int:
     told = found.annotations.get(annotation, "max")
     if told == "max":
         return -1

@@ -51,18 +51,18 @@ class Load:
     gangs_waiting: int
 
 
-Change = tuple[float, str, float]  # from this time on: of which job, how many more or less
+UsageChange = tuple[float, str, float]  # from this time on: of which job, how many more or less
 
 
 @dataclass(slots=True)
-class Story:
+class SimulationResult:
     placed: list[Placed] = field(default_factory=list)
     evicted: list[Evicted] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)  # at the end
     loads: list[Load] = field(default_factory=list)
-    held: list[Change] = field(default_factory=list)  # GPUs
-    ran: list[Change] = field(default_factory=list)  # pods
+    held: list[UsageChange] = field(default_factory=list)  # GPUs
+    ran: list[UsageChange] = field(default_factory=list)  # pods
     turn_s: list[float] = field(default_factory=list)
     decide_s: float = 0.0
     gpus: int = 0  # of the cluster, at most

@@ -6,19 +6,19 @@ from typing import Any
 from central.model.json_types import Json
 from central.simulator.documents import BadInput
 
-Wrong = Callable[[str], BadInput]
+MakeError = Callable[[str], BadInput]
 
 _BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
-class Priorities:
+class PriorityClasses:
     def __init__(self) -> None:
         self._classes: dict[str, tuple[int, str]] = {
             name: (value, "PreemptLowerPriority") for name, value in _BUILT_IN.items()
         }
         self._default: tuple[int, str] | None = None
 
-    def add(self, name: str, raw: Json, wrong: Wrong) -> None:
+    def add(self, name: str, raw: Json, wrong: MakeError) -> None:
         value = raw.get("value")
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong(f"value: {value!r} is not a whole number")
@@ -29,7 +29,7 @@ class Priorities:
         if raw.get("globalDefault"):
             self._default = (value, policy)
 
-    def apply(self, spec: dict[str, Any], wrong: Wrong) -> None:
+    def apply(self, spec: dict[str, Any], wrong: MakeError) -> None:
         """A number that the pod brings itself stays, as in a dump of a running cluster."""
         name = spec.get("priorityClassName")
         if name and name not in self._classes:

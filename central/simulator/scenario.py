@@ -24,11 +24,11 @@ from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.model.volumes import ClaimSeen
 from central.simulator import builtin_controllers, node_defaults, scenario_kinds
-from central.simulator.document_object import Object
-from central.simulator.documents import BadInput, Place
-from central.simulator.priorities import Priorities
-from central.simulator.sim_budgets import Budget
-from central.simulator.sim_pod import Life
+from central.simulator.document_object import ManifestObject
+from central.simulator.documents import BadInput, SourceLocation
+from central.simulator.priorities import PriorityClasses
+from central.simulator.sim_budgets import DisruptionBudget
+from central.simulator.sim_pod import PodPlan
 from protos.names import DOMAIN, GROUP_NAMES, RUNS_FOR
 from protos.topology import NodeTopology
 
@@ -44,36 +44,38 @@ STEP_S = 1e-6  # between two objects of one moment: the order in the file is the
 class Scenario:
     arrivals: list[tuple[float, Fact]] = field(default_factory=list)
     departures: list[tuple[float, Fact]] = field(default_factory=list)
-    lives: dict[str, Life] = field(default_factory=dict)  # by uid
+    lives: dict[str, PodPlan] = field(default_factory=dict)  # by uid
     machines: dict[str, NodeTopology] = field(default_factory=dict)  # by node
-    budgets: list[Budget] = field(default_factory=list)
+    budgets: list[DisruptionBudget] = field(default_factory=list)
     jobs: dict[float, Json] = field(default_factory=dict)  # as they are written, by creation
     batch: dict[int, Json] = field(default_factory=dict)  # what makes Jobs or pods, by fact's id
     endless: str = ""  # who never comes to an end by itself
     warnings: list[str] = field(default_factory=list)
-    priorities: Priorities = field(default_factory=Priorities)
+    priorities: PriorityClasses = field(default_factory=PriorityClasses)
     reader: Reader = field(default_factory=lambda: Reader((), ()))
 
 
 def read(
-    documents: Iterable[tuple[Place, Json]], scheduler_names: Sequence[str], levels: Sequence[str]
+    documents: Iterable[tuple[SourceLocation, Json]],
+    scheduler_names: Sequence[str],
+    levels: Sequence[str],
 ) -> Scenario:
-    objects = [Object(place, raw) for place, raw in documents]
+    objects = [ManifestObject(place, raw) for place, raw in documents]
     if not objects:
         raise BadInput("no objects: the files are empty")
     return _Reading(objects, Reader(scheduler_names, levels)).read()
 
 
 class _Reading:
-    def __init__(self, objects: Sequence[Object], reader: Reader) -> None:
+    def __init__(self, objects: Sequence[ManifestObject], reader: Reader) -> None:
         self._objects = objects
         self._reader = reader
         self._watched = {
             (kind.place.group, kind.place.kind): kind for kind in watched.kinds(reader)
         }
-        self._groups: dict[tuple[str, str], Object] = {}
-        self._seen: dict[tuple[scenario_kinds.Name, str, str, float], Place] = {}
-        self._unread: Counter[scenario_kinds.Name] = Counter()
+        self._groups: dict[tuple[str, str], ManifestObject] = {}
+        self._seen: dict[tuple[scenario_kinds.GroupKind, str, str, float], SourceLocation] = {}
+        self._unread: Counter[scenario_kinds.GroupKind] = Counter()
         self._strangers = 0
         self._jobs: set[tuple[str, str]] = set()
         self._found = Scenario(reader=reader)
@@ -91,7 +93,7 @@ class _Reading:
         self._warn()
         return self._found
 
-    def _without_deployments(self) -> Iterator[Object]:
+    def _without_deployments(self) -> Iterator[ManifestObject]:
         """Each is a ReplicaSet; in a dump this is there already."""
         there = {
             (found.namespace, owner.get("name"))
@@ -104,17 +106,17 @@ class _Reading:
                 yield found
             elif (found.namespace, found.name) not in there:
                 builtin_controllers.check(found)
-                yield Object(found.place, builtin_controllers.replica_set(found.raw))
+                yield ManifestObject(found.place, builtin_controllers.replica_set(found.raw))
 
-    def _namespaces(self) -> list[Object]:
+    def _namespaces(self) -> list[ManifestObject]:
         """Those that are used and not in the input; all carry their name as a label."""
         told = [found for found in self._objects if found.kind == scenario_kinds.NAMESPACE]
         for found in told:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
         used = {found.namespace for found in self._objects if found.namespace}
         return [
-            Object(
-                Place("", 0),
+            ManifestObject(
+                SourceLocation("", 0),
                 {
                     "apiVersion": "v1",
                     "kind": "Namespace",
@@ -124,12 +126,12 @@ class _Reading:
             for name in sorted(used - {found.name for found in told})
         ]
 
-    def _add(self, order: int, found: Object) -> None:
+    def _add(self, order: int, found: ManifestObject) -> None:
         arrives = self._inherited(found, ARRIVES) or 0.0
         self._once(found, arrives)
         if found.kind == scenario_kinds.BUDGET:
             self._found.budgets.append(
-                Budget.read(found.namespace, found.name, found.raw, found.wrong)
+                DisruptionBudget.read(found.namespace, found.name, found.raw, found.wrong)
             )
         kind = self._watched.get(found.kind)
         if kind is None:
@@ -154,7 +156,7 @@ class _Reading:
             if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
 
-    def _furnish(self, order: int, found: Object, arrives: float) -> None:
+    def _furnish(self, order: int, found: ManifestObject, arrives: float) -> None:
         """With what the API server and the world give it."""
         meta = found.meta
         own = meta.get("uid")
@@ -177,7 +179,7 @@ class _Reading:
         elif found.kind == scenario_kinds.CRON_JOB:
             meta["creationTimestamp"] = stamp(arrives)  # its times count from then
 
-    def _once(self, found: Object, arrives: float) -> None:
+    def _once(self, found: ManifestObject, arrives: float) -> None:
         """An object may come again later, changed; a pod may not."""
         moment = 0.0 if found.kind == scenario_kinds.POD else arrives
         key = (found.kind, found.namespace, found.name, moment)
@@ -185,7 +187,7 @@ class _Reading:
             raise found.wrong(f"metadata.name: it stands already in {self._seen[key]}")
         self._seen[key] = found.place
 
-    def _inherited(self, found: Object, annotation: str) -> float | None:
+    def _inherited(self, found: ManifestObject, annotation: str) -> float | None:
         """A pod that does not say follows its PodGroup."""
         value = found.seconds(annotation)
         if value is None and found.kind == scenario_kinds.POD:
@@ -195,7 +197,7 @@ class _Reading:
                     return group.seconds(annotation)
         return value
 
-    def _furnish_pod(self, found: Object) -> None:
+    def _furnish_pod(self, found: ManifestObject) -> None:
         """What admission and the kubelet would add."""
         spec = found.part("spec")
         containers = spec.get("containers")
@@ -210,7 +212,7 @@ class _Reading:
         runs_s = self._inherited(found, RUNS_FOR)
         if runs_s is not None and RUNS_FOR not in found.annotations:
             found.meta["annotations"] = {**found.annotations, RUNS_FOR: f"{runs_s:.6f}s"}
-        self._found.lives[found.meta["uid"]] = Life(
+        self._found.lives[found.meta["uid"]] = PodPlan(
             runs_s,
             bool(owners) or found.annotations.get(RECREATE) == "true",
             tuple(found.labels.items()),
@@ -218,13 +220,13 @@ class _Reading:
             self._own_claims(found),
         )
 
-    def _own_claims(self, found: Object) -> tuple[ClaimSeen, ...]:
+    def _own_claims(self, found: ManifestObject) -> tuple[ClaimSeen, ...]:
         try:
             return storage_decoder.own_claims(found.raw)
         except BROKEN as error:
             raise found.wrong(f"spec.volumes: {what(error)}") from error
 
-    def _furnish_template(self, order: int, found: Object, arrives: float) -> None:
+    def _furnish_template(self, order: int, found: ManifestObject, arrives: float) -> None:
         """As one of its pods, which is looked at like any other."""
         builtin_controllers.check(found)
         spec = found.raw["spec"]
@@ -239,12 +241,12 @@ class _Reading:
         told = {**(spec["template"].get("metadata") or {}), "annotations": pod.meta["annotations"]}
         spec["template"] = {"metadata": told, "spec": pod.raw["spec"]}
 
-    def _is_job(self, found: Object, owner: Json) -> bool:
+    def _is_job(self, found: ManifestObject, owner: Json) -> bool:
         """One that the scheduler itself looks after."""
         kind = (scenario_kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
         return kind == scenario_kinds.JOB and (found.namespace, owner.get("name")) in self._jobs
 
-    def _check(self, found: Object, fact: Fact) -> None:
+    def _check(self, found: ManifestObject, fact: Fact) -> None:
         """What an API server would not have accepted is an error here; what this version can't do
         is the gang's reason to wait."""
         if isinstance(fact, PodSeen):

@@ -3,7 +3,7 @@ others only matter to the simulated world; the rest are noted and left alone."""
 
 from central.kube import resource_paths
 
-Name = tuple[str, str]  # API group and kind
+GroupKind = tuple[str, str]  # API group and kind
 
 POD, NODE, NAMESPACE = ("", "Pod"), ("", "Node"), ("", "Namespace")
 POD_GROUP = ("scheduling.volcano.sh", "PodGroup")
@@ -20,17 +20,17 @@ OF_NO_MATTER = {("", "Service"), ("", "ServiceAccount"), ("", "ConfigMap"), ("",
 _QUOTAS = {("", "ResourceQuota"), ("", "LimitRange")}
 
 
-def known(kind: Name) -> bool:
+def known(kind: GroupKind) -> bool:
     others = _OTHER_CONTROLLERS | OF_NO_MATTER | _QUOTAS
     return kind in resource_paths.OF or kind == DEPLOYMENT or kind in others
 
 
-def namespaced(kind: Name) -> bool:
+def namespaced(kind: GroupKind) -> bool:
     place = resource_paths.OF.get(kind)
     return place is None or place.namespaced
 
 
-def unread(kind: Name) -> str:
+def unread(kind: GroupKind) -> str:
     """Why it counts for nothing."""
     return "its controller is not simulated" if kind in _OTHER_CONTROLLERS else "not looked at"
 

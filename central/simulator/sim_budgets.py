@@ -10,11 +10,11 @@ from central.model.facts import BudgetGone, BudgetSeen
 from central.model.json_types import Json
 from central.simulator.documents import BadInput
 
-Wrong = Callable[[str], BadInput]
+MakeError = Callable[[str], BadInput]
 
 
 @dataclass(slots=True)
-class Budget:
+class DisruptionBudget:
     namespace: str
     name: str
     least: int | Fraction | None  # minAvailable: pods, or a share of them
@@ -26,7 +26,7 @@ class Budget:
     there: bool = False  # it has come, and is not gone
 
     @classmethod
-    def read(cls, namespace: str, name: str, raw: Json, wrong: Wrong) -> Self:
+    def read(cls, namespace: str, name: str, raw: Json, wrong: MakeError) -> Self:
         spec = raw.get("spec")
         if not isinstance(spec, dict):
             raise wrong("spec: it is missing")
@@ -69,10 +69,10 @@ class Budget:
         return max(0, healthy - (expected - _of(self.most, expected)))
 
 
-class Statuses:
+class BudgetStatuses:
     """What the disruption controller writes."""
 
-    def __init__(self, budgets: Iterable[Budget]) -> None:
+    def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._budgets = {(budget.namespace, budget.name): budget for budget in budgets}
         self._told: dict[tuple[str, str], BudgetSeen] = {}
 
@@ -106,7 +106,7 @@ def _holds(value: str | None, operator: Any, values: Any) -> bool:
             return value is None
 
 
-def _amount(told: Any, where: str, wrong: Wrong) -> int | Fraction | None:
+def _amount(told: Any, where: str, wrong: MakeError) -> int | Fraction | None:
     """A whole number, or a share."""
     if told is None or (isinstance(told, int) and not isinstance(told, bool) and told >= 0):
         return told

@@ -4,20 +4,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from central.model.facts import NodeReported, NodeSeen, PodSeen
-from central.simulator.sim_pod import Live, gpus_of
+from central.simulator.sim_pod import SimPod, gpus_of
 from protos.closest import closest
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import SHARE, WHOLE, pick
 from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
 
 
-class Kubelets:
+class SimKubelets:
     def __init__(self, machines: Mapping[str, NodeTopology]) -> None:
         """machines: the hardware, by node."""
         self.gpus_there = 0
         self._machines = machines
         self._nodes: dict[str, NodeSeen] = {}
-        self._on: dict[str, dict[str, Live]] = {}  # by node and uid: those that run
+        self._on: dict[str, dict[str, SimPod]] = {}  # by node and uid: those that run
         self._taken: dict[str, int] = {}  # GPUs in use as a whole, by node
         self._parts: dict[str, Counter[int]] = {}  # hundredths of the others in use, by node
         self._shapes: dict[str, Shape] = {}
@@ -43,23 +43,23 @@ class Kubelets:
 
     # --- pods -------------------------------------------------------------------
 
-    def on(self, node: str) -> list[Live]:
+    def on(self, node: str) -> list[SimPod]:
         return list(self._on.get(node, {}).values())
 
-    def running(self) -> Iterator[Live]:
+    def running(self) -> Iterator[SimPod]:
         for on in self._on.values():
             yield from on.values()
 
-    def runs(self, live: Live) -> bool:
+    def runs(self, live: SimPod) -> bool:
         return live.seen.uid in self._on.get(live.seen.node, {})
 
-    def start(self, live: Live, planned: int = 0) -> None:
+    def start(self, live: SimPod, planned: int = 0) -> None:
         """planned: the GPUs that the scheduler chose, as a mask."""
         seen = live.seen
         live.gpus = self._give(live, planned) if gpus_of(seen) else 0
         self._on.setdefault(seen.node, {})[seen.uid] = live
 
-    def stop(self, live: Live) -> None:
+    def stop(self, live: SimPod) -> None:
         node, share = live.seen.node, live.seen.spec.request(GPU_SHARE)
         self._on.get(node, {}).pop(live.seen.uid, None)
         if not share:
@@ -67,7 +67,7 @@ class Kubelets:
         elif live.gpus:
             self._parts[node][live.gpus.bit_length() - 1] -= share
 
-    def _give(self, live: Live, planned: int) -> int:
+    def _give(self, live: SimPod, planned: int) -> int:
         """The GPUs that the kubelet hands out: the planned ones, else the closest that are free."""
         node, share = live.seen.node, live.seen.spec.request(GPU_SHARE)
         taken, parts = self._taken.get(node, 0), self._parts.setdefault(node, Counter())

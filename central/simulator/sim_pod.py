@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from central.model.facts import PodSeen
 from central.model.volumes import ClaimSeen
-from central.simulator.sim_budgets import Budget
+from central.simulator.sim_budgets import DisruptionBudget
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import WHOLE
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class PodPlan:
     """As the manifest tells it."""
 
     runs_s: float | None  # None: for ever
@@ -21,13 +21,13 @@ class Life:
 
 
 @dataclass(slots=True)
-class Live:
+class SimPod:
     """One that is there."""
 
     seen: PodSeen
-    life: Life
+    life: PodPlan
     since: float  # when it came
-    budgets: tuple[Budget, ...]
+    budgets: tuple[DisruptionBudget, ...]
     gpus: int = 0  # mask
     started: float = 0.0
 

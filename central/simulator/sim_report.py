@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from central.simulator.durations import words
-from central.simulator.outcome import Placed, Story
+from central.simulator.durations import format_duration
+from central.simulator.outcome import Placed, SimulationResult
 
 LONGEST_TABLE = 40
 
 
-def to_json(story: Story) -> dict[str, Any]:
+def to_json(story: SimulationResult) -> dict[str, Any]:
     return {
         "placements": [
             {
@@ -53,7 +53,7 @@ def to_json(story: Story) -> dict[str, Any]:
     }
 
 
-def metrics(story: Story) -> dict[str, Any]:
+def metrics(story: SimulationResult) -> dict[str, Any]:
     """turn_ms_* and decide_s_total are of this machine's clock, all else of the virtual one."""
     turns = sorted(story.turn_s)
     waits = sorted(placed.waited_s for placed in story.placed)
@@ -78,7 +78,7 @@ def metrics(story: Story) -> dict[str, Any]:
     }
 
 
-def _utilization(story: Story) -> float:
+def _utilization(story: SimulationResult) -> float:
     """GPU-seconds used of those there were; where no time passed, the GPUs in use at the end."""
     if story.gpu_seconds_there > 0:
         return story.gpu_seconds_used / story.gpu_seconds_there
@@ -103,14 +103,14 @@ class _Row:
     waited_s: float = 0.0
 
 
-def table(story: Story, console: Console) -> None:
+def table(story: SimulationResult, console: Console) -> None:
     shown = _placements(story.placed)
     console.print(shown)
     if len(shown.rows) < len({(p.namespace, p.gang or p.pod) for p in story.placed}):
         console.print(f"... the first {LONGEST_TABLE} of them; -o json has all", style="dim")
     for evicted in story.evicted[:LONGEST_TABLE]:
         console.print(
-            f"at {words(evicted.at_s)}: {evicted.namespace}/{evicted.pod} evicted from "
+            f"at {format_duration(evicted.at_s)}: {evicted.namespace}/{evicted.pod} evicted from "
             f"{evicted.node}: {evicted.reason}",
             highlight=False,
         )
@@ -143,14 +143,14 @@ def _placements(placed: Sequence[Placed]) -> Table:
             name,
             str(row.pods),
             f"{round(row.gpus, 2):.10g}",
-            words(row.first_s),
-            words(row.waited_s),
+            format_duration(row.first_s),
+            format_duration(row.waited_s),
             ", ".join(nodes[:4]) + more,
         )
     return shown
 
 
-def _summary(story: Story) -> str:
+def _summary(story: SimulationResult) -> str:
     numbers = metrics(story)
     ended = sum(ended.kind == "Pod" for ended in story.ended)
     rate = numbers["pods_placed"] / story.decide_s if story.decide_s else 0.0
@@ -158,7 +158,7 @@ def _summary(story: Story) -> str:
     lines = [
         f"{numbers['pods_placed']} pods placed, {ended} ended, {numbers['evictions']} evicted, "
         f"{numbers['pods_waiting']} wait",
-        f"the last thing happened at {words(story.makespan_s)}{busy if story.gpus else ''}",
+        f"the last thing happened at {format_duration(story.makespan_s)}{busy if story.gpus else ''}",
         f"{numbers['turns']} turn{'s' if numbers['turns'] != 1 else ''}, {numbers['turn_ms_p50']:.2f} ms each "
         f"(99th percentile {numbers['turn_ms_p99']:.2f}); {story.decide_s:.3f} s spent deciding "
         f"({rate:,.0f} pods/s)",

@@ -14,7 +14,7 @@ from central.kube.decode.quantities import NotAQuantity, seconds
 from central.scheduler.state.cluster import Cluster
 from central.server.journal import Journal
 from central.simulator import documents, figure, scenario, sim_report
-from central.simulator.durations import words
+from central.simulator.durations import format_duration
 from central.simulator.simulation import Simulation
 
 
@@ -80,9 +80,7 @@ def _progress(pods: int) -> Iterator[Callable[[Simulation], None]]:
         def show(simulation: Simulation) -> None:
             story = simulation.story
             load = story.loads[-1]
-            text = (
-                f"{words(simulation.now)}: {load.gpus:g} GPUs in use, {load.pods_waiting} pods wait"
-            )
+            text = f"{format_duration(simulation.now)}: {load.gpus:g} GPUs in use, {load.pods_waiting} pods wait"
             bar.update(task, completed=len(story.placed) + len(story.ended), description=text)
 
         yield show

@@ -14,7 +14,7 @@ from central.scheduler.state.cluster import Cluster
 from central.scheduler.status import gang_status
 from central.server.journal import Journal
 from central.simulator.agenda import Agenda
-from central.simulator.outcome import Ended, Load, Story, Waiting
+from central.simulator.outcome import Ended, Load, SimulationResult, Waiting
 from central.simulator.scenario import Scenario
 from central.simulator.world import World
 
@@ -55,7 +55,7 @@ class Simulation:
         until_s: float | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.story = Story()
+        self.story = SimulationResult()
         self.cluster = cluster
         self.now = 0.0
         self._until_s = until_s
@@ -72,7 +72,7 @@ class Simulation:
         for at, fact in scenario.departures:
             self._agenda.note(at, _Goes(fact))
 
-    def run(self, progress: Callable[["Simulation"], None] = lambda _: None) -> Story:
+    def run(self, progress: Callable[["Simulation"], None] = lambda _: None) -> SimulationResult:
         story = self.story
         while len(self._agenda):
             at = self._agenda.next_at()
@@ -120,7 +120,7 @@ class Simulation:
             facts += self._world.reports(self.now)
             self._note_endings()
             decisions = self._turn(facts)
-            facts = [fact for d in decisions for fact in self._world.obey(d, self.now)]
+            facts = [fact for d in decisions for fact in self._world.apply_decision(d, self.now)]
             if not facts:
                 break
         else:

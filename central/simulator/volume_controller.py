@@ -7,13 +7,13 @@ from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.model.volumes import AVAILABLE, ClaimGone, ClaimSeen, VolumeGone, VolumeSeen
 
-Name = tuple[str, str]
+ClaimKey = tuple[str, str]
 StorageFact = ClaimSeen | ClaimGone | VolumeSeen | VolumeGone
 
 
-class Shelves:
+class VolumeController:
     def __init__(self) -> None:
-        self._claims: dict[Name, ClaimSeen] = {}
+        self._claims: dict[ClaimKey, ClaimSeen] = {}
         self._volumes: dict[str, VolumeSeen] = {}
 
     def told(self, fact: Fact) -> Iterator[Fact]:

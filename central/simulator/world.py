@@ -25,14 +25,14 @@ from central.model.facts import (
     PodSeen,
 )
 from central.model.json_types import Json
-from central.simulator.builtin_controllers import Controller, Controllers
-from central.simulator.job_objects import Making
-from central.simulator.outcome import Ended, Evicted, Placed, Story
+from central.simulator.builtin_controllers import BuiltinController, BuiltinControllers
+from central.simulator.job_objects import JobObjects
+from central.simulator.outcome import Ended, Evicted, Placed, SimulationResult
 from central.simulator.scenario import STEP_S, Scenario
-from central.simulator.sim_budgets import Statuses
-from central.simulator.sim_kubelets import Kubelets
-from central.simulator.sim_pod import Life, Live, first_uid, gpus_of, group_of, job_of, waits
-from central.simulator.volume_controller import Shelves
+from central.simulator.sim_budgets import BudgetStatuses
+from central.simulator.sim_kubelets import SimKubelets
+from central.simulator.sim_pod import PodPlan, SimPod, first_uid, gpus_of, group_of, job_of, waits
+from central.simulator.volume_controller import VolumeController
 from protos.names import RUNS_FOR
 from protos.topology import indices_of
 
@@ -40,22 +40,22 @@ RUNS = ("Pending", "Running")
 
 
 class World:
-    def __init__(self, scenario: Scenario, story: Story) -> None:
-        self._making = Making(
+    def __init__(self, scenario: Scenario, story: SimulationResult) -> None:
+        self._making = JobObjects(
             scenario.reader,
             scenario.priorities,
             story,
             pod=self._made,
             delete=self._unmade,
         )
-        self.pods: dict[str, Live] = {}  # by uid
+        self.pods: dict[str, SimPod] = {}  # by uid
         self.endings: list[tuple[float, str]] = []  # times and uids, for the agenda to take
         self._scenario = scenario
         self._story = story
-        self._kubelets = Kubelets(scenario.machines)
-        self._controllers = Controllers()
-        self._statuses = Statuses(scenario.budgets)
-        self._shelves = Shelves()
+        self._kubelets = SimKubelets(scenario.machines)
+        self._controllers = BuiltinControllers()
+        self._statuses = BudgetStatuses(scenario.budgets)
+        self._shelves = VolumeController()
         self._births = 0
         self.gpus_used = 0.0
         self.pods_waiting = 0
@@ -121,14 +121,14 @@ class World:
 
     # --- what the scheduler asks for ------------------------------------------
 
-    def obey(self, decision: Decision, now: float) -> Iterator[Fact]:
+    def apply_decision(self, decision: Decision, now: float) -> Iterator[Fact]:
         match decision:
             case Bind():
                 yield from self._bind(decision, now)
             case Evict():
                 yield from self._evict(decision, now)
             case Create() | Delete() | SetStatus() | Patch():
-                for fact in self._making.obey(decision, now):
+                for fact in self._making.apply_decision(decision, now):
                     yield from self._shelves.told(fact)
             case _:
                 return
@@ -191,7 +191,7 @@ class World:
         runs_s = seconds(told[RUNS_FOR]) if RUNS_FOR in told else None
         if owner and raw["spec"].get("restartPolicy", "Always") == "Always":
             runs_s = None  # its containers start again where they are
-        life = Life(runs_s, False, tuple(labels.items()), owner, storage_decoder.own_claims(raw))
+        life = PodPlan(runs_s, False, tuple(labels.items()), owner, storage_decoder.own_claims(raw))
         self._scenario.lives[first_uid(seen.uid)] = life
         yield from self._born(seen, now)
 
@@ -211,7 +211,7 @@ class World:
                 seen = replace(seen, created=now + self._births * STEP_S)
                 yield from self._made(seen, raw, now, one.uid)
 
-    def _any_waits(self, controller: Controller) -> bool:
+    def _any_waits(self, controller: BuiltinController) -> bool:
         return any(self.pods[uid].seen.phase != "Running" for uid in controller.pods)
 
     def _unmade(self, uid: str, now: float) -> Iterator[Fact]:
@@ -223,7 +223,7 @@ class World:
         life = self._scenario.lives[first_uid(seen.uid)]
         budgets = self._scenario.budgets
         covers = (b for b in budgets if b.covers(seen.namespace, dict(life.labels)))
-        live = Live(seen, life, now, tuple(covers))
+        live = SimPod(seen, life, now, tuple(covers))
         self.pods[seen.uid] = live
         for budget in live.budgets:
             budget.pods.add(seen.uid)
@@ -236,7 +236,7 @@ class World:
             if gpus_of(seen):
                 self._kubelets.notice(seen.node)
 
-    def _start(self, live: Live, now: float, planned: int = 0) -> None:
+    def _start(self, live: SimPod, now: float, planned: int = 0) -> None:
         seen = live.seen
         wanted = gpus_of(seen)
         live.started = now
@@ -248,7 +248,7 @@ class World:
         if live.life.runs_s is not None:
             self.endings.append((now + live.life.runs_s, seen.uid))
 
-    def _stop(self, live: Live, now: float) -> None:
+    def _stop(self, live: SimPod, now: float) -> None:
         seen = live.seen
         self._kubelets.stop(live)
         for budget in live.budgets:
@@ -259,13 +259,13 @@ class World:
         self.gpus_used -= wanted
         self._story.note(now, job_of(seen), -wanted, -1)
 
-    def _evicted(self, live: Live, why: str, now: float) -> None:
+    def _evicted(self, live: SimPod, why: str, now: float) -> None:
         seen = live.seen
         lost = now - live.started
         self._story.gpu_seconds_lost += lost * gpus_of(seen)
         self._story.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why))
 
-    def _lose(self, live: Live, now: float, *, again: bool) -> Iterator[Fact]:
+    def _lose(self, live: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
         """The pod is deleted; its controller, if it has one, makes it again."""
         seen = live.seen
         if self._kubelets.runs(live):

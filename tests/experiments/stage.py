@@ -7,7 +7,7 @@ from pathlib import Path
 from central.scheduler.state.cluster import Cluster
 from central.server.settings import LEVELS
 from central.simulator import documents, scenario
-from central.simulator.outcome import Story
+from central.simulator.outcome import SimulationResult
 from central.simulator.scenario import Scenario
 from central.simulator.simulation import Simulation
 
@@ -32,11 +32,11 @@ class Took:
         return self.ended_s - self.began_s
 
 
-def ours(name: str, *, shuffled: int | None = None) -> tuple[Story, dict[str, Took]]:
+def ours(name: str, *, shuffled: int | None = None) -> tuple[SimulationResult, dict[str, Took]]:
     return run(read(name, shuffled=shuffled))
 
 
-def run(scenario: Scenario) -> tuple[Story, dict[str, Took]]:
+def run(scenario: Scenario) -> tuple[SimulationResult, dict[str, Took]]:
     """The story, and when each job that finished ran."""
     cluster = Cluster(LEVELS)
     story = Simulation(scenario, cluster).run()

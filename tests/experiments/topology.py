@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from central.simulator.outcome import Story
+from central.simulator.outcome import SimulationResult
 
 Placement = dict[str, str]  # node by pod
 NODES, PLACES = 3, 3
@@ -27,7 +27,7 @@ def pairs(placement: Placement) -> int:
     return sum(a != b for a in servers for b in workers)
 
 
-def ours(story: Story) -> dict[str, Placement]:
+def ours(story: SimulationResult) -> dict[str, Placement]:
     found: dict[str, Placement] = {}
     for placed in story.placed:
         found.setdefault(placed.gang, {})[placed.pod] = placed.node

@@ -22,7 +22,7 @@ ACTS = st.one_of(
 )
 
 
-class Story:
+class SimulationResult:
     def __init__(self) -> None:
         self.api = Api()
         self.api.refuses = self._refuses
@@ -71,7 +71,7 @@ class Story:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(ACTS, max_size=14))
 def test_no_story_breaks_a_promise(story: list[tuple[object, ...]]) -> None:
-    told = Story()
+    told = SimulationResult()
     for what, *how in story:
         told.act(str(what), *how)
     told.refusals = 0

@@ -23,7 +23,7 @@ POLICIES = (
     ("7 RestartPod", "PodFailed CompleteJob"),
 )
 MASTER = {"policies": [{"event": "TaskCompleted", "action": "CompleteJob"}]}
-OVER = ("Completed", "Failed", "Terminated")
+FINISHED = ("Completed", "Failed", "Terminated")
 
 
 class Day:
@@ -51,7 +51,7 @@ class Day:
             self._kubelets()
             self._resume()
             self._turn()
-            if all(self._phase(name) in OVER for name in self.api.names("Job")):
+            if all(self._phase(name) in FINISHED for name in self.api.names("Job")):
                 break
         for _ in range(80):  # what is over is tidied up
             self._turn()
@@ -163,7 +163,7 @@ def lived(seed: int) -> Day:
 def test_every_job_comes_to_its_end(seed: int) -> None:
     day = lived(seed)
     api = day.api
-    left = {name: api.status(name) for name in api.names("Job") if api.phase(name) not in OVER}
+    left = {name: api.status(name) for name in api.names("Job") if api.phase(name) not in FINISHED}
     assert not left
     jobs = {api.job(name)["metadata"]["uid"]: name for name in api.names("Job")}
     for name, phase in api.pods().items():

@@ -32,7 +32,7 @@ from central.model.facts import (
     Roles,
     SubGroups,
 )
-from central.model.jobspec import PHASES, JobSpec, JobStatus, Part, Policy, TaskSpec
+from central.model.jobspec import PHASES, JobMember, JobSpec, JobStatus, LifecyclePolicy, TaskSpec
 from central.model.pod_rules import Expression, Nearer, Port, Requirement, Rules, Spread
 from central.model.volumes import (
     AttachLimits,
@@ -142,7 +142,7 @@ SPEC = JobSpec(
     "u",
     (TaskSpec("t", 2, 1, {"spec": {"containers": [{"name": "c"}]}}, requests=(("cpu", 100),)),),
     min_available=1,
-    policies=(Policy("RestartPod", ("PodFailed",)), Policy("AbortJob", ("*",))),
+    policies=(LifecyclePolicy("RestartPod", ("PodFailed",)), LifecyclePolicy("AbortJob", ("*",))),
 )
 AMOUNTS = st.sampled_from([(), (), ((GPU, 2),), ((GPU, 4),), (("cpu", 300),)])
 FACTS = st.one_of(
@@ -344,7 +344,7 @@ FACTS = st.one_of(
             phase=phase,
             node=node,
             deleting=deleting,
-            part=Part(job, f"{job}u", "t", index, version),
+            part=JobMember(job, f"{job}u", "t", index, version),
         ),
         JOBS,
         st.integers(0, 2),

@@ -8,13 +8,13 @@ import pytest
 
 from central.cli.main import main
 from central.simulator import figure
-from central.simulator.outcome import Load, Story
+from central.simulator.outcome import Load, SimulationResult
 from tests.central.simulator.manifests import gang, node, pod
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(story: Story) -> ET.Element:
+def drawn(story: SimulationResult) -> ET.Element:
     return ET.fromstring(figure.svg(story))
 
 
@@ -28,7 +28,7 @@ def area(points: str) -> float:
 @pytest.mark.parametrize("jobs", [3, 2000])
 def test_areas_are_gpu_seconds(jobs: int) -> None:
     """Exact while there are few events, and on average where there are many."""
-    story = Story(gpus=10 * jobs, end_s=100.0)
+    story = SimulationResult(gpus=10 * jobs, end_s=100.0)
     for number in range(jobs):
         begin, end = number * 50 / jobs, 50 + number * 50 / jobs
         story.held += [(begin, f"ns/j{number}", 10), (end, f"ns/j{number}", -10)]
@@ -40,18 +40,18 @@ def test_areas_are_gpu_seconds(jobs: int) -> None:
 
 
 def test_an_empty_story_is_drawn_too() -> None:
-    assert drawn(Story()).findall(f"{SVG}text")
+    assert drawn(SimulationResult()).findall(f"{SVG}text")
 
 
 def test_names_are_escaped_and_shortened() -> None:
-    story = Story(gpus=1, end_s=1.0, held=[(0.0, "ns/<b>" + "x" * 50, 1)])
+    story = SimulationResult(gpus=1, end_s=1.0, held=[(0.0, "ns/<b>" + "x" * 50, 1)])
     texts = [element.text or "" for element in drawn(story).iter(f"{SVG}text")]
     assert any(text.startswith("ns/<b>xxx") and text.endswith("…") for text in texts)
 
 
 def test_no_number_is_left_out_of_the_queue() -> None:
     loads = [Load(float(t), 0, abs(50 - t), 0) for t in range(100)]
-    line = drawn(Story(gpus=1, end_s=100.0, loads=loads)).find(f"{SVG}polyline")
+    line = drawn(SimulationResult(gpus=1, end_s=100.0, loads=loads)).find(f"{SVG}polyline")
     assert line is not None
     assert len(line.attrib["points"].split()) == 200
 
@@ -68,7 +68,7 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_where_nobody_has_gpus_pods_are_drawn() -> None:
-    story = Story(end_s=10.0)
+    story = SimulationResult(end_s=10.0)
     story.note(0.0, "ns/a", 0, 1)
     story.note(0.0, "ns/b", 0, 1)
     story.note(5.0, "ns/b", 0, -1)

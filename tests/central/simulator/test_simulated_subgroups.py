@@ -5,14 +5,14 @@ import pytest
 from central.simulator import machines
 from central.simulator.agenda import Agenda
 from central.simulator.documents import BadInput
-from central.simulator.durations import words
-from central.simulator.sim_budgets import Budget
+from central.simulator.durations import format_duration
+from central.simulator.sim_budgets import DisruptionBudget
 from tests.captures import machines as made
 
 
-def budget(**spec: object) -> Budget:
+def budget(**spec: object) -> DisruptionBudget:
     raw = {"spec": {"selector": {"matchLabels": {"app": "web"}}, **spec}}
-    return Budget.read("ns", "b", raw, BadInput)
+    return DisruptionBudget.read("ns", "b", raw, BadInput)
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_the_agenda_keeps_order_at_one_moment() -> None:
     [(0.5, "0.5 s"), (90, "90 s"), (3600, "60 min"), (9000, "2 h 30 min"), (200_000, "2 d 7 h")],
 )
 def test_spans_in_words(span_s: float, text: str) -> None:
-    assert words(span_s) == text
+    assert format_duration(span_s) == text
