@@ -8,7 +8,7 @@ from typing import Any
 
 from central.model.json_types import Json
 from central.standalone import schema as schemas
-from central.standalone.api_errors import Refused, bad_request, invalid
+from central.standalone.api_errors import ApiError, bad_request, invalid
 from central.standalone.served_kinds import Resource
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
@@ -171,7 +171,7 @@ def _priority(spec: Json, priorities: PriorityClasses) -> Json:
     else:
         found = next((one for one in known if one["metadata"]["name"] == name), None)
         if found is None:
-            raise Refused(403, "Forbidden", f"no PriorityClass with name {name} was found")
+            raise ApiError(403, "Forbidden", f"no PriorityClass with name {name} was found")
         policy, value = found.get("preemptionPolicy", "PreemptLowerPriority"), found["value"]
     return {"priorityClassName": name, "priority": value, "preemptionPolicy": policy}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from central.model.json_types import Json
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that is answered with an error; raised anywhere below the HTTP handler."""
 
     def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
@@ -28,38 +28,38 @@ class Refused(Exception):
         }
 
 
-def not_found(plural: str, group: str, name: str) -> Refused:
+def not_found(plural: str, group: str, name: str) -> ApiError:
     what = f"{plural}.{group}" if group else plural
     details = {"name": name, "group": group, "kind": plural}
-    return Refused(404, "NotFound", f'{what} "{name}" not found', details)
+    return ApiError(404, "NotFound", f'{what} "{name}" not found', details)
 
 
-def no_such_path() -> Refused:
-    return Refused(404, "NotFound", "the server could not find the requested resource")
+def no_such_path() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
-def exists(plural: str, group: str, name: str) -> Refused:
+def exists(plural: str, group: str, name: str) -> ApiError:
     what = f"{plural}.{group}" if group else plural
     details = {"name": name, "group": group, "kind": plural}
-    return Refused(409, "AlreadyExists", f'{what} "{name}" already exists', details)
+    return ApiError(409, "AlreadyExists", f'{what} "{name}" already exists', details)
 
 
-def conflict(plural: str, group: str, name: str, why: str) -> Refused:
+def conflict(plural: str, group: str, name: str, why: str) -> ApiError:
     what = f"{plural}.{group}" if group else plural
     details = {"name": name, "group": group, "kind": plural}
     message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
-    return Refused(409, "Conflict", message, details)
+    return ApiError(409, "Conflict", message, details)
 
 
-def gone(message: str) -> Refused:
-    return Refused(410, "Expired", message)
+def gone(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)
 
 
-def bad_request(message: str) -> Refused:
-    return Refused(400, "BadRequest", message)
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
 
 
-def invalid(kind: str, group: str, name: str, causes: Iterable[tuple[str, str]]) -> Refused:
+def invalid(kind: str, group: str, name: str, causes: Iterable[tuple[str, str]]) -> ApiError:
     """causes: (field, what is wrong with it)."""
     told = [
         {"reason": "FieldValueInvalid", "field": field, "message": why} for field, why in causes
@@ -67,4 +67,4 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[tuple[str, str]])
     listed = ", ".join(f"{cause['field']}: {cause['message']}" for cause in told)
     what = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": told}
-    return Refused(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)
+    return ApiError(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)

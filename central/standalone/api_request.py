@@ -47,7 +47,7 @@ class Call:
         except (ValueError, yaml.YAMLError) as error:
             if "protobuf" in self.content_type:
                 message = "only application/json and application/yaml are understood"
-                raise api_errors.Refused(415, "UnsupportedMediaType", message) from error
+                raise api_errors.ApiError(415, "UnsupportedMediaType", message) from error
             raise api_errors.bad_request(f"the body is not readable: {error}") from error
 
 

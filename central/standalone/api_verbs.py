@@ -22,13 +22,13 @@ from central.standalone import (
     tokens,
 )
 from central.standalone.api_request import Call
-from central.standalone.budget_status import Budgets
+from central.standalone.budget_status import BudgetController
 from central.standalone.clock import stamp
 from central.standalone.object_store import Item, Store
 from central.standalone.object_updates import Pages, changed
 from central.standalone.served_kinds import Key, Registry, Resource
 
-Answer = tuple[int, bytes]
+Response = tuple[int, bytes]
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -46,20 +46,20 @@ class Service:
         self._secret = secrets.token_bytes(32)
         self._pages = Pages(lambda: secrets.token_urlsafe(16))
         self._pod = self._core("pods")
-        self._budgets = Budgets(self.store, self.registry)
+        self._budgets = BudgetController(self.store, self.registry)
         for name in NAMESPACES:
             self._create(self._core("namespaces"), {"metadata": {"name": name}})
 
     def _core(self, plural: str) -> Resource:
         return self.registry.by_key(("", plural))
 
-    def answer(self, call: Call) -> Answer:
+    def answer(self, call: Call) -> Response:
         answer = self._answer(call)
         if call.method != "GET":
             self._budgets.settle(call.resource, call.namespace)
         return answer
 
-    def _answer(self, call: Call) -> Answer:
+    def _answer(self, call: Call) -> Response:
         match call.method, bool(call.name):
             case "GET", True:
                 return self._one(call, self._get(call), 200)
@@ -77,14 +77,14 @@ class Service:
                 return self._delete_all(call)
             case _:
                 message = "the server does not allow this method on the requested resource"
-                raise api_errors.Refused(405, "MethodNotAllowed", message)
+                raise api_errors.ApiError(405, "MethodNotAllowed", message)
 
     # --- reading
 
     def _get(self, call: Call) -> Item:
         return self.store.get(call.resource, call.namespace, call.name)
 
-    def _one(self, call: Call, item: Item, code: int) -> Answer:
+    def _one(self, call: Call, item: Item, code: int) -> Response:
         return code, self.shown(call, item)
 
     def shown(self, call: Call, item: Item) -> bytes:
@@ -108,7 +108,7 @@ class Service:
             query_selectors.fields(call.resource, call.query.get("fieldSelector", "")),
         )
 
-    def _list(self, call: Call) -> Answer:
+    def _list(self, call: Call) -> Response:
         test = self.test(call)
         if token := call.query.get("continue"):
             items, version = self._pages.at(token)
@@ -156,7 +156,7 @@ class Service:
             resource, obj, lambda new: admission_defaults.created(resource, new, self._priorities)
         )
         if made is not None:
-            self.store.shelf(made).forget()
+            self.store.collection(made).forget()
         if resource.key == ("", "namespaces"):
             account = {"name": "default", "namespace": item.obj["metadata"]["name"]}
             self._create(self._core("serviceaccounts"), {"metadata": account})
@@ -168,7 +168,7 @@ class Service:
         resource = self.registry.by_key(("scheduling.k8s.io", "priorityclasses"))
         return [item.obj for item in self.store.list(resource)]
 
-    def _change(self, call: Call) -> Answer:
+    def _change(self, call: Call) -> Response:
         resource, kind = call.resource, call.content_type
         body = call.json()
         if call.subresource not in ("", "status"):
@@ -197,7 +197,7 @@ class Service:
 
     # --- subresources
 
-    def _subresource(self, call: Call) -> Answer:
+    def _subresource(self, call: Call) -> Response:
         match call.subresource:
             case "binding":
                 return self._bind(call)
@@ -211,14 +211,14 @@ class Service:
             case _:
                 raise api_errors.no_such_path()
 
-    def _bind(self, call: Call) -> Answer:
+    def _bind(self, call: Call) -> Response:
         old = self._get(call)
         new = pod_verbs.bound(old.obj, call.json(), stamp(time.time()))
         if not call.dry:
             self.store.put(call.resource, call.namespace, call.name, new)
         return 201, _success()
 
-    def _evict(self, call: Call) -> Answer:
+    def _evict(self, call: Call) -> Response:
         pod = self._get(call).obj
         self._budgets.check(pod, call.namespace)
         if not call.dry:
@@ -229,7 +229,7 @@ class Service:
         item = self.store.find(self._core(plural), namespace, name)
         return item.obj if item else None
 
-    def review(self, plural: str, asked: Json) -> Answer:
+    def review(self, plural: str, asked: Json) -> Response:
         """Reviews are answered and not stored. Whoever reaches this server may do everything."""
         if plural == "tokenreviews":
             answer = tokens.review(self._secret, asked, self._find, time.time())
@@ -238,7 +238,7 @@ class Service:
 
     # --- deleting
 
-    def _delete(self, call: Call) -> Answer:
+    def _delete(self, call: Call) -> Response:
         options = call.json()
         if "gracePeriodSeconds" in call.query:
             options = {**options, "gracePeriodSeconds": int(call.query["gracePeriodSeconds"])}
@@ -250,7 +250,7 @@ class Service:
             return 200, _success({"name": metadata["name"], "uid": metadata["uid"]})
         return self._one(call, item, 200)
 
-    def _delete_all(self, call: Call) -> Answer:
+    def _delete_all(self, call: Call) -> Response:
         test, options = self.test(call), call.json()
         for item in self.store.list(call.resource, call.namespace):
             if test(item.obj):

@@ -36,7 +36,7 @@ class StandaloneApi:
         self._host = host
         self._port = port
         self._bookmark_s = bookmark_s
-        self._bell = watch_stream.Bell()
+        self._notifier = watch_stream.Notifier()
         self._service = Service(history=history, noticed=self._ring)
         self._thread = threading.Thread(target=self._run, name="standalone-api", daemon=True)
         self._ready = threading.Event()
@@ -93,16 +93,16 @@ class StandaloneApi:
     # --- in the server's thread
 
     def _ring(self, key: Key) -> None:
-        self._bell.ring(key)
+        self._notifier.ring(key)
 
     def _forget(self, key: Key) -> None:
         # The version counter moves on, so that even the newest version seen is too old.
         self._service.store.version += 1
-        shelf = self._service.store.shelf(self._service.registry.by_key(key))
-        shelf.forget()
-        shelf.oldest = self._service.store.version
-        shelf.dropped += 1
-        self._bell.ring(key)
+        collection = self._service.store.collection(self._service.registry.by_key(key))
+        collection.forget()
+        collection.oldest = self._service.store.version
+        collection.dropped += 1
+        self._notifier.ring(key)
 
     def _run(self) -> None:
         try:
@@ -123,17 +123,17 @@ class StandaloneApi:
             self._port = runner.addresses[0][1]
             self._ready.set()
             await self._stop.wait()
-            self._bell.close()
+            self._notifier.close()
         finally:
             await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
-        except api_errors.Refused as refused:
+        except api_errors.ApiError as refused:
             return _json(refused.code, orjson.dumps(refused.status()))
         except web.HTTPRequestEntityTooLarge:
-            large = api_errors.Refused(413, "RequestEntityTooLarge", "the body is too large")
+            large = api_errors.ApiError(413, "RequestEntityTooLarge", "the body is too large")
             return _json(413, orjson.dumps(large.status()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             # A body of another form than its kind has: not worth a check per field.
@@ -160,7 +160,9 @@ class StandaloneApi:
             body=body,
         )
         if method == "GET" and call.flag("watch") and not name:
-            watch = watch_stream.watch(self._service, self._bell, request, call, self._bookmark_s)
+            watch = watch_stream.watch(
+                self._service, self._notifier, request, call, self._bookmark_s
+            )
             try:
                 return await watch
             except ConnectionError:  # the client has gone

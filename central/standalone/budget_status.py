@@ -10,7 +10,7 @@ from central.standalone.object_store import Store
 from central.standalone.served_kinds import Registry, Resource
 
 
-class Budgets:
+class BudgetController:
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self._budgets = registry.by_key(("policy", "poddisruptionbudgets"))
@@ -51,7 +51,7 @@ class Budgets:
                 )
                 causes = [{"reason": "DisruptionBudget", "message": why}]
                 message = "Cannot evict pod as it would violate the pod's disruption budget."
-                raise api_errors.Refused(429, "TooManyRequests", message, {"causes": causes})
+                raise api_errors.ApiError(429, "TooManyRequests", message, {"causes": causes})
 
 
 def _status(budget: Json, pods: Iterable[Json]) -> Json:

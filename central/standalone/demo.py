@@ -15,7 +15,7 @@ from rich.console import Console
 
 from central.standalone import picture
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, Box, Failed, Interrupted
+from central.standalone.local_cluster import CAPTURES, Failed, Interrupted, LocalCluster
 from protos import matrix, wire
 from protos.names import BLOCK, RACK
 from protos.stubs import fleet_pb2 as pb
@@ -32,7 +32,7 @@ def run(*, keep: bool = False, port: int = 0) -> int:
     console = Console()
     with _signals() as caught:
         try:
-            with Box(nodes(), port=port, interrupted=lambda: bool(caught)) as box:
+            with LocalCluster(nodes(), port=port, interrupted=lambda: bool(caught)) as box:
                 _start(console, box)
                 _matrix(console, box)
                 _workloads(console, box)
@@ -91,7 +91,7 @@ class _Progress:
         self._since = now
 
 
-def _start(console: Console, box: Box) -> None:
+def _start(console: Console, box: LocalCluster) -> None:
     progress = _Progress(console)
     box.start_api()
     _title(console, "A cluster in a box: the programs are real, the machines are captures")
@@ -107,7 +107,7 @@ def _start(console: Console, box: Box) -> None:
     progress.done(f"{len(shown.nodes)} agents: {gpus} GPUs registered and reported")
 
 
-def _reported(box: Box) -> pb.TopologyReply | None:
+def _reported(box: LocalCluster) -> pb.TopologyReply | None:
     """Every node, once its kubelet has its GPUs and the centre its agent's report."""
     reply = box.topology()
     if reply is None or len(reply.nodes) < len(nodes()):
@@ -119,7 +119,7 @@ def _reported(box: Box) -> pb.TopologyReply | None:
     return reply if ready else None
 
 
-def _matrix(console: Console, box: Box) -> None:
+def _matrix(console: Console, box: LocalCluster) -> None:
     _title(console, f"What the agent of {SHOWN} sees (lockstep topology {SHOWN})")
     reply = box.topology(SHOWN)
     if reply is None:
@@ -144,7 +144,7 @@ def fitting(topology: NodeTopology, width: int) -> str:
     return "\n".join([*lines, "(a wider terminal shows the network cards' columns, too)"])
 
 
-def _workloads(console: Console, box: Box) -> None:
+def _workloads(console: Console, box: LocalCluster) -> None:
     for file, gang in zip(sorted(MANIFESTS.glob("*.yaml")), GANGS, strict=True):
         _title(console, file.read_text().partition("\n")[0].removeprefix("# "))
         box.apply(file)
@@ -157,7 +157,7 @@ def _workloads(console: Console, box: Box) -> None:
         picture.draw(console, racks(reply, [told for told in map(box.explain, GANGS) if told]))
 
 
-def _settled(box: Box, name: str) -> pb.ExplainReply | None:
+def _settled(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     """What the centre says, once the whole gang runs with confirmed GPUs or is known to wait."""
     told = box.explain(name)
     if told is None or not told.found or not told.pods or len(told.pods) < told.min_member:
@@ -186,24 +186,24 @@ def racks(reply: pb.TopologyReply, gangs: Sequence[pb.ExplainReply]) -> list[pic
         for told in gangs
         for pod in told.pods
     }
-    found: dict[str, list[picture.Row]] = {}
+    found: dict[str, list[picture.NodeRow]] = {}
     for node in reply.nodes:
-        cells = [picture.Cell(healthy=gpu.healthy) for gpu in node.topology.gpus]
+        cells = [picture.GpuCell(healthy=gpu.healthy) for gpu in node.topology.gpus]
         for holder in node.holders:
             pod = (holder.namespace, holder.pod)
             owner = gang_of.get(pod, "/".join(pod))
             for gpu in holder.gpus:
-                cells[gpu] = picture.Cell(owner, holder.confirmed, cells[gpu].healthy)
+                cells[gpu] = picture.GpuCell(owner, holder.confirmed, cells[gpu].healthy)
         title = " · ".join(
             f"{level.rpartition('/')[2]} {domain}"
             for level, domain in zip(reply.levels, node.domains, strict=True)
             if domain
         )
-        found.setdefault(title or "no rack", []).append(picture.Row(node.name, tuple(cells)))
+        found.setdefault(title or "no rack", []).append(picture.NodeRow(node.name, tuple(cells)))
     return [picture.Rack(title, tuple(rows)) for title, rows in sorted(found.items())]
 
 
-def _keep(console: Console, box: Box) -> None:
+def _keep(console: Console, box: LocalCluster) -> None:
     _title(console, "It stays up until Ctrl-C. In another terminal:")
     kubectl = f"kubectl --kubeconfig {box.kubeconfig}"
     lines = (

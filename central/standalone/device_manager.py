@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from central.standalone.device_state import Books, Held
+from central.standalone.device_state import DeviceState, HeldDevices
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 
@@ -20,7 +20,7 @@ CHECKPOINT = "kubelet_internal_checkpoint"
 LOCAL = (("grpc.use_local_subchannel_pool", 1),)  # a new socket behind an old path is dialled anew
 DIAL_S, PRE_START_S = 10.0, 30.0
 
-Counts = dict[str, int]
+DeviceCounts = dict[str, int]
 
 
 class AdmissionError(Exception):
@@ -64,7 +64,7 @@ class DeviceManager:
         directory: Path,
         *,
         active: Callable[[], set[str]],
-        on_change: Callable[[Counts, Counts], None],
+        on_change: Callable[[DeviceCounts, DeviceCounts], None],
         seed: int,
         before_record: Callable[[], None],
     ) -> None:
@@ -74,7 +74,7 @@ class DeviceManager:
         self._before_record = before_record
         self._random = random.Random(seed)
         self._mutex = threading.Lock()
-        self._books = Books()
+        self._state = DeviceState()
         self._endpoints: dict[str, Endpoint] = {}
         self._reuse: tuple[str, dict[str, set[str]]] = ("", {})  # uid, what its init containers had
         self.life = 0  # grows when the process dies: what was under way then is not recorded
@@ -97,17 +97,17 @@ class DeviceManager:
             if self._endpoints.get(endpoint.resource) is not endpoint:
                 return
             healthy = {device.ID for device in devices if device.health == "Healthy"}
-            self._books.healthy[endpoint.resource] = healthy
-            self._books.unhealthy[endpoint.resource] = {d.ID for d in devices} - healthy
+            self._state.healthy[endpoint.resource] = healthy
+            self._state.unhealthy[endpoint.resource] = {d.ID for d in devices} - healthy
         self._tell()
 
     def _ended(self, endpoint: Endpoint) -> None:
         with self._mutex:
             if self._endpoints.get(endpoint.resource) is not endpoint:
                 return
-            gone = self._books.healthy.get(endpoint.resource, set())
-            self._books.healthy[endpoint.resource] = set()
-            self._books.unhealthy.setdefault(endpoint.resource, set()).update(gone)
+            gone = self._state.healthy.get(endpoint.resource, set())
+            self._state.healthy[endpoint.resource] = set()
+            self._state.unhealthy.setdefault(endpoint.resource, set()).update(gone)
         self._tell()
 
     def forget_plugins(self) -> None:
@@ -115,16 +115,16 @@ class DeviceManager:
         with self._mutex:
             self.life += 1
             endpoints, self._endpoints = self._endpoints, {}
-            self._books = Books.load(self.directory / CHECKPOINT)
+            self._state = DeviceState.load(self.directory / CHECKPOINT)
         for endpoint in endpoints.values():
             endpoint.close()
         self._tell()
 
-    def counts(self) -> tuple[Counts, Counts]:
+    def counts(self) -> tuple[DeviceCounts, DeviceCounts]:
         """capacity, allocatable"""
         with self._mutex:
-            allocatable = {name: len(ids) for name, ids in sorted(self._books.healthy.items())}
-            unhealthy = {name: len(ids) for name, ids in self._books.unhealthy.items()}
+            allocatable = {name: len(ids) for name, ids in sorted(self._state.healthy.items())}
+            unhealthy = {name: len(ids) for name, ids in self._state.unhealthy.items()}
         capacity = {name: count + unhealthy.get(name, 0) for name, count in allocatable.items()}
         return capacity, allocatable
 
@@ -153,15 +153,15 @@ class DeviceManager:
         self, uid: str, container: str, resource: str, size: int, reusable: set[str]
     ) -> set[str]:
         with self._mutex:
-            if resource in self._books.held.get(uid, {}).get(container, {}):
+            if resource in self._state.held.get(uid, {}).get(container, {}):
                 return set()  # a restart of the kubelet: the container keeps what it has
             endpoint = self._endpoints.get(resource)
-            if resource not in self._books.healthy:
+            if resource not in self._state.healthy:
                 raise AdmissionError(f"no plugin has registered {resource}")
-            taken = self._books.allocated.setdefault(resource, set())
+            taken = self._state.allocated.setdefault(resource, set())
             chosen = set(sorted(reusable)[:size])
             if len(chosen) < size:
-                available = self._books.healthy[resource] - taken
+                available = self._state.healthy[resource] - taken
                 if len(available) < size - len(chosen):
                     raise AdmissionError(
                         f"{size - len(chosen)} {resource} wanted, {len(available)} available"
@@ -179,7 +179,7 @@ class DeviceManager:
                     rest = sorted(pool - chosen)
                     self._random.shuffle(rest)
                     chosen.update(rest[: size - len(chosen)])
-            self._books.allocated.setdefault(resource, set()).update(chosen)
+            self._state.allocated.setdefault(resource, set()).update(chosen)
             return chosen
 
     def _allocate(self, uid: str, container: str, resource: str, ids: set[str]) -> None:
@@ -196,17 +196,17 @@ class DeviceManager:
             response = endpoint.stub.Allocate(request)
         except (grpc.RpcError, ValueError) as error:
             with self._mutex:
-                self._books.reckon()
+                self._state.reckon()
             raise AdmissionError(f"Allocate of {resource} failed: {_said(error)}") from None
         if not response.container_responses:
             raise AdmissionError(f"Allocate of {resource} was answered with no container")
         self._before_record()
         with self._mutex:
             self._still(life)
-            self._books.held.setdefault(uid, {}).setdefault(container, {})[resource] = Held(
+            self._state.held.setdefault(uid, {}).setdefault(container, {})[resource] = HeldDevices(
                 tuple(sorted(ids)), response.container_responses[0]
             )
-            self._books.save(self.directory / CHECKPOINT)
+            self._state.save(self.directory / CHECKPOINT)
 
     def _still(self, life: int) -> None:
         if life != self.life:
@@ -229,23 +229,23 @@ class DeviceManager:
 
     def held(self, uid: str, container: str) -> dict[str, tuple[str, ...]]:
         with self._mutex:
-            resources = self._books.held.get(uid, {}).get(container, {})
+            resources = self._state.held.get(uid, {}).get(container, {})
             return {resource: held.ids for resource, held in sorted(resources.items())}
 
     def responses(self, uid: str, container: str) -> list[pb.ContainerAllocateResponse]:
         with self._mutex:
-            resources = self._books.held.get(uid, {}).get(container, {})
+            resources = self._state.held.get(uid, {}).get(container, {})
             return [held.response for _, held in sorted(resources.items())]
 
     def prune(self) -> None:
         """Free what pods hold that are no longer active."""
         active = self._active()
         with self._mutex:
-            gone = [uid for uid in self._books.held if uid not in active]
+            gone = [uid for uid in self._state.held if uid not in active]
             for uid in gone:
-                del self._books.held[uid]
+                del self._state.held[uid]
             if gone:
-                self._books.reckon()
+                self._state.reckon()
 
 
 def _preferred(endpoint: Endpoint, available: set[str], must: set[str], size: int) -> set[str]:

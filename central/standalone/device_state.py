@@ -11,19 +11,19 @@ from protos.stubs import deviceplugin_pb2 as pb
 
 
 @dataclass(slots=True)
-class Held:
+class HeldDevices:
     ids: tuple[str, ...]
     response: pb.ContainerAllocateResponse
 
 
 @dataclass(slots=True)
-class Books:
+class DeviceState:
     """Everything known per resource, and per pod uid, container and resource."""
 
     healthy: dict[str, set[str]] = field(default_factory=dict)
     unhealthy: dict[str, set[str]] = field(default_factory=dict)
     allocated: dict[str, set[str]] = field(default_factory=dict)
-    held: dict[str, dict[str, dict[str, Held]]] = field(default_factory=dict)
+    held: dict[str, dict[str, dict[str, HeldDevices]]] = field(default_factory=dict)
 
     def reckon(self) -> None:
         """allocated anew from what is held; devices of an Allocate under way are forgotten."""
@@ -64,7 +64,7 @@ class Books:
                 )
                 containers = books.held.setdefault(entry["PodUID"], {})
                 resources = containers.setdefault(entry["ContainerName"], {})
-                resources[entry["ResourceName"]] = Held(ids, response)
+                resources[entry["ResourceName"]] = HeldDevices(ids, response)
             # Known but empty until the plugin registers again.
             books.healthy = {name: set() for name in data["RegisteredDevices"]}
             books.unhealthy = {name: set() for name in data["RegisteredDevices"]}

@@ -11,8 +11,13 @@ from typing import Any, Self
 
 import grpc
 
-from central.standalone.device_manager import CHECKPOINT, AdmissionError, Counts, DeviceManager
-from central.standalone.kubelet_pods import Admission, Container, Granted, Pod
+from central.standalone.device_manager import (
+    CHECKPOINT,
+    AdmissionError,
+    DeviceCounts,
+    DeviceManager,
+)
+from central.standalone.kubelet_pods import Admission, Container, Granted, KubeletPod
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
 from protos.stubs import podresources_pb2 as podresources
@@ -21,10 +26,10 @@ from protos.stubs import podresources_pb2_grpc as podresources_rpc
 SOCKET_PATH_BYTES = 107  # of sockaddr_un, without the closing zero
 VERSION = "v1beta1"
 
-__all__ = ["Admission", "Container", "Granted", "HollowKubelet", "Pod"]
+__all__ = ["Admission", "Container", "Granted", "HollowKubelet", "KubeletPod"]
 
 
-def _ignore(capacity: Counts, allocatable: Counts) -> None:
+def _ignore(capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
     pass
 
 
@@ -40,7 +45,7 @@ class HollowKubelet:
         self,
         directory: Path,
         *,
-        on_change: Callable[[Counts, Counts], None] = _ignore,
+        on_change: Callable[[DeviceCounts, DeviceCounts], None] = _ignore,
         seed: int = 0,
         before_record: Callable[[], None] = _nothing,
     ) -> None:
@@ -57,7 +62,7 @@ class HollowKubelet:
                 )
         self._lock = threading.Lock()  # of _pods, _ended and _results
         self._admission = threading.Lock()  # one pod at a time
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, KubeletPod] = {}
         self._ended: set[str] = set()
         self._results: dict[str, Admission] = {}
         self._servers: list[grpc.Server] = []
@@ -120,9 +125,9 @@ class HollowKubelet:
 
     # Pods
 
-    def add_pod(self, pod: Pod | Mapping[str, Any], *, start: bool = True) -> Admission:
+    def add_pod(self, pod: KubeletPod | Mapping[str, Any], *, start: bool = True) -> Admission:
         """Admit the pod and, outside of the queue of admissions, start its containers."""
-        pod = pod if isinstance(pod, Pod) else Pod.from_object(pod)
+        pod = pod if isinstance(pod, KubeletPod) else KubeletPod.from_object(pod)
         with self._admission:
             with self._lock:
                 if pod.uid in self._results:
@@ -138,7 +143,7 @@ class HollowKubelet:
                     self._ended.add(pod.uid)
         return self.start_pod(pod.uid) if start and result.ok else result
 
-    def _admit(self, pod: Pod) -> Admission:
+    def _admit(self, pod: KubeletPod) -> Admission:
         known, _ = self._devices.counts()
         containers = [(container, True) for container in pod.init_containers]
         containers += [(container, False) for container in pod.containers]
@@ -156,7 +161,7 @@ class HollowKubelet:
                 return Admission("UnexpectedAdmissionError", str(error))
         return Admission(containers=tuple(self._granted(pod, c.name) for c, _ in containers))
 
-    def _granted(self, pod: Pod, container: str) -> Granted:
+    def _granted(self, pod: KubeletPod, container: str) -> Granted:
         envs: dict[str, str] = {}
         annotations: dict[str, str] = {}
         nodes: list[tuple[str, str, str]] = []
@@ -202,11 +207,11 @@ class HollowKubelet:
     # What it says
 
     @property
-    def capacity(self) -> Counts:
+    def capacity(self) -> DeviceCounts:
         return self._devices.counts()[0]
 
     @property
-    def allocatable(self) -> Counts:
+    def allocatable(self) -> DeviceCounts:
         return self._devices.counts()[1]
 
     def held(self) -> dict[tuple[str, str, str], dict[str, tuple[str, ...]]]:

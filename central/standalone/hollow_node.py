@@ -18,7 +18,7 @@ from central.kube.transport.http_client import MERGE, Client, Refused, Unreachab
 from central.model.json_types import Json
 from central.standalone import pod_status
 from central.standalone.clock import stamp
-from central.standalone.device_manager import Counts
+from central.standalone.device_manager import DeviceCounts
 from central.standalone.kubelet_pods import Admission
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Worker:
     def pod_gone(self, uid: str) -> None:
         self._queue.put(functools.partial(self._gone, uid))
 
-    def devices(self, node: str, capacity: Counts, allocatable: Counts) -> None:
+    def devices(self, node: str, capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
         self._queue.put(functools.partial(self._devices, node, dict(capacity), dict(allocatable)))
 
     # --- in the thread
@@ -204,7 +204,7 @@ class Worker:
         patch = orjson.dumps({"metadata": {"uid": pod["metadata"]["uid"]}, "status": status})
         self._patch(f"{_path(pod)}/status", patch)
 
-    def _devices(self, node: str, capacity: Counts, allocatable: Counts) -> None:
+    def _devices(self, node: str, capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
         status = {
             "capacity": {name: str(count) for name, count in capacity.items()},
             "allocatable": {name: str(count) for name, count in allocatable.items()},

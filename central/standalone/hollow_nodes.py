@@ -18,7 +18,7 @@ import orjson
 from central.kube.transport.http_client import Client, Refused, Stream, Unreachable
 from central.model.json_types import Json
 from central.standalone.agent_process import AgentProcess, agent_pod, own_capture, token
-from central.standalone.device_manager import Counts
+from central.standalone.device_manager import DeviceCounts
 from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode, NoKubelet, Worker
 from protos.names import AGENT_ACCOUNT, NAMESPACE
@@ -120,7 +120,7 @@ class HollowNodes:
         directory = self._directory / name
         directory.mkdir(parents=True, exist_ok=True)
 
-        def changed(capacity: Counts, allocatable: Counts) -> None:
+        def changed(capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
             worker.devices(name, capacity, allocatable)
 
         self.kubelets[name] = kubelet = HollowKubelet(directory, on_change=changed)

@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from central.model.json_types import Json
-from central.standalone.served_kinds import Column, Resource
+from central.standalone.served_kinds import PrinterColumn, Resource
 
 Cells = Callable[[Json, datetime], list[Any]]
 
-_AGE = Column("Age", "date", ".metadata.creationTimestamp")
-_NAME = Column("Name", "string", ".metadata.name")
+_AGE = PrinterColumn("Age", "date", ".metadata.creationTimestamp")
+_NAME = PrinterColumn("Name", "string", ".metadata.name")
 
 
 def table(
@@ -50,7 +50,7 @@ def _metadata_of(obj: Json) -> Json:
     }
 
 
-def _generic(columns: tuple[Column, ...]) -> Cells:
+def _generic(columns: tuple[PrinterColumn, ...]) -> Cells:
     def cells(obj: Json, now: datetime) -> list[Any]:
         row = []
         for column in columns:
@@ -162,13 +162,13 @@ def _namespace(obj: Json, now: datetime) -> list[Any]:
     return [obj["metadata"]["name"], obj.get("status", {}).get("phase", ""), age(stamp, now)]
 
 
-def _columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[Column, ...]:
-    return tuple(Column(name, "string", "") for name in names) + tuple(
-        Column(name, "string", "", wide=True) for name in wide
+def _columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[PrinterColumn, ...]:
+    return tuple(PrinterColumn(name, "string", "") for name in names) + tuple(
+        PrinterColumn(name, "string", "", wide=True) for name in wide
     )
 
 
-_PRINTERS: dict[tuple[str, str], tuple[tuple[Column, ...], Cells]] = {
+_PRINTERS: dict[tuple[str, str], tuple[tuple[PrinterColumn, ...], Cells]] = {
     ("", "Pod"): (
         _columns(
             "Name",

@@ -12,7 +12,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class KubeletPod:
     uid: str
     namespace: str
     name: str

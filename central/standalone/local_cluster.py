@@ -45,7 +45,7 @@ class Interrupted(Exception):
     """Somebody wants it to end."""
 
 
-class Box:
+class LocalCluster:
     """with Box(nodes) as box: box.start_api(); box.start_centre(); box.start_nodes(); ...
 
     interrupted is asked while it waits, and then ends the waiting: a signal handler that raised

@@ -38,23 +38,23 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     type: str  # ADDED, MODIFIED, DELETED
     item: Item
     before: Item | None
 
 
-class Shelf:
+class Collection:
     """The objects of one resource and the events that made them so."""
 
     def __init__(self, history: int) -> None:
         self.items: dict[Name, Item] = {}
-        self.events: list[Event] = []
+        self.events: list[WatchEvent] = []
         self.dropped = 0  # events that the history no longer holds
         self.oldest = 0  # a watch from before this version has missed something
         self._history = history
 
-    def add(self, event: Event) -> None:
+    def add(self, event: WatchEvent) -> None:
         self.events.append(event)
         if len(self.events) > 2 * self._history:  # in big steps, so that it costs nothing per event
             keep = self._history
@@ -69,7 +69,7 @@ class Shelf:
             self.dropped += len(self.events)
             self.events = []
 
-    def after(self, position: int) -> list[Event] | None:
+    def after(self, position: int) -> list[WatchEvent] | None:
         """Events from a position on; None: no longer known."""
         return self.events[position - self.dropped :] if position >= self.dropped else None
 
@@ -105,15 +105,15 @@ class Store:
         self._uid = uid
         self._history = history
         self._noticed = noticed  # is told which resource has a new event
-        self._shelves: dict[Key, Shelf] = {}
+        self._collections: dict[Key, Collection] = {}
 
-    def shelf(self, resource: Resource) -> Shelf:
-        if resource.key not in self._shelves:
-            self._shelves[resource.key] = Shelf(self._history)
-        return self._shelves[resource.key]
+    def collection(self, resource: Resource) -> Collection:
+        if resource.key not in self._collections:
+            self._collections[resource.key] = Collection(self._history)
+        return self._collections[resource.key]
 
     def find(self, resource: Resource, namespace: str, name: str) -> Item | None:
-        return self.shelf(resource).items.get((namespace, name))
+        return self.collection(resource).items.get((namespace, name))
 
     def get(self, resource: Resource, namespace: str, name: str) -> Item:
         item = self.find(resource, namespace, name)
@@ -123,7 +123,7 @@ class Store:
 
     def list(self, resource: Resource, namespace: str = "") -> list[Item]:
         """In the order of namespace and name; all namespaces where none is given."""
-        items = self.shelf(resource).items
+        items = self.collection(resource).items
         return [items[at] for at in sorted(items) if not namespace or at[0] == namespace]
 
     def create(self, resource: Resource, obj: Json, admit: Change) -> Item:
@@ -134,8 +134,8 @@ class Store:
                 raise api_errors.invalid(resource.kind, resource.group, "", cause)
             metadata["name"] = self._fresh_name(resource, metadata)
         at = (metadata.get("namespace", ""), metadata["name"])
-        shelf = self.shelf(resource)
-        if at in shelf.items:
+        collection = self.collection(resource)
+        if at in collection.items:
             raise api_errors.exists(resource.plural, resource.group, metadata["name"])
         if metadata.get("resourceVersion"):
             raise api_errors.bad_request(
@@ -152,7 +152,7 @@ class Store:
     def _fresh_name(self, resource: Resource, metadata: Json) -> str:
         while True:
             name = metadata["generateName"] + self._uid()[:5]
-            if (metadata.get("namespace", ""), name) not in self.shelf(resource).items:
+            if (metadata.get("namespace", ""), name) not in self.collection(resource).items:
                 return str(name)
 
     def update(
@@ -231,17 +231,17 @@ class Store:
         return self._put(resource, (namespace, name), new, "MODIFIED", old), False
 
     def _take(self, resource: Resource, at: Name, last: Json) -> Item:
-        before = self.shelf(resource).items.pop(at)
+        before = self.collection(resource).items.pop(at)
         item = self._versioned(last)
-        self.shelf(resource).add(Event("DELETED", item, before))
+        self.collection(resource).add(WatchEvent("DELETED", item, before))
         self._noticed(resource.key)
         return item
 
     def _put(self, resource: Resource, at: Name, obj: Json, kind: str, old: Item | None) -> Item:
         item = self._versioned(obj)
-        shelf = self.shelf(resource)
-        shelf.items[at] = item
-        shelf.add(Event(kind, item, old))
+        collection = self.collection(resource)
+        collection.items[at] = item
+        collection.add(WatchEvent(kind, item, old))
         self._noticed(resource.key)
         return item
 

@@ -22,11 +22,11 @@ def changed(method: str, kind: str, resource: Resource, old: Json, body: Any) ->
     if "strategic-merge-patch" in kind or "apply-patch" in kind:
         if resource.custom and "apply-patch" not in kind:
             message = "strategic merge patches are not understood by custom resources"
-            raise api_errors.Refused(415, "UnsupportedMediaType", message)
+            raise api_errors.ApiError(415, "UnsupportedMediaType", message)
         return dict(patches.strategic(old, body))
     if "merge-patch+json" in kind:
         return dict(patches.merge(old, body))
-    raise api_errors.Refused(
+    raise api_errors.ApiError(
         415, "UnsupportedMediaType", f"{kind or 'no content type'} is not a patch"
     )
 

@@ -4,7 +4,7 @@ Nothing given is changed; what is untouched is shared with the result. Pure."""
 from typing import Any
 
 from central.model.json_types import Json
-from central.standalone.api_errors import Refused, bad_request
+from central.standalone.api_errors import ApiError, bad_request
 
 # Lists that a strategic merge patch merges by a key of their elements; other lists are replaced.
 # By the name of the field, which is enough for the kinds served here.
@@ -107,7 +107,7 @@ def json_patch(target: Json, operations: Any) -> Json:
             document = _operate(document, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
             message = f"JSON patch operation {operation} does not apply: {error}"
-            raise Refused(422, "Invalid", message) from error
+            raise ApiError(422, "Invalid", message) from error
     if not isinstance(document, dict):
         raise bad_request("the patch leaves no object")
     return document

@@ -13,7 +13,7 @@ FREE, UNFIT, MANY = "·", "x", "#"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GpuCell:
     """One GPU. Without an owner it is free; confirmed: the kubelet says so too."""
 
     owner: str = ""
@@ -22,15 +22,15 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NodeRow:
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[GpuCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rack:
     title: str
-    nodes: tuple[Row, ...]
+    nodes: tuple[NodeRow, ...]
 
 
 def draw(console: Console, racks: Sequence[Rack]) -> None:
@@ -72,7 +72,7 @@ def _box(rack: Rack, signs: dict[str, tuple[str, str]]) -> list[Text]:
     return lines
 
 
-def _cell(cell: Cell, signs: dict[str, tuple[str, str]]) -> Text:
+def _cell(cell: GpuCell, signs: dict[str, tuple[str, str]]) -> Text:
     if cell.owner:
         letter, colour = signs[cell.owner]
         return Text(letter + (" " if cell.confirmed else "?"), f"bold {colour}")

@@ -7,7 +7,7 @@ import orjson
 
 from central.model.json_types import Json
 from central.standalone import admission_defaults
-from central.standalone.api_errors import Refused
+from central.standalone.api_errors import ApiError
 from central.standalone.api_request import Call
 from central.standalone.object_store import Store
 from central.standalone.object_updates import changed
@@ -23,7 +23,7 @@ def answer(call: Call, store: Store) -> tuple[int, bytes]:
         path = resource.scale["specReplicasPath"]
         if _at(obj, path) is None:
             why = f'the spec replicas field "{path}" does not exist'
-            raise Refused(500, "InternalError", f"Internal error occurred: {why}")
+            raise ApiError(500, "InternalError", f"Internal error occurred: {why}")
         return 200, orjson.dumps(scale(resource, obj))
 
     def change(old: Json) -> Json:

@@ -13,7 +13,7 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrinterColumn:
     """One printed column of kubectl get, as a definition's additionalPrinterColumns has it."""
 
     name: str
@@ -31,7 +31,7 @@ class Resource:
     namespaced: bool = True
     short: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ("status",)
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     schema: Mapping[str, Any] | None = None
     scale: Mapping[str, str] = field(default_factory=dict)  # where its numbers are in the object
     custom: bool = False  # defined by a CustomResourceDefinition
@@ -166,7 +166,7 @@ def defined(definition: Json) -> Resource:
         raise invalid("CustomResourceDefinition", "apiextensions.k8s.io", name, wrong)
     version = versions[0]
     columns = tuple(
-        Column(c["name"], c.get("type", "string"), c["jsonPath"], c.get("priority", 0) > 0)
+        PrinterColumn(c["name"], c.get("type", "string"), c["jsonPath"], c.get("priority", 0) > 0)
         for c in version.get("additionalPrinterColumns") or []
     )
     return Resource(

@@ -11,14 +11,14 @@ from aiohttp import web
 from central.standalone import api_errors
 from central.standalone.api_request import Call
 from central.standalone.api_verbs import Service
-from central.standalone.object_store import Event, Item
+from central.standalone.object_store import Item, WatchEvent
 from central.standalone.query_selectors import Test
 from central.standalone.served_kinds import Key
 
 LONGEST_S = 1800.0
 
 
-class Bell:
+class Notifier:
     """Wakes every watch of a resource when it has a new event."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Bell:
 
 
 async def watch(
-    service: Service, bell: Bell, request: web.BaseRequest, call: Call, bookmark_s: float
+    service: Service, bell: Notifier, request: web.BaseRequest, call: Call, bookmark_s: float
 ) -> web.StreamResponse:
     one = _Watch(service, bell, call, service.test(call), bookmark_s)
     position, lines = one.start(call.query.get("resourceVersion", ""))
@@ -55,7 +55,7 @@ async def watch(
 @dataclass(frozen=True, slots=True)
 class _Watch:
     service: Service
-    bell: Bell
+    bell: Notifier
     call: Call
     test: Test
     bookmark_s: float
@@ -63,25 +63,27 @@ class _Watch:
     def start(self, asked: str) -> tuple[int | None, list[bytes]]:
         """The position in the history to start from, and what is to be said before."""
         store, resource = self.service.store, self.call.resource
-        shelf = store.shelf(resource)
+        collection = store.collection(resource)
         if asked in ("", "0"):
             listed = store.list(resource, self.call.namespace)
-            return shelf.end, [self._line("ADDED", item) for item in listed if self.test(item.obj)]
+            return collection.end, [
+                self._line("ADDED", item) for item in listed if self.test(item.obj)
+            ]
         if not asked.isdigit():
             raise api_errors.bad_request(f"Invalid value: {asked!r}: not a resourceVersion")
         # A version that is still to come is one of another server's life: as good as too old.
-        return (shelf.position(int(asked)) if int(asked) <= store.version else None), []
+        return (collection.position(int(asked)) if int(asked) <= store.version else None), []
 
     async def follow(
         self, response: web.StreamResponse, position: int | None, lines: list[bytes]
     ) -> None:
-        shelf = self.service.store.shelf(self.call.resource)
+        collection = self.service.store.collection(self.call.resource)
         asked_s = float(self.call.query.get("timeoutSeconds") or LONGEST_S)
         marked_at = time.monotonic()
         ends_at = marked_at + min(asked_s, LONGEST_S)
         bookmarks = self.call.flag("allowWatchBookmarks")
         while True:
-            events = None if position is None else shelf.after(position)
+            events = None if position is None else collection.after(position)
             if position is None or events is None:
                 status = api_errors.gone("too old resource version: list again").status()
                 await response.write(orjson.dumps({"type": "ERROR", "object": status}) + b"\n")
@@ -98,11 +100,11 @@ class _Watch:
                 lines = []
             if over:
                 return
-            if shelf.end == position:
+            if collection.end == position:
                 until = min(ends_at, marked_at + self.bookmark_s) if bookmarks else ends_at
                 await self.bell.heard(self.call.resource.key, max(0.001, until - now))
 
-    def _seen(self, event: Event) -> bytes | None:
+    def _seen(self, event: WatchEvent) -> bytes | None:
         """The event as this client should be told, if at all."""
         namespace = self.call.namespace
         if namespace and event.item.obj["metadata"]["namespace"] != namespace:

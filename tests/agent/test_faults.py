@@ -15,7 +15,7 @@ import pytest
 
 from agent.machine import capture
 from agent.sockets import CHANNEL
-from central.standalone.hollow_kubelet import Container, Pod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.logs import TEXT, Text
 from protos.names import GPU, RDMA
 from protos.stubs import deviceplugin_pb2 as pb
@@ -225,7 +225,9 @@ def test_hostile_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
         box.start()
         eventually(lambda: RDMA in box.kubelet.allocatable)
         wants = ((GPU, 2), (RDMA, 1))
-        given = box.kubelet.add_pod(Pod("../uid", name[:200], name, (Container(name, wants),)))
+        given = box.kubelet.add_pod(
+            KubeletPod("../uid", name[:200], name, (Container(name, wants),))
+        )
         assert given.ok, given
         assert box.truth() == {name: [0, 1]}
         after = [path for path in box.directory.rglob("*") if path.is_dir()]
@@ -249,7 +251,7 @@ def test_sixteen_gpus_and_ten_cards() -> None:
         wants = ((GPU, 2), (RDMA, 1))
         held: list[str] = []
         for number in range(8):
-            made = Pod(f"uid-{number}", "team", f"p{number}", (Container("c0", wants),))
+            made = KubeletPod(f"uid-{number}", "team", f"p{number}", (Container("c0", wants),))
             given = box.kubelet.add_pod(made)
             assert given.ok, given
             envs = given.containers[0].envs

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.resources.cdi import Devices, Specs, spec
-from central.standalone.hollow_kubelet import Container, Pod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.names import GPU, RDMA
 from protos.nearest import card_of
 from protos.topology import Grant
@@ -122,8 +122,8 @@ def complete(box: NodeBox) -> bool:
     return (box.kubelet.allocatable.get(GPU), box.kubelet.allocatable.get(RDMA)) == (8, 8 * 16)
 
 
-def both(name: str) -> Pod:
-    return Pod(f"uid-{name}", "team", name, (Container("c0", ((GPU, 2), (RDMA, 1))),))
+def both(name: str) -> KubeletPod:
+    return KubeletPod(f"uid-{name}", "team", name, (Container("c0", ((GPU, 2), (RDMA, 1))),))
 
 
 def plans(name: str, *numbers: int) -> tuple[Grant, Grant]:

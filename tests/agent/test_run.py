@@ -18,7 +18,7 @@ from agent.__main__ import main
 from agent.flags import parser
 from agent.machine import capture
 from agent.settings import Settings, settings
-from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
 from protos.names import GPU, RDMA
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 from tests.fakes import machines
@@ -109,7 +109,7 @@ def test_devices_by_cdi(short: Path) -> None:
     ):
         eventually(lambda: RDMA in kubelet.allocatable and GPU in kubelet.allocatable, 20)
         wants = Container("c0", ((GPU, 2), (RDMA, 1)))
-        given = kubelet.add_pod(Pod("uid-a", "team", "a", (wants,))).containers[0]
+        given = kubelet.add_pod(KubeletPod("uid-a", "team", "a", (wants,))).containers[0]
         assert given.device_nodes == ()
         uuids = given.envs["LOCKSTEP_GPU_UUIDS"].split(",")
         card = given.envs["LOCKSTEP_HCAS"]

@@ -13,7 +13,7 @@ import yaml
 from central.cli.main import main
 from central.simulator.node_defaults import CAPTURE
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, Box
+from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import BLOCK, DOMAINS, GPU_MEMORY_LEVEL, RACK
 
 EXAMPLES = Path(__file__).parents[2] / "daemonset/examples"
@@ -43,14 +43,14 @@ def example(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[Box]:
+def box() -> Iterator[LocalCluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(2)
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-        with Box(nodes) as made:
+        with LocalCluster(nodes) as made:
             made.start_api()
             made.start_centre()
             made.start_nodes()
@@ -62,7 +62,7 @@ def box() -> Iterator[Box]:
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_in_the_box(box: Box, name: str) -> None:
+def test_in_the_box(box: LocalCluster, name: str) -> None:
     job = example(name)["metadata"]["name"]
     client = box.client
 

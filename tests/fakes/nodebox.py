@@ -10,7 +10,7 @@ from agent.health.gpu_health import HoldDown
 from agent.machine.facts import Machine
 from agent.service import Agent
 from agent.settings import Settings
-from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, KubeletPod
 from protos.names import GPU
 from protos.topology import Grant
 from tests.fakes import machines
@@ -79,8 +79,8 @@ def node_box(
                 box.agent.stop()
 
 
-def pod(name: str, *sizes: int, init: Sequence[int] = ()) -> Pod:
-    return Pod(
+def pod(name: str, *sizes: int, init: Sequence[int] = ()) -> KubeletPod:
+    return KubeletPod(
         f"uid-{name}",
         "team",
         name,

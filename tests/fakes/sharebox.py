@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.machine import capture
-from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, KubeletPod
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.stubs import fleet_pb2 as pb
@@ -169,9 +169,9 @@ def uid(name: str) -> str:
     return f"11111111-2222-3333-4444-{int.from_bytes(name.encode()[:4], 'big'):012d}"
 
 
-def pod(name: str, part: int) -> Pod:
-    return Pod(uid(name), "team", name, (Container("c0", ((GPU_SHARE, part),)),))
+def pod(name: str, part: int) -> KubeletPod:
+    return KubeletPod(uid(name), "team", name, (Container("c0", ((GPU_SHARE, part),)),))
 
 
-def whole(name: str, count: int = 1) -> Pod:
-    return Pod(uid(name), "team", name, (Container("c0", ((GPU, count),)),))
+def whole(name: str, count: int = 1) -> KubeletPod:
+    return KubeletPod(uid(name), "team", name, (Container("c0", ((GPU, count),)),))

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.machine import capture
 from agent.machine.facts import Machine
-from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
 from protos.names import GPU
 from tests.agent.nvml_fixture import CAPTURES, library
 from tests.agent.test_device_monitor import Box
@@ -55,7 +55,7 @@ def can(box: Box, resource: str, count: int) -> None:
 
 def slice_pod(box: Box, name: str, resource: str, count: int = 1) -> dict[str, str]:
     wants = (Container("c0", ((resource, count),)),)
-    admission = box.kubelet.add_pod(Pod(f"uid-{name}", "team", name, wants))
+    admission = box.kubelet.add_pod(KubeletPod(f"uid-{name}", "team", name, wants))
     assert admission.ok, admission
     return dict(admission.containers[0].envs)
 
@@ -159,5 +159,7 @@ def test_whole_gpus_and_slices_at_once(box: Box) -> None:
         slice_pod(box, "a", ONE, 9)
         whole = slice_pod(box, "w", GPU, 6)
         assert whole["LOCKSTEP_GPUS"] == "0,1,2,3,4,5"
-        refused = box.kubelet.add_pod(Pod("uid-v", "team", "v", (Container("c0", ((GPU, 1),)),)))
+        refused = box.kubelet.add_pod(
+            KubeletPod("uid-v", "team", "v", (Container("c0", ((GPU, 1),)),))
+        )
         assert not refused.ok

@@ -14,7 +14,7 @@ from agent.resources.gpu_share import preferred
 from agent.settings import Settings
 from agent.sharing.enforcement import Capabilities, with_sharing
 from agent.sharing.sharing_mode import parse
-from central.standalone.hollow_kubelet import Admission, Container, Pod
+from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import share
 from protos.sharing import SHARE
@@ -34,8 +34,8 @@ def box() -> Iterator[NodeBox]:
         yield made
 
 
-def part(name: str, *sizes: int, init: int = 0) -> Pod:
-    return Pod(
+def part(name: str, *sizes: int, init: int = 0) -> KubeletPod:
+    return KubeletPod(
         f"uid-{name}",
         "team",
         name,

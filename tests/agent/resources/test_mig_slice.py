@@ -9,7 +9,7 @@ import pytest
 
 from agent.health.gpu_health import XidEvent
 from agent.machine.facts import GpuFacts, Machine
-from central.standalone.hollow_kubelet import Admission, Container, Pod
+from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
 from protos.names import GPU, GPU_SHARE, RDMA
 from tests.captures.mig import part, sliced
 from tests.fakes import machines
@@ -50,8 +50,8 @@ def counts(box: NodeBox, expected: dict[str, int]) -> None:
     eventually(now)
 
 
-def wants(name: str, *resources: tuple[str, int]) -> Pod:
-    return Pod(f"uid-{name}", "team", name, (Container("c0", resources),))
+def wants(name: str, *resources: tuple[str, int]) -> KubeletPod:
+    return KubeletPod(f"uid-{name}", "team", name, (Container("c0", resources),))
 
 
 def told(admission: Admission) -> dict[str, str]:

@@ -12,7 +12,7 @@ from agent.machine.survey import survey
 from agent.nics import nic_shares, selector
 from agent.resources import device_files, nic_allocation
 from agent.resources.device_resource import ContainerDevices, DeviceRequest
-from central.standalone.hollow_kubelet import Admission, Container, Pod
+from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
 from protos.names import GPU, GPU_SHARE, RDMA
 from protos.nearest import share
 from protos.topology import Grant, RdmaLimit
@@ -31,9 +31,9 @@ def box() -> Iterator[NodeBox]:
         yield made
 
 
-def pod(name: str, *wants: tuple[tuple[str, int], ...]) -> Pod:
+def pod(name: str, *wants: tuple[tuple[str, int], ...]) -> KubeletPod:
     containers = tuple(Container(f"c{place}", each) for place, each in enumerate(wants))
-    return Pod(f"uid-{name}", "team", name, containers)
+    return KubeletPod(f"uid-{name}", "team", name, containers)
 
 
 def cards(name: str, *numbers: int, container: str = "c0") -> Grant:

@@ -12,7 +12,7 @@ from agent.machine.survey import survey
 from agent.node import AgentNode
 from agent.nvml.processes import MemoryByPid
 from agent.sharing.memory_watch import MemoryWatch, capped
-from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
 from protos.names import GPU_SHARE
 from protos.nearest import share
 from protos.sharing import MEMORY, SHARE
@@ -148,7 +148,9 @@ def test_from_the_driver_to_the_centre(short: Path) -> None:
             limits = ((MEMORY, 4 * GIB), (SHARE, 30))
             version = fleet.plan(Grant("team", "p", "c0", GPU_SHARE, (uuids[5],), limits))
             eventually(lambda: fleet.arrived == version)
-            given = kubelet.add_pod(Pod(UID, "team", "p", (Container("c0", ((GPU_SHARE, 30),)),)))
+            given = kubelet.add_pod(
+                KubeletPod(UID, "team", "p", (Container("c0", ((GPU_SHARE, 30),)),))
+            )
             assert given.ok, given
             envs = given.containers[0].envs
             assert envs["NVIDIA_VISIBLE_DEVICES"] == uuids[5]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import Box
+from central.standalone.local_cluster import LocalCluster
 from tests.central.controllers.job.job_api import job
 
 Json = dict[str, Any]
@@ -22,8 +22,8 @@ OWNED = (
 
 
 @pytest.fixture
-def box() -> Iterator[Box]:
-    with Box([HollowNode(f"n{i}", gpus=0) for i in range(2)]) as made:
+def box() -> Iterator[LocalCluster]:
+    with LocalCluster([HollowNode(f"n{i}", gpus=0) for i in range(2)]) as made:
         made.start_api()
         made.start_centre()
         made.start_nodes()
@@ -32,17 +32,17 @@ def box() -> Iterator[Box]:
         yield made
 
 
-def state(box: Box, name: str) -> Json:
+def state(box: LocalCluster, name: str) -> Json:
     found: Json = (box.client.get(f"{JOBS}/{name}").get("status") or {}).get("state") or {}
     return found
 
 
-def items(box: Box, path: str) -> list[Json]:
+def items(box: LocalCluster, path: str) -> list[Json]:
     found: list[Json] = box.client.get(path)["items"]
     return found
 
 
-def test_jobs_run_restart_end_and_leave_nothing(box: Box) -> None:
+def test_jobs_run_restart_end_and_leave_nothing(box: LocalCluster) -> None:
     plugins: Json = {"svc": [], "ssh": []}
     short = job({"w": 2}, name="short", ttlSecondsAfterFinished=1, plugins=plugins)
     told = {"annotations": {"lockstep.dev/runs-for": "1s"}}

@@ -8,7 +8,7 @@ import pytest
 
 from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, Box
+from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import BLOCK, GPU, RACK, RDMA
 from protos.stubs import fleet_pb2 as pb
 
@@ -17,13 +17,13 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
+def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i // 2}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(4)
     ]
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    with Box(nodes) as made:
+    with LocalCluster(nodes) as made:
         made.start_api()
         made.start_centre()
         made.start_nodes()
@@ -33,7 +33,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
         yield made
 
 
-def reported(box: Box) -> bool:
+def reported(box: LocalCluster) -> bool:
     reply = box.topology()
     return reply is not None and all(node.gpus_allocatable == 8 for node in reply.nodes)
 
@@ -42,7 +42,9 @@ def registered(kubelet: HollowKubelet) -> bool:
     return kubelet.allocatable.get(GPU) == 8
 
 
-def submit(box: Box, name: str, pods: int, gpus: int, rdma: int = 0, **wishes: str) -> None:
+def submit(
+    box: LocalCluster, name: str, pods: int, gpus: int, rdma: int = 0, **wishes: str
+) -> None:
     group = {"metadata": {"name": name}, "spec": {"minMember": pods}}
     box.create(GROUPS, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group})
     limits = {GPU: str(gpus), **({RDMA: str(rdma)} if rdma else {})}
@@ -61,7 +63,7 @@ def submit(box: Box, name: str, pods: int, gpus: int, rdma: int = 0, **wishes: s
         )
 
 
-def confirmed(box: Box, name: str) -> pb.ExplainReply | None:
+def confirmed(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     """The explanation, once pod-resources has confirmed every pod's GPUs."""
     told = box.explain(name)
     if told is None or not told.pods or not all(pod.confirmed for pod in told.pods):
@@ -69,7 +71,7 @@ def confirmed(box: Box, name: str) -> pb.ExplainReply | None:
     return told
 
 
-def held(box: Box) -> dict[str, tuple[str, ...]]:
+def held(box: LocalCluster) -> dict[str, tuple[str, ...]]:
     """By pod, what its kubelet says it holds: the truth."""
     return {
         pod: resources[GPU]
@@ -79,7 +81,7 @@ def held(box: Box) -> dict[str, tuple[str, ...]]:
     }
 
 
-def assert_books_are_true(box: Box) -> None:
+def assert_books_are_true(box: LocalCluster) -> None:
     truth = held(box)
     given = [uuid for uuids in truth.values() for uuid in uuids]
     assert len(set(given)) == len(given), "a GPU was given twice"
@@ -92,7 +94,7 @@ def assert_books_are_true(box: Box) -> None:
             assert {uuids[i] for i in holder.gpus} == set(truth[holder.pod])
 
 
-def test_every_pod_gets_the_gpus_that_were_chosen_for_it(box: Box) -> None:
+def test_every_pod_gets_the_gpus_that_were_chosen_for_it(box: LocalCluster) -> None:
     """Twelve equal pods on four machines at once: each kubelet admits them in an order of its own."""
     for number in range(6):
         submit(box, f"g{number}", 2, 2)
@@ -104,7 +106,7 @@ def test_every_pod_gets_the_gpus_that_were_chosen_for_it(box: Box) -> None:
     assert_books_are_true(box)
 
 
-def test_every_pod_gets_the_network_card_beside_its_gpu(box: Box) -> None:
+def test_every_pod_gets_the_network_card_beside_its_gpu(box: LocalCluster) -> None:
     submit(box, "ring", 16, 1, rdma=1)
     box.wait("ring's GPUs", lambda: confirmed(box, "ring"))
     reply = box.topology()
@@ -135,7 +137,7 @@ def test_every_pod_gets_the_network_card_beside_its_gpu(box: Box) -> None:
     box.wait("why", lambda: (told := box.explain("wish")) and "sets no RDMA limits" in told.reason)
 
 
-def test_a_centre_that_is_killed_loses_nothing_and_repeats_nothing(box: Box) -> None:
+def test_a_centre_that_is_killed_loses_nothing_and_repeats_nothing(box: LocalCluster) -> None:
     submit(box, "before", 4, 8)
     box.wait("the first gang", lambda: confirmed(box, "before"))
     submit(box, "waiting", 2, 8)
@@ -154,12 +156,12 @@ def test_a_centre_that_is_killed_loses_nothing_and_repeats_nothing(box: Box) -> 
     assert_books_are_true(box)
 
 
-def pending(box: Box, name: str) -> pb.ExplainReply | None:
+def pending(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     told = box.explain(name)
     return told if told is not None and told.phase == "Pending" and "room" in told.reason else None
 
 
-def test_a_node_that_is_deleted_and_registers_again_has_its_gpus(box: Box) -> None:
+def test_a_node_that_is_deleted_and_registers_again_has_its_gpus(box: LocalCluster) -> None:
     """Its agent lives on and has nothing new to tell: it is asked."""
     node = box.client.request("GET", "/api/v1/nodes/n0").json()
     box.client.request("DELETE", "/api/v1/nodes/n0")
@@ -177,7 +179,7 @@ def known(reply: pb.TopologyReply) -> int:
     return sum(node.gpus_allocatable == 8 == len(node.topology.gpus) for node in reply.nodes)
 
 
-def test_a_kubelet_and_an_agent_that_start_again_keep_what_is_given(box: Box) -> None:
+def test_a_kubelet_and_an_agent_that_start_again_keep_what_is_given(box: LocalCluster) -> None:
     submit(box, "steady", 4, 2)
     box.wait("the gang", lambda: confirmed(box, "steady"))
     before = held(box)

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from central.standalone.device_manager import CHECKPOINT
-from central.standalone.hollow_kubelet import Container, HollowKubelet, Pod
+from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
 from tests.fakes.eventually import eventually
 from tests.fakes.plugin import THING, Plugin
 
@@ -27,9 +27,11 @@ def plugin() -> Iterator[Plugin]:
     made.stop()
 
 
-def pod(name: str, *sizes: int, init: int = 0) -> Pod:
+def pod(name: str, *sizes: int, init: int = 0) -> KubeletPod:
     containers = tuple(Container(f"c{i}", ((THING, size),)) for i, size in enumerate(sizes))
-    return Pod(name, "ns", name, containers, (Container("init", ((THING, init),)),) if init else ())
+    return KubeletPod(
+        name, "ns", name, containers, (Container("init", ((THING, init),)),) if init else ()
+    )
 
 
 def serve(plugin: Plugin, kubelet: HollowKubelet) -> None:
@@ -134,10 +136,10 @@ def test_a_registration_in_another_language(kubelet: HollowKubelet, plugin: Plug
 
 def test_a_pod_as_the_api_has_it() -> None:
     limits = {"cpu": "500m", "memory": "1Gi", THING: "2"}
-    seen = Pod.from_object(
+    seen = KubeletPod.from_object(
         {
             "metadata": {"uid": "u", "namespace": "n", "name": "p"},
             "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}, {"name": "d"}]},
         }
     )
-    assert seen == Pod("u", "n", "p", (Container("c", ((THING, 2),)), Container("d")))
+    assert seen == KubeletPod("u", "n", "p", (Container("c", ((THING, 2),)), Container("d")))

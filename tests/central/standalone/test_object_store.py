@@ -4,7 +4,7 @@ from itertools import count
 import pytest
 
 from central.model.json_types import Json
-from central.standalone.api_errors import Refused
+from central.standalone.api_errors import ApiError
 from central.standalone.object_store import Store
 from central.standalone.served_kinds import BUILT_IN, Resource
 
@@ -40,7 +40,7 @@ def test_versions_only_grow_and_a_write_that_changes_nothing_is_none(store: Stor
 def test_a_stale_write_is_refused(store: Store) -> None:
     old = make(store, "a")
     store.update(CONFIGMAPS, "default", "a", lambda obj: {**obj, "data": {"x": "1"}})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         store.update(CONFIGMAPS, "default", "a", lambda _: {**old, "data": {"x": "2"}})
     assert refused.value.code == 409
 
@@ -73,7 +73,7 @@ def test_names_are_made_up_where_asked(store: Store) -> None:
 
 def test_history_forgets_the_oldest_and_says_so(store: Store) -> None:
     first = int(make(store, "a")["metadata"]["resourceVersion"])
-    shelf = store.shelf(CONFIGMAPS)
+    collection = store.collection(CONFIGMAPS)
     numbers = iter(map(str, range(30)))
 
     def next_number(obj: Json) -> Json:
@@ -81,11 +81,11 @@ def test_history_forgets_the_oldest_and_says_so(store: Store) -> None:
 
     for _ in range(30):
         store.update(CONFIGMAPS, "default", "a", next_number)
-    assert shelf.position(first) is None
-    assert shelf.after(0) is None
-    position = shelf.position(store.version - 3)
+    assert collection.position(first) is None
+    assert collection.after(0) is None
+    position = collection.position(store.version - 3)
     assert position is not None
-    events = shelf.after(position)
+    events = collection.after(position)
     assert events is not None
     assert [event.item.obj["data"]["n"] for event in events] == ["27", "28", "29"]
 
@@ -101,7 +101,7 @@ def test_finalizers_hold_an_object_until_they_are_gone(store: Store) -> None:
 
     store.update(CONFIGMAPS, "default", "a", released)
     assert store.find(CONFIGMAPS, "default", "a") is None
-    assert store.shelf(CONFIGMAPS).events[-1].type == "DELETED"
+    assert store.collection(CONFIGMAPS).events[-1].type == "DELETED"
 
 
 def test_a_second_delete_may_only_shorten_the_grace(store: Store) -> None:

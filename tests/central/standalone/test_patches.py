@@ -1,7 +1,7 @@
 import pytest
 
 from central.standalone import patches
-from central.standalone.api_errors import Refused
+from central.standalone.api_errors import ApiError
 
 
 def test_merge_takes_away_with_null_and_replaces_lists() -> None:
@@ -76,6 +76,6 @@ def test_json_patch_operations() -> None:
     ],
 )
 def test_json_patch_that_does_not_apply_is_refused(operation: dict[str, object]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ApiError) as refused:
         patches.json_patch({"a": 1, "list": []}, [operation])
     assert refused.value.code == 422

@@ -3,9 +3,9 @@ from typing import Literal
 
 from rich.console import Console
 
-from central.standalone.picture import Cell, Rack, Row, draw
+from central.standalone.picture import GpuCell, NodeRow, Rack, draw
 
-FREE, HELD, PLANNED = Cell(), Cell("team/a"), Cell("team/b", confirmed=False)
+FREE, HELD, PLANNED = GpuCell(), GpuCell("team/a"), GpuCell("team/b", confirmed=False)
 
 
 def drawn(width: int, *racks: Rack, colour: bool = False) -> str:
@@ -15,7 +15,9 @@ def drawn(width: int, *racks: Rack, colour: bool = False) -> str:
     return out.getvalue()
 
 
-ONE = Rack("rack r1", (Row("n1", (HELD, FREE)), Row("node-2", (PLANNED, Cell(healthy=False)))))
+ONE = Rack(
+    "rack r1", (NodeRow("n1", (HELD, FREE)), NodeRow("node-2", (PLANNED, GpuCell(healthy=False))))
+)
 
 
 def test_one_sign_per_gpu_and_a_legend() -> None:
@@ -29,7 +31,7 @@ def test_one_sign_per_gpu_and_a_legend() -> None:
 
 
 def test_racks_stand_side_by_side_as_wide_as_the_terminal_is() -> None:
-    racks = [Rack(f"r{at}", (Row("n", (HELD,) * 8),)) for at in range(3)]
+    racks = [Rack(f"r{at}", (NodeRow("n", (HELD,) * 8),)) for at in range(3)]
     assert [line.count("┌") for line in drawn(80, *racks).splitlines() if "┌" in line] == [3]
     assert [line.count("┌") for line in drawn(60, *racks).splitlines() if "┌" in line] == [2, 1]
     assert all(len(line) <= 60 for line in drawn(60, *racks).splitlines())
@@ -41,5 +43,5 @@ def test_colour_only_where_the_terminal_has_it() -> None:
 
 
 def test_more_owners_than_letters() -> None:
-    cells = tuple(Cell(f"team/{at:03}") for at in range(40))
-    assert "#" in drawn(200, Rack("r", (Row("n", cells),)))
+    cells = tuple(GpuCell(f"team/{at:03}") for at in range(40))
+    assert "#" in drawn(200, Rack("r", (NodeRow("n", cells),)))

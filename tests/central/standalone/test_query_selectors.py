@@ -1,7 +1,7 @@
 import pytest
 
 from central.standalone import query_selectors
-from central.standalone.api_errors import Refused
+from central.standalone.api_errors import ApiError
 from central.standalone.served_kinds import BUILT_IN
 
 PODS = next(r for r in BUILT_IN if r.plural == "pods")
@@ -44,7 +44,7 @@ def test_fields(text: str, holds: bool) -> None:
 
 
 def test_what_no_server_selects_by_is_refused() -> None:
-    with pytest.raises(Refused, match=r"field label not supported: spec\.color"):
+    with pytest.raises(ApiError, match=r"field label not supported: spec\.color"):
         query_selectors.fields(PODS, "spec.color=red")
-    with pytest.raises(Refused, match="unable to parse"):
+    with pytest.raises(ApiError, match="unable to parse"):
         query_selectors.labels("a=b=c")
