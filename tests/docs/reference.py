@@ -30,7 +30,7 @@ def command_line() -> str:
     text = "# Command line\n\n"
     text += "Options that every command has (`-h`, `--help`) are left out.\n"
     for prog, parser, about in (*commands(cli.parser()), *commands(agent_flags.parser())):
-        text += f"\n## {prog}\n\n{prose(about)}.\n"
+        text += f"\n## {prog}\n\n{prose(about[:1].upper() + about[1:])}.\n"
         if prog in DAEMONS:
             text += f"Its options have [a page of their own]({DAEMONS[prog]}).\n"
             continue
