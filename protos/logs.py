@@ -45,13 +45,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--log-format",
         choices=FORMATS,
         default="text",
-        help="lines for people, or an object in each line (default: text)",
+        help="text lines, or one JSON object per line (default text)",
     )
     parser.add_argument(
         "--log-level",
         choices=LEVELS,
         default="info",
-        help="the least that is said (default: info)",
+        help="lowest level to log (default info)",
     )
 
 

@@ -1,5 +1,4 @@
-"""What people type behind flags, checked at the door: argparse calls these, and a mistake is one
-sentence. Pure."""
+"""Types of command-line arguments for argparse. Each names what is wrong in one sentence. Pure."""
 
 import re
 from argparse import ArgumentTypeError
@@ -12,25 +11,34 @@ _LABEL_KEY = re.compile(
 )
 
 
+def shown(default: object) -> str:
+    """A default as a user would type it; empty: there is nothing to show."""
+    if isinstance(default, tuple):
+        return ",".join(default)
+    if default is None or isinstance(default, bool):
+        return ""
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
 def names(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if len(set(found)) != len(found):
-        raise ArgumentTypeError(f'"{text}": a name stands twice')
+        raise ArgumentTypeError(f'"{text}" contains a name twice')
     return found
 
 
 def some_names(text: str) -> tuple[str, ...]:
     if not (found := names(text)):
-        raise ArgumentTypeError(f'"{text}" holds no name')
+        raise ArgumentTypeError(f'"{text}" contains no name')
     return found
 
 
 def label_keys(text: str) -> tuple[str, ...]:
-    """Levels of the network tree; none: a cluster without racks."""
+    """Levels of the network tree. Empty for a cluster without racks."""
     found = names(text)
     for key in found:
         if key in (NODE, NUMA, ISLAND):
-            raise ArgumentTypeError(f"{key} is a level anyway, inside the tree's")
+            raise ArgumentTypeError(f"{key} is a built-in level, below those of the network tree")
         if not _LABEL_KEY.fullmatch(key):
             raise ArgumentTypeError(f'"{key}" is not a label key, such as lockstep.dev/rack')
     return found
@@ -44,7 +52,7 @@ def address(text: str) -> str:
 
 
 def listen(text: str) -> str:
-    """Port 0: any that is free. Empty, where nobody typed it: nowhere."""
+    """Port 0 is any free port. Empty (only as a default): do not listen."""
     return text if not text or (text.endswith(":0") and len(text) > 2) else address(text)
 
 

@@ -1,199 +1,206 @@
-"""Every knob of the centre: one frozen value, one block of flags. The environment only changes a
-flag's default."""
+"""The scheduler's settings in one table: each field of Settings with its flag, default and help. The
+environment only changes a flag's default."""
 
 import argparse
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from central.scheduler.state.cluster import PATIENCE_S
 from central.server import argtypes
 from protos import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
 
-LEASE_S = 15
 LEVELS = (ZONE, BLOCK, RACK)
+
+
+def _flag(name: str, default: Any, about: str, *, env: str = "", **more: Any) -> Any:
+    """name: as typed. env: the variable that changes the default. shown: the default in the help, if
+    not the value itself. scheduling: `simulate` has the flag too. Other keywords are argparse's."""
+    return field(default=default, metadata={"name": name, "about": about, "env": env, **more})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    listen: str = "0.0.0.0:9443"
-    kubeconfig: str | None = None
-    namespace: str = NAMESPACE
-    pod_name: str = ""
-    leader_elect: bool = False
-    lease_s: int = LEASE_S
-    tls_dir: str | None = None
-    ca_out: str | None = None
-    topology_levels: tuple[str, ...] = LEVELS
-    scheduler_names: tuple[str, ...] = (SCHEDULER, "volcano")
-    patience_s: float = PATIENCE_S
-    half_life_s: float = 0.0
-    placement: str = PACK
-    default_queue: bool = False
-    workers: int = 32
-    silent_after_s: float = 30.0
-    agents_wait_s: float = 5.0
-    metrics_listen: str = ""  # empty: nowhere
-    log_level: str = "info"
-    log_format: str = "text"
-    journal: str | None = None
-    journal_mib: int = 256
+    """Times are in seconds."""
 
-
-def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
-    """What decides where a gang goes."""
-    parser.add_argument(
+    listen: str = _flag(
+        "--listen",
+        "0.0.0.0:9443",
+        "address of the gRPC services for agents and users",
+        type=argtypes.listen,
+        metavar="HOST:PORT",
+    )
+    kubeconfig: str | None = _flag(
+        "--kubeconfig",
+        None,
+        "kubeconfig file",
+        metavar="FILE",
+        shown="the pod's ServiceAccount, else KUBECONFIG",
+    )
+    namespace: str = _flag(
+        "--namespace",
+        NAMESPACE,
+        "namespace of the agents, the certificate and the lease",
+        env="POD_NAMESPACE",
+        metavar="NAME",
+    )
+    leader_elect: bool = _flag(
+        "--leader-elect",
+        False,
+        "elect a leader among the replicas with the Lease lockstep-central; the others stand by",
+        action="store_true",
+    )
+    default_queue: bool = _flag(
+        "--default-queue",
+        False,
+        "create the Queue default if it does not exist, as Volcano does; gangs may then name only "
+        "existing queues",
+        action="store_true",
+    )
+    lease_s: int = _flag(
+        "--lease-duration",
+        15,
+        "lease duration in seconds; a standby takes over when the leader has not renewed it for "
+        "this long",
+        type=argtypes.whole,
+        metavar="S",
+    )
+    pod_name: str = _flag(
+        "--pod-name",
+        "",
+        "name of this replica's pod; the leader labels it lockstep.dev/leads=true",
+        env="POD_NAME",
+        metavar="NAME",
+        shown="none",
+    )
+    tls_dir: str | None = _flag(
+        "--tls-dir",
+        None,
+        "directory for the CA and the certificate",
+        metavar="DIR",
+        shown="a Secret and a ConfigMap",
+    )
+    ca_out: str | None = _flag(
+        "--ca-out", None, "also write the CA certificate to this file", metavar="FILE"
+    )
+    topology_levels: tuple[str, ...] = _flag(
         "--topology-levels",
+        LEVELS,
+        "node label keys of the network tree, widest level first",
         type=argtypes.label_keys,
-        default=LEVELS,
         metavar="KEY,...",
-        help=f"node label keys of the network tree, widest first (default {','.join(LEVELS)})",
+        scheduling=True,
     )
-    parser.add_argument(
+    scheduler_names: tuple[str, ...] = _flag(
         "--scheduler-names",
+        (SCHEDULER, "volcano"),
+        "schedule pods with one of these schedulerNames",
         type=argtypes.some_names,
-        default=(SCHEDULER, "volcano"),
         metavar="NAME,...",
-        help=f"pods with one of these schedulerNames are ours (default {SCHEDULER},volcano)",
+        scheduling=True,
     )
-    parser.add_argument(
+    patience_s: float = _flag(
         "--patience",
+        PATIENCE_S,
+        "after this many seconds at the head of its queue, a gang's reservation is strict: no "
+        "backfill by equal or lower priority",
         type=argtypes.seconds,
-        default=PATIENCE_S,
         metavar="S",
-        help="seconds at the head of the line after which nobody may delay a gang (default 600)",
+        scheduling=True,
     )
-    parser.add_argument(
+    half_life_s: float = _flag(
         "--usage-half-life",
+        0.0,
+        "half-life in seconds of past usage in queue ordering; 0 disables history",
         type=argtypes.seconds,
-        default=0.0,
         metavar="S",
-        help="what queues used in the past counts for whose turn it is, half as much for each so "
-        "many seconds that it is back (default 0: only what they use now counts)",
+        scheduling=True,
     )
-    parser.add_argument(
+    placement: str = _flag(
         "--placement",
+        PACK,
+        "use the fewest nodes of the closest domain, or spread over many; for gangs and pods "
+        "without the annotation lockstep.dev/placement",
         choices=(PACK, SPREAD),
-        default=PACK,
-        help="the fewest nodes of the closest domain, or many of them, for gangs and pods without "
-        "the annotation lockstep.dev/placement (default pack)",
+        scheduling=True,
     )
+    workers: int = _flag("--workers", 32, "concurrent API calls", type=argtypes.whole, metavar="N")
+    silent_after_s: float = _flag(
+        "--silent-after",
+        30.0,
+        "seconds without a report or heartbeat after which an agent counts as silent",
+        type=argtypes.seconds,
+        metavar="S",
+    )
+    agents_wait_s: float = _flag(
+        "--agents-wait",
+        5.0,
+        "seconds to wait for agents' reports after the initial sync, at most",
+        type=argtypes.seconds,
+        metavar="S",
+    )
+    journal: str | None = _flag(
+        "--journal", None, "record facts and decisions for lockstep replay", metavar="FILE"
+    )
+    journal_mib: int = _flag(
+        "--journal-size",
+        256,
+        "size in MiB at which the journal is rotated to FILE.1",
+        type=argtypes.whole,
+        metavar="MIB",
+    )
+    metrics_listen: str = _flag(
+        "--metrics-listen",
+        "",
+        "address of /metrics, /healthz and /readyz, over plain HTTP; the shipped manifests use "
+        "0.0.0.0:9400",
+        type=argtypes.listen,
+        metavar="HOST:PORT",
+        shown="not served",
+    )
+    log_level: str = "info"  # the flags of both are shared with the agent: protos.logs
+    log_format: str = "text"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--listen",
-        type=argtypes.listen,
-        default="0.0.0.0:9443",
-        metavar="HOST:PORT",
-        help="for agents and users, gRPC (default 0.0.0.0:9443)",
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: the pod's ServiceAccount, else KUBECONFIG)",
-    )
-    parser.add_argument(
-        "--namespace",
-        default=os.environ.get("POD_NAMESPACE") or NAMESPACE,
-        help="where the agents run and the certificate is kept (POD_NAMESPACE; default %(default)s)",
-    )
-    parser.add_argument(
-        "--leader-elect",
-        action="store_true",
-        help="of several centres one decides: whoever holds the Lease lockstep-central of the "
-        "namespace; the others stand by",
-    )
-    parser.add_argument(
-        "--default-queue",
-        action="store_true",
-        help="make the Queue `default` where there is none, as Volcano does; then queues that gangs "
-        "name must exist",
-    )
-    parser.add_argument(
-        "--lease-duration",
-        type=argtypes.whole,
-        default=LEASE_S,
-        metavar="S",
-        help="seconds without a word of the one that decides after which another may (default 15)",
-    )
-    parser.add_argument(
-        "--pod-name",
-        default=os.environ.get("POD_NAME") or "",
-        metavar="NAME",
-        help="our own pod, which is labelled lockstep.dev/leads while it decides (POD_NAME)",
-    )
-    parser.add_argument(
-        "--tls-dir",
-        metavar="DIR",
-        help="keep CA and certificate here, not in a Secret and a ConfigMap",
-    )
-    parser.add_argument("--ca-out", metavar="FILE", help="also write the CA's certificate here")
-    add_scheduling_flags(parser)
-    parser.add_argument(
-        "--workers",
-        type=argtypes.whole,
-        default=32,
-        metavar="N",
-        help="API calls in flight (default 32)",
-    )
-    parser.add_argument(
-        "--silent-after",
-        type=argtypes.seconds,
-        default=30.0,
-        metavar="S",
-        help="seconds without a word after which an agent counts as silent (default 30)",
-    )
-    parser.add_argument(
-        "--agents-wait",
-        type=argtypes.seconds,
-        default=5.0,
-        metavar="S",
-        help="after a start, wait this long at most for agents before deciding (default 5)",
-    )
-    parser.add_argument(
-        "--journal", metavar="FILE", help="write down what is told and decided, for lockstep replay"
-    )
-    parser.add_argument(
-        "--journal-size",
-        type=argtypes.whole,
-        default=256,
-        metavar="MIB",
-        help="a journal that has grown so large becomes FILE.1 (default 256)",
-    )
-    parser.add_argument(
-        "--metrics-listen",
-        type=argtypes.listen,
-        default="",
-        metavar="HOST:PORT",
-        help="serve /metrics, /healthz and /readyz there, over plain HTTP (default: nowhere; the "
-        "shipped manifests say 0.0.0.0:9400)",
-    )
+    for each in fields(Settings):
+        if each.metadata:
+            _add(parser, each.name, each.default, **each.metadata)
     logs.add_arguments(parser)
 
 
+def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
+    """Only the flags that decide where a gang goes."""
+    for each in fields(Settings):
+        if each.metadata.get("scheduling"):
+            _add(parser, each.name, each.default, **each.metadata)
+
+
 def settings(args: argparse.Namespace) -> Settings:
-    return Settings(
-        listen=args.listen,
-        kubeconfig=args.kubeconfig,
-        namespace=args.namespace,
-        pod_name=args.pod_name,
-        leader_elect=args.leader_elect,
-        lease_s=args.lease_duration,
-        tls_dir=args.tls_dir,
-        ca_out=args.ca_out,
-        topology_levels=args.topology_levels,
-        scheduler_names=args.scheduler_names,
-        patience_s=args.patience,
-        half_life_s=args.usage_half_life,
-        placement=args.placement,
-        default_queue=args.default_queue,
-        workers=args.workers,
-        silent_after_s=args.silent_after,
-        agents_wait_s=args.agents_wait,
-        metrics_listen=args.metrics_listen,
-        log_level=args.log_level,
-        log_format=args.log_format,
-        journal=args.journal,
-        journal_mib=args.journal_size,
+    return Settings(**{each.name: getattr(args, each.name) for each in fields(Settings)})
+
+
+def _add(
+    parser: argparse.ArgumentParser,
+    dest: str,
+    default: Any,
+    *,
+    name: str,
+    about: str,
+    env: str,
+    shown: str = "",
+    scheduling: bool = False,
+    **more: Any,
+) -> None:
+    default = os.environ.get(env) or default
+    notes = [f"env {env}"] if env else []
+    if shown := argtypes.shown(default) or shown:
+        notes.append(f"default {shown}")
+    parser.add_argument(
+        name,
+        dest=dest,
+        default=default,
+        help=about + (f" ({'; '.join(notes)})" if notes else ""),
+        **more,
     )

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     for warning in read.warnings:
         print(f"lockstep: warning: {warning}", file=sys.stderr)
-    cluster = Cluster(args.topology_levels, args.patience, args.usage_half_life, args.placement)
+    cluster = Cluster(args.topology_levels, args.patience_s, args.half_life_s, args.placement)
     try:
         journal = Journal(args.journal, cluster, sys.maxsize) if args.journal else None
     except OSError as error:
