@@ -42,7 +42,10 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["central", "--silent-after=x"], "--silent-after: x is not a number of seconds"),
         (["central", "--topology-levels=a,a"], '--topology-levels: "a,a" contains a name twice'),
         (["central", "--topology-levels=a b"], '"a b" is not a label key, such as lockstep.dev/r'),
-        (["simulate", "--topology-levels=node", "x"], "--topology-levels: node is a built-in level"),
+        (
+            ["simulate", "--topology-levels=node", "x"],
+            "--topology-levels: node is a built-in level",
+        ),
         (["central", "--scheduler-names=,"], '--scheduler-names: "," contains no name'),
         (["central", "--listen=9443"], '--listen: "9443" is not HOST:PORT'),
         (["central", "--metrics-listen=a:70000"], '--metrics-listen: "a:70000" is not HOST:PORT'),
