@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from central.controllers.pending_calls import PendingCalls, event
 from central.model.decisions import Decision, Delete, Patch
+from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED
 from central.model.facts import Answered, CommandSeen
 from protos.names import COMMAND
 
@@ -127,7 +128,7 @@ class CommandController:
             "name": command.target,
             "uid": command.target_uid,
         }
-        reason = "CommandRefused" if refusal else "CommandIssued"
+        reason = COMMAND_REFUSED if refusal else COMMAND_ISSUED
         return [*done, event(about, reason, refusal or why, now, warning=bool(refusal))]
 
     def _queue(self, cluster: "Cluster", command: CommandSeen) -> tuple[str, list[Decision]]:

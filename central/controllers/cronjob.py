@@ -7,6 +7,7 @@ from central.controllers.job.job import Job
 from central.controllers.owner import JobOwners
 from central.controllers.pending_calls import REST_S, Key, event
 from central.model.decisions import Create, Decision, Delete, SetStatus
+from central.model.event_reasons import FORBID_CONCURRENT
 from central.model.facts import Answered, CronSeen
 from central.model.jobspec import COMPLETED, FINISHED, controller
 from central.model.json_types import ReadOnlyJson
@@ -105,7 +106,7 @@ class CronJobController(JobOwners[CronSeen]):
             return []
         self._skipped[key] = at
         why = f"Job {running.spec.name} still runs, and concurrencyPolicy is {FORBID}"
-        return [event(_about(cron), "ForbidConcurrent", why, now, warning=False)]
+        return [event(_about(cron), FORBID_CONCURRENT, why, now, warning=False)]
 
     def _forget_old(
         self, key: Key, cron: CronSeen, children: list[Job], now: float

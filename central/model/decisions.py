@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from central.model.event_reasons import GPU_UNHEALTHY
+
 
 class Bind(NamedTuple):  # a tuple: thousands are made in a turn
     """Bind the pod to the node, where it should be given these GPUs (Cluster.intents tells its
@@ -58,7 +60,7 @@ class EmitWarning:
     pod: str  # uid
     name: str
     why: str
-    reason: str = "GpuNotFit"  # of the Event, in one word
+    reason: str = GPU_UNHEALTHY  # of the Event, in one word
 
 
 @dataclass(frozen=True, slots=True)

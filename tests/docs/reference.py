@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 
 from agent import flags as agent_flags
 from central.cli import main as cli
+from central.model.event_reasons import EVENT_REASONS
+from central.model.jobspec import ANY, EVENTS
 from central.server.metrics import TOTALS, Metrics
 from tests.captures.mig import sliced
 from tests.fakes import machines
@@ -219,6 +221,17 @@ def _bounds(field: Mapping[str, Any]) -> str:
     return " ".join(said)
 
 
+def events() -> str:
+    text = "# Events\n\nEvents of the scheduler have the source component `lockstep`.\n\n"
+    rows = ((f"`{each.name}`", each.about, each.type, each.meaning) for each in EVENT_REASONS)
+    text += table(("reason", "object", "type", "meaning"), rows)
+    names = ", ".join(f"`{name}`" for name in sorted({*EVENTS, "Command"} - {ANY}))
+    text += (
+        "\nA policy that restarts pods, tasks or partitions without a change of the Job's phase "
+    )
+    return text + f"writes a Warning on the Job whose reason is the policy's event:\n{names}.\n"
+
+
 def table(titles: tuple[str, ...], rows: Rows) -> str:
     escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
     found = [f"| {' | '.join(cells)} |\n" for cells in escaped]
@@ -239,6 +252,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "agent-flags.md": agent_run_flags,
     "metrics.md": metrics,
     "crds.md": kinds,
+    "events.md": events,
 }
 
 

@@ -20,6 +20,7 @@ from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply, 
 from central.kube.transport.workers import Lane, Pace
 from central.kube.write.requests import pod_path
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
+from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
 from central.model.json_types import Json
 from central.model.timestamps import stamp
 
@@ -95,7 +96,7 @@ class Tells:
             "uid": evict.pod,
         }
         lane, pace = self._waiting
-        lane.put(partial(self._event, involved, "Evicted", evict.why, "Warning", pace))
+        lane.put(partial(self._event, involved, EVICTED, evict.why, "Warning", pace))
 
     def warn(self, warn: EmitWarning) -> None:
         place = {"namespace": warn.namespace}
@@ -189,7 +190,7 @@ class Tells:
             reply = self._ask(pace, "GET", pod_path(tell.namespace, tell.pods[0]))
             involved = _reference(reply, POD, tell.namespace, tell.pods[0])
         if involved is not None and tell.reason and tell.phase != INQUEUE and not tell.quiet:
-            reason = ("FailedScheduling" if waits else tell.phase) if tell.phase else "Told"
+            reason = (FAILED_SCHEDULING if waits else tell.phase) if tell.phase else STATUS_CHANGED
             self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
 
     def _is_old(self, tell: UpdateGangStatus) -> bool:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from central.model import wording
 from central.model.decisions import Decision, EmitWarning, Evict
+from central.model.event_reasons import GPU_MEMORY_EXCEEDED
 from central.model.facts import MemoryExceeded
 from central.scheduler.inventory.pods import Pod
 from protos.topology import MemoryOver
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
 
 
-REASON = "GpuMemoryExceeded"
 AGAIN_S = 60.0  # who is warned is not warned again for so long
 
 
@@ -44,7 +44,9 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
             owner = gang.object.uid if gang is not None and gang.object is not None else ""
             name = gang.name if gang is not None and owner else ""
             namespace, why = pod.seen.namespace, _words(pod, over)
-            decisions.append(EmitWarning(namespace, name, owner, uid, pod.seen.name, why, REASON))
+            decisions.append(
+                EmitWarning(namespace, name, owner, uid, pod.seen.name, why, GPU_MEMORY_EXCEEDED)
+            )
     cluster.overuse.clear()
     return decisions
 

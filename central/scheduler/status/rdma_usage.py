@@ -4,6 +4,7 @@ kernel's refusal reaches a program as a call of its library that failed, and nam
 from typing import TYPE_CHECKING
 
 from central.model.decisions import Decision, EmitWarning
+from central.model.event_reasons import RDMA_LIMIT_REACHED
 from central.model.facts import RdmaUsed
 from central.scheduler.inventory.pods import Pod
 from protos.topology import RdmaUse
@@ -11,7 +12,6 @@ from protos.topology import RdmaUse
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
 
-REASON = "RdmaLimitReached"
 AGAIN_S = 600.0  # who is warned is not warned again for so long
 
 
@@ -57,7 +57,9 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
         name = gang.name if gang is not None and owner else ""
         seen = pod.seen
         why = _words(pod, use)
-        decisions.append(EmitWarning(seen.namespace, name, owner, seen.uid, seen.name, why, REASON))
+        decisions.append(
+            EmitWarning(seen.namespace, name, owner, seen.uid, seen.name, why, RDMA_LIMIT_REACHED)
+        )
     cluster.at_limit.clear()
     return decisions
 

@@ -4,6 +4,7 @@ what an error means for a job that runs, its owner knows best."""
 from typing import TYPE_CHECKING, NamedTuple
 
 from central.model.decisions import EmitWarning
+from central.model.event_reasons import GPU_UNHEALTHY, NIC_UNHEALTHY
 from central.scheduler.inventory import mig, nics
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
@@ -44,18 +45,18 @@ def held(cluster: "Cluster", gang: Gang) -> list[UnhealthyDevice]:
         gpus = node.report.topology.gpus if node.report else ()
         unfit = pod.gpus & ~node.healthy() if pod.confirmed else 0
         found += [
-            UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), "GpuNotFit")
+            UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), GPU_UNHEALTHY)
             for index in indices_of(unfit)
         ]
         down = node.unfit_cards() if pod.spec.rdma_containers else {}
         found += [
-            UnhealthyDevice(pod, node.name, f"network card {name}", down[name], "NetworkCardNotFit")
+            UnhealthyDevice(pod, node.name, f"network card {name}", down[name], NIC_UNHEALTHY)
             for name in sorted(nics.of_pod(pod, node.cards).keys() & down.keys())
         ]
         mine = node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
         bad = node.slices.bad
         found += [
-            UnhealthyDevice(pod, node.name, mig.words(node.report, uuid), bad[uuid], "GpuNotFit")
+            UnhealthyDevice(pod, node.name, mig.words(node.report, uuid), bad[uuid], GPU_UNHEALTHY)
             for uuid in mine
             if uuid in bad
         ]

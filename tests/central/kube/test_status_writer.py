@@ -225,9 +225,9 @@ def test_an_owner_is_warned_at_the_pod_and_at_its_gang(
     )
     tells.warn(EmitWarning("default", "", "", uid, "p", "GPU 4 of node a is not fit"))
     told = {
-        ("Pod", "p", "GpuNotFit", "GPU 3 of node a is not fit"),
-        ("PodGroup", "train", "GpuNotFit", "GPU 3 of node a is not fit"),
-        ("Pod", "p", "GpuNotFit", "GPU 4 of node a is not fit"),
+        ("Pod", "p", "GpuUnhealthy", "GPU 3 of node a is not fit"),
+        ("PodGroup", "train", "GpuUnhealthy", "GPU 3 of node a is not fit"),
+        ("Pod", "p", "GpuUnhealthy", "GPU 4 of node a is not fit"),
     }
     eventually(lambda: set(events(client)) == told)
 

@@ -132,7 +132,7 @@ def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
     down = schedule_once(made, [carded(4, {1: "no port is ACTIVE: 1 is DOWN"}, 1)], 3.0)
     words = "network card mlx5_1 of node a, held by one, is not fit: no port is ACTIVE: 1 is DOWN"
     assert warnings(down) == [
-        EmitWarning("ns", "train", "uid-of-train", "uid-one", "one", words, "NetworkCardNotFit")
+        EmitWarning("ns", "train", "uid-of-train", "uid-one", "one", words, "NicUnhealthy")
     ]
     assert said(made).endswith(words)
     assert not warnings(schedule_once(made, [carded(5, {1: "it has no port"}, 1)], 4.0))

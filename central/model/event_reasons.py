@@ -1,0 +1,45 @@
+"""The reasons of the Events that the scheduler writes; docs/reference/events.md lists them from here."""
+
+from typing import NamedTuple
+
+FAILED_SCHEDULING, STATUS_CHANGED, EVICTED = "FailedScheduling", "StatusChanged", "Evicted"
+GPU_UNHEALTHY, NIC_UNHEALTHY = "GpuUnhealthy", "NicUnhealthy"
+GPU_MEMORY_EXCEEDED, RDMA_LIMIT_REACHED = "GpuMemoryExceeded", "RdmaLimitReached"
+FORBID_CONCURRENT = "ForbidConcurrent"
+COMMAND_ISSUED, COMMAND_REFUSED = "CommandIssued", "CommandRefused"
+
+
+class EventReason(NamedTuple):
+    name: str
+    about: str  # kinds of objects
+    type: str  # as Kubernetes has it
+    meaning: str
+
+
+_GANG, _HOLDER = "PodGroup, else Pod", "Pod and its PodGroup"
+
+EVENT_REASONS = [
+    EventReason(*row)
+    for row in (
+        (FAILED_SCHEDULING, _GANG, "Warning", "The gang is pending; the message says why."),
+        ("Running", _GANG, "Normal", "The gang has its minimum of pods bound."),
+        ("Completed", _GANG, "Normal", "All pods of the gang have ended."),
+        (STATUS_CHANGED, _GANG, "Warning", "Something else about a gang changed."),
+        (EVICTED, "Pod", "Warning", "The scheduler evicted the pod; the message says for what."),
+        (GPU_UNHEALTHY, _HOLDER, "Warning", "A GPU or MIG slice that the pod holds is unhealthy."),
+        (NIC_UNHEALTHY, _HOLDER, "Warning", "An RDMA NIC that the pod holds has no active port."),
+        (GPU_MEMORY_EXCEEDED, _HOLDER, "Warning", "Above its GPU memory cap; eviction follows."),
+        (RDMA_LIMIT_REACHED, _HOLDER, "Warning", "The pod is at its RDMA limit on a NIC."),
+        (FORBID_CONCURRENT, "CronJob", "Normal", "A start was skipped: the previous Job runs."),
+        (COMMAND_ISSUED, "Job, Queue", "Normal", "A Command was executed."),
+        (COMMAND_REFUSED, "Job, Queue", "Warning", "A Command cannot be executed."),
+        ("Restarting", "Job", "Warning", "The Job deletes its pods and starts again."),
+        ("Aborting", "Job", "Warning", "The Job is being suspended."),
+        ("Aborted", "Job", "Warning", "The Job is suspended. Resume it to continue."),
+        ("Terminating", "Job", "Warning", "The Job is being terminated."),
+        ("Terminated", "Job", "Warning", "The Job was terminated."),
+        ("Completing", "Job", "Normal", "The Job is done; its remaining pods are deleted."),
+        ("Completed", "Job", "Normal", "The Job has completed."),
+        ("Failed", "Job", "Warning", "The Job has failed; the message says why."),
+    )
+]
