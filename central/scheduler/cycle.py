@@ -46,8 +46,8 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     on_owner.release(cluster, now)
     cluster.settle_tree()
     for gang in cluster.changed.values():
-        gang.like = 0
-        gang.rank = order.rank(gang)
+        gang.attempt.equivalence = 0
+        gang.attempt.rank = order.rank(gang)
         _update_books(cluster, gang)
     if cluster.queues.on:
         cluster.queues.measure(cluster.snapshot, cluster.shut)
@@ -57,7 +57,9 @@ def decide(cluster: Cluster, now: float) -> list[Decision]:
     decisions += _schedule_pending(cluster, holds, asked)
     if holds.dropped:  # what was kept for one is there for all who were refused for it
         gains = cluster.snapshot.gains
-        again = {key for key, gang in cluster.waiting.items() if 0 <= gang.no_at != gains}
+        again = {
+            key for key, gang in cluster.waiting.items() if 0 <= gang.attempt.refused_at != gains
+        }
         holds = ReservedCapacity(cluster, now)
         decisions += [*holds.evictions, *_schedule_pending(cluster, holds, again)]
     decisions += gpu_memory.decide(cluster, now)
@@ -89,17 +91,23 @@ def _schedule_pending(
     ]
     for gang in order.queue(cluster, line):
         if gang.key in asked or holds.stale(gang):
-            same = verdicts.get(gang.like) if gang.key not in cluster.reserved else None
-            if same is not None and same.no_at == cluster.snapshot.gains:
+            same = (
+                verdicts.get(gang.attempt.equivalence) if gang.key not in cluster.reserved else None
+            )
+            if same is not None and same.attempt.refused_at == cluster.snapshot.gains:
                 _refuse_alike(cluster, gang, same)
             else:
                 decisions += _try_schedule(cluster, gang, holds, memo)
                 _update_books(cluster, gang)
                 cluster.changed[gang.key] = gang
-                if not gang.reason and gang.key in cluster.waiting:
+                if not gang.attempt.reason and gang.key in cluster.waiting:
                     cluster.retrying[gang.key] = gang  # the others come with the next turn
-                if gang.reason and gang.like and gang.key not in cluster.reserved:
-                    verdicts[gang.like] = gang
+                if (
+                    gang.attempt.reason
+                    and gang.attempt.equivalence
+                    and gang.key not in cluster.reserved
+                ):
+                    verdicts[gang.attempt.equivalence] = gang
         holds.passed(gang)
     holds.close()
     return decisions
@@ -108,20 +116,22 @@ def _schedule_pending(
 def _refuse_alike(cluster: Cluster, gang: Gang, same: Gang) -> None:
     """Since another was refused, room was only taken: who comes later and wants the same, on the
     same terms, need not be looked at."""
-    gang.no_at = same.no_at
-    if gang.reason != same.reason:
-        gang.reason = same.reason
+    gang.attempt.refused_at = same.attempt.refused_at
+    if gang.attempt.reason != same.attempt.reason:
+        gang.attempt.reason = same.attempt.reason
         cluster.changed[gang.key] = gang
 
 
 def due(cluster: Cluster, now: float) -> float | None:
     """When to look again though nothing happens: the live loop ticks, virtual time jumps there."""
     times = [
-        gang.broken_since + partial_gangs.UNDO_AFTER_S
+        gang.attempt.partial_since + partial_gangs.UNDO_AFTER_S
         for gang in cluster.partial.values()
-        if gang.broken_since is not None
+        if gang.attempt.partial_since is not None
     ]
-    times += [gang.retry_at for gang in cluster.retrying.values() if gang.retry_at > now]
+    times += [
+        gang.attempt.retry_at for gang in cluster.retrying.values() if gang.attempt.retry_at > now
+    ]
     times += cluster.claims_due
     times += cluster.statuses.due(now) if cluster.queues.on else ()
     if (at := jobs.due(cluster)) is not None:
@@ -135,7 +145,7 @@ def due(cluster: Cluster, now: float) -> float | None:
 
 def _update_books(cluster: Cluster, gang: Gang) -> None:
     """Files the gang under what it needs next: a place, a cure, or nothing."""
-    tally = gang.tally
+    tally = gang.counts
     if len(tally.placed) - tally.assumed >= gang.minimum and not gang.missing():
         gang.started = True
     cluster.snapshot.gains += cluster.queues.file(gang)
@@ -146,7 +156,7 @@ def _update_books(cluster: Cluster, gang: Gang) -> None:
     half = len(tally.placed) > 0 and not gang.started and gang.missing() > 0
     partial = half and any(pod.alive for pod in tally.placed)
     if not partial:
-        gang.broken_since = None
+        gang.attempt.partial_since = None
     cluster.file(gang, waiting=tally.wants > 0, partial=partial)
 
 
@@ -163,22 +173,24 @@ def _asked(cluster: Cluster, now: float) -> dict[GangKey, None]:
 
 def _is_asked(cluster: Cluster, gang: Gang, now: float) -> bool:
     """A gang that did not fit is not asked again until something was gained or it changed."""
-    if gang.bind_failures != gang.failures_seen:
-        gang.failures_seen = gang.bind_failures
-        gang.retry_at = now + min(RETRY_MAX_S, 2.0 ** min(gang.bind_failures - 1, 6))
+    if gang.attempt.bind_failures != gang.attempt.failures_handled:
+        gang.attempt.failures_handled = gang.attempt.bind_failures
+        gang.attempt.retry_at = now + min(
+            RETRY_MAX_S, 2.0 ** min(gang.attempt.bind_failures - 1, 6)
+        )
         cluster.retrying[gang.key] = gang
-    if now < gang.retry_at:
+    if now < gang.attempt.retry_at:
         return False
     cluster.retrying.pop(gang.key, None)
-    return gang.key in cluster.changed or gang.no_at != cluster.snapshot.gains
+    return gang.key in cluster.changed or gang.attempt.refused_at != cluster.snapshot.gains
 
 
 def _try_schedule(
     cluster: Cluster, gang: Gang, holds: ReservedCapacity, memo: Memo
 ) -> list[Decision]:
     missing = gang.missing()
-    gang.reason = readiness.not_ready_reason(gang, missing)
-    if gang.reason:
+    gang.attempt.reason = readiness.not_ready_reason(gang, missing)
+    if gang.attempt.reason:
         if gang.key in cluster.reserved:
             holds.drop(gang.key)
         return []
@@ -189,8 +201,8 @@ def _try_schedule(
         for want in wants
     ]
     if refusals[-1]:  # of the least that would do
-        gang.like = placement_attempts.equivalence_key(cluster, gang, wants)
-        gang.reason, gang.no_at = refusals[-1], cluster.snapshot.gains
+        gang.attempt.equivalence = placement_attempts.equivalence_key(cluster, gang, wants)
+        gang.attempt.reason, gang.attempt.refused_at = refusals[-1], cluster.snapshot.gains
         if gang.key in cluster.reserved:
             holds.drop(gang.key)
         return []
@@ -201,7 +213,7 @@ def _try_schedule(
         if binds:
             holds.took(gang)
             return list(binds)
-    gang.like = placement_attempts.equivalence_key(cluster, gang, wants)
+    gang.attempt.equivalence = placement_attempts.equivalence_key(cluster, gang, wants)
     evictions = holds.refused(gang, wants[-1]) if missing > 0 else []
     holds.note(gang)
     return list(evictions)
@@ -217,17 +229,17 @@ def _place(
     """Binds the first attempt that fits."""
     asked = (cluster.snapshot.gains, wants)
     if refused and asked in refused:
-        gang.reason, gang.no_at = refused[asked], cluster.snapshot.gains
+        gang.attempt.reason, gang.attempt.refused_at = refused[asked], cluster.snapshot.gains
         return []
     draft = Draft(cluster.snapshot)
     for attempt, want in zip(attempts, wants, strict=True):
         try:
             placement.fit(draft, want)
         except DoesNotFit as no:
-            gang.reason = no.why
+            gang.attempt.reason = no.why
             continue
-        gang.reason, gang.no_at = "", -1
+        gang.attempt.reason, gang.attempt.refused_at = "", -1
         return binding.binds(cluster, gang, attempt, draft.keep())
-    gang.no_at = cluster.snapshot.gains
-    refused[asked] = gang.reason
+    gang.attempt.refused_at = cluster.snapshot.gains
+    refused[asked] = gang.attempt.reason
     return []

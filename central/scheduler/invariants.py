@@ -9,6 +9,7 @@ import numpy as np
 from central.controllers.job import job_invariants as jobs
 from central.model.volumes import Volumes
 from central.scheduler.inventory.nic_limits import NicCapacity
+from central.scheduler.inventory.pods import ASSUMED, BOUND
 from central.scheduler.queues.min_resources import owed
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.status.gang_status import phase
@@ -73,7 +74,7 @@ def _ailing(cluster: "Cluster") -> None:
     for name in ails:
         node = cluster.nodes[name]
         for pod in node.pods.values():
-            planned = pod.gpus if not pod.confirmed else 0
+            planned = pod.gpus if not pod.observed else 0
             assert not planned & ~node.healthy(), f"{pod.seen.name} is planned onto an unfit GPU"
 
 
@@ -83,15 +84,19 @@ def _room(cluster: "Cluster", node: "ClusterNode") -> None:
     row = snapshot.row.get(node.name)
     assert (row is not None) == (node.seen is not None), f"{node.name}: seen and row disagree"
     if row is None or node.seen is None:
-        assert all(pod.held is None for pod in node.pods.values()), f"{node.name}: held nowhere"
+        assert all(pod.charged_spec is None for pod in node.pods.values()), (
+            f"{node.name}: held nowhere"
+        )
         return
     taken: Counter[str] = Counter()
     for pod in node.pods.values():
         assert pod.node == node.name, f"{pod.seen.name} is filed under {node.name}, not {pod.node}"
-        assert (pod.held is not None) == pod.alive, f"{pod.seen.name}: held and alive disagree"
-        if pod.held is not None:
-            assert pod.held == pod.spec, f"{pod.seen.name} holds what it no longer asks for"
-            taken.update(dict(pod.held.requests))
+        assert (pod.charged_spec is not None) == pod.alive, (
+            f"{pod.seen.name}: held and alive disagree"
+        )
+        if pod.charged_spec is not None:
+            assert pod.charged_spec == pod.spec, f"{pod.seen.name} holds what it no longer asks for"
+            taken.update(dict(pod.charged_spec.requests))
     has = node.allocatable()
     for resource, column in snapshot.column.items():
         expected = has.get(resource, 0) - taken[resource]
@@ -112,10 +117,10 @@ def _gpus(cluster: "Cluster", node: "ClusterNode") -> None:
             assert pod.gpus.bit_count() <= 1, f"{pod.seen.name} has shares of two GPUs"
             if pod.gpus:
                 parts[pod.gpus.bit_length() - 1] += pod.share
-            sure = pod.confirmed or not pod.gpus & ~node.offered()[RANKS[pod.spec.memory_level]]
+            sure = pod.observed or not pod.gpus & ~node.offered()[RANKS[pod.spec.memory_level]]
             assert sure, f"{pod.seen.name}: its GPU may not be shared so, or enforces too little"
             continue
-        assert pod.gpus.bit_count() <= pod.spec.request(GPU) or pod.confirmed, (
+        assert pod.gpus.bit_count() <= pod.spec.request(GPU) or pod.observed, (
             f"{pod.seen.name} is planned more GPUs than it asks for"
         )
         for index in range(pod.gpus.bit_length()):
@@ -141,7 +146,7 @@ def _cards(cluster: "Cluster", node: "ClusterNode") -> None:
         return
     kept = cluster.snapshot.cards.get(row)
     assert kept == room, f"{node.name}: what is left of network cards is not what a recount gives"
-    here = {(pod.seen.namespace, pod.seen.name) for pod in node.pods.values() if pod.held}
+    here = {(pod.seen.namespace, pod.seen.name) for pod in node.pods.values() if pod.charged_spec}
     dead = [key for key in node.dealt if key[:2] not in here]
     assert not dead, f"{node.name}: network cards are planned for {dead}, who is not there"
     unknown = {name for names in node.dealt.values() for name in names} - (
@@ -155,6 +160,8 @@ def _filing(cluster: "Cluster") -> None:
         assert pod.seen.uid == uid
         assert cluster.uids[(pod.seen.namespace, pod.seen.name)] == uid
         assert not pod.node or uid in cluster.nodes[pod.node].pods, f"{pod.seen.name} is lost"
+        has_node = pod.life.stage in (ASSUMED, BOUND)
+        assert has_node == bool(pod.node), f"{pod.seen.name}: {pod.life.stage} on node {pod.node!r}"
         gang = cluster.gang_of(pod)
         assert (gang is not None) == pod.seen.ours, f"{pod.seen.name} has no gang"
         assert gang is None or uid in gang.members
@@ -213,7 +220,11 @@ def _kinds(cluster: "Cluster") -> None:
         assert known & set(pod.spec.matched) == set(now.matched), f"{name} is of another kind"
         assert pod.spec.volumes == now.volumes, f"{name} has other volumes by now"
     rows = cluster.snapshot.row
-    held = [(rows[pod.node], pod.held) for pod in cluster.pods.values() if pod.held is not None]
+    held = [
+        (rows[pod.node], pod.charged_spec)
+        for pod in cluster.pods.values()
+        if pod.charged_spec is not None
+    ]
     assert neighbours.tally() == neighbours.expected(held), (
         "neighbours are not what a recount gives"
     )
@@ -287,11 +298,11 @@ def _volumes(cluster: "Cluster") -> None:
             assert (pod.seen.namespace, claim) in ((namespace, name) for name in pod.seen.claims)
     rows = cluster.snapshot.row
     held: Counter[tuple[int, Volumes]] = Counter(
-        (rows[pod.node], pod.held.volumes)
+        (rows[pod.node], pod.charged_spec.volumes)
         for pod in cluster.pods.values()
-        if pod.held is not None
-        and pod.held.volumes is not None
-        and (pod.held.volumes.wants or pod.held.volumes.shared)
+        if pod.charged_spec is not None
+        and pod.charged_spec.volumes is not None
+        and (pod.charged_spec.volumes.wants or pod.charged_spec.volumes.shared)
     )
     assert stock.seated() == held, "volumes are taken by seats that nobody has"
     assert stock.out == {*volumes, *stock.taken()}, "volumes are out of stock for nobody"

@@ -77,7 +77,7 @@ class ReservedCapacity:
 
     def took(self, gang: Gang) -> None:
         """The gang took room: what is kept of it for others is less if they are allowed that."""
-        gang.headed = None
+        gang.preemption.head_since = None
         if gang.key in self._cluster.reserved:
             self.drop(gang.key)
         for kept in self._cluster.reserved.values():
@@ -114,12 +114,12 @@ class ReservedCapacity:
     def note(self, gang: Gang) -> None:
         """Says what the room that is kept means for a gang that was refused."""
         if mine := self._cluster.reserved.get(gang.key):
-            gang.reason += f"; {mine.sentence(self._now)}"
+            gang.attempt.reason += f"; {mine.sentence(self._now)}"
         elif self._held or self._lending:
-            names = sorted({kept.gang.called for kept in (*self._lending, *self._keeping())})
-            gang.reason += f"; not counting the room that is kept for {', '.join(names)}"
-        if gang.spared:
-            gang.reason += f"; {gang.spared}"
+            names = sorted({kept.gang.display_name for kept in (*self._lending, *self._keeping())})
+            gang.attempt.reason += f"; not counting the room that is kept for {', '.join(names)}"
+        if gang.preemption.blocked_by:
+            gang.attempt.reason += f"; {gang.preemption.blocked_by}"
 
     def stale(self, gang: Gang) -> bool:
         """Its reservation must be looked at though nothing was gained."""
@@ -188,11 +188,11 @@ class ReservedCapacity:
         if not all(pod.seen.preempts for pod in gang.waiting()):
             return None
         if asked in self._refused:
-            gang.spared = self._refused[asked]
+            gang.preemption.blocked_by = self._refused[asked]
             return None
-        if self._now < gang.claims_at:
-            if gang.claims_at < self._now + CLAIM_AGAIN_S:  # not in this very turn
-                cluster.claims_due.add(gang.claims_at)
+        if self._now < gang.preemption.not_before:
+            if gang.preemption.not_before < self._now + CLAIM_AGAIN_S:  # not in this very turn
+                cluster.claims_due.add(gang.preemption.not_before)
             return None
         mine = cluster.reserved.get(key)
         if mine is not None:
@@ -206,12 +206,12 @@ class ReservedCapacity:
             plan = defragment.plan(cluster, claim)
             cluster.claims_due.update(defragment.later(cluster, self._now) if plan is None else ())
         if plan is None:
-            self._refused[asked] = gang.spared = reclaim.spared(
+            self._refused[asked] = gang.preemption.blocked_by = reclaim.spared(
                 cluster, gang, want, self._now, apart
             )
-            gang.claims_at = self._now + CLAIM_AGAIN_S
+            gang.preemption.not_before = self._now + CLAIM_AGAIN_S
             return None
-        gang.spared = ""
+        gang.preemption.blocked_by = ""
         if mine is not None:
             self.drop(key)
         self._broken.discard(key)
@@ -238,9 +238,9 @@ class ReservedCapacity:
         self._broken.discard(gang.key)
         if found is None:
             return
-        if gang.headed is None:
-            gang.headed = self._now
-        found.since = gang.headed
+        if gang.preemption.head_since is None:
+            gang.preemption.head_since = self._now
+        found.since = gang.preemption.head_since
         found.firm = self._now - found.since >= cluster.patience_s
         found.refresh(cluster, self._now)
         cluster.reserved[gang.key] = found

@@ -65,7 +65,7 @@ def _node_view(cluster: Cluster, node: ClusterNode) -> NodeView:
             pod.seen.namespace,
             pod.seen.name,
             pod.gpus,
-            pod.confirmed or bool(held),
+            pod.observed or bool(held),
             pod.share,
             held,
         )
@@ -120,7 +120,7 @@ def _slices(node: ClusterNode, pod: Pod) -> tuple[HeldSlice, ...]:
 def _pod_view(cluster: Cluster, pod: Pod) -> PodView:
     node = cluster.nodes.get(pod.node)
     held = _slices(node, pod) if node is not None and pod.alive else ()
-    confirmed = pod.confirmed or bool(held)
+    confirmed = pod.observed or bool(held)
     seen = pod.seen
     return PodView(seen.name, pod.node, pod.gpus, confirmed, seen.phase, pod.share, held)
 

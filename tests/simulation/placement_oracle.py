@@ -42,7 +42,7 @@ def _carded(cluster: Cluster, bound: set[str]) -> None:
     for uid in bound:
         pod = cluster.pods[uid]
         room = cluster.nodes[pod.node].card_room() if pod.node else None
-        if room is not None and pod.spec.rdma_containers and pod.held is not None:
+        if room is not None and pod.spec.rdma_containers and pod.charged_spec is not None:
             mine = nics.of_pod(pod, cluster.nodes[pod.node].known_cards())
             full = [name for name in mine if min(room.cards[name]) < 0]
             assert mine, f"{pod.seen.name} has no cards"

@@ -529,7 +529,7 @@ def live(seed: int) -> Day:
 @pytest.mark.parametrize("seed", range(DAYS))
 def test_a_day_that_breaks_and_heals(seed: int) -> None:
     day = live(seed)
-    waiting = [f"{gang.name}: {gang.reason}" for gang in day.cluster.waiting.values()]
+    waiting = [f"{gang.name}: {gang.attempt.reason}" for gang in day.cluster.waiting.values()]
     assert not waiting
     assert all(pod.phase == "Succeeded" for pod in day.pods.values())
     exercised = {name for name, times in day.seen.items() if times}

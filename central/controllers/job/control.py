@@ -100,9 +100,9 @@ def _progress(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> Jo
 
 def _view(job: Job, gang: "Gang | None", counts: PodTally) -> JobView:
     unknown = ""
-    if gang is not None and gang.started and gang.missing() and gang.tally.running:
-        unknown = f"{gang.missing()} pods of the gang are missing: {gang.reason}" * bool(
-            gang.reason
+    if gang is not None and gang.started and gang.missing() and gang.counts.running:
+        unknown = f"{gang.missing()} pods of the gang are missing: {gang.attempt.reason}" * bool(
+            gang.attempt.reason
         )
     return JobView(
         job.spec,

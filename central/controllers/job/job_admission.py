@@ -26,7 +26,7 @@ def admit(cluster: "Cluster", waiting: Iterable[tuple[Job, Gang]]) -> list[Job]:
     changed: list[Job] = []
     lines: dict[str, _Line] = {}
     refused: dict[tuple[str, Groups], str] = {}
-    for job, gang in sorted(waiting, key=lambda pair: pair[1].rank):
+    for job, gang in sorted(waiting, key=lambda pair: pair[1].attempt.rank):
         groups = _groups(job, gang)
         name = gang.account.queue if gang.account is not None else ""
         path = cluster.queues.by_name[name].path if name else ()
@@ -58,10 +58,10 @@ class _Line:
             for gang in each.gangs.values()
             if gang.account is not None and gang.account.asks
         )
-        self._waiting = deque(sorted(waiting, key=lambda gang: gang.rank))
+        self._waiting = deque(sorted(waiting, key=lambda gang: gang.attempt.rank))
 
     def pass_to(self, gang: Gang) -> None:
-        while self._waiting and self._waiting[0].rank < gang.rank:
+        while self._waiting and self._waiting[0].attempt.rank < gang.attempt.rank:
             account = self._waiting.popleft().account
             assert account is not None
             add(self.asked, account.asks, 1)

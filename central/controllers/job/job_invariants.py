@@ -34,5 +34,7 @@ def _job(cluster: "Cluster", job: "Job") -> None:
     assert not made or job.admitted, f"Job {key} has pods made that its queue did not let in"
     gang = cluster.gangs.get((key[0], job.group, True))
     if gang is not None and gang.object is not None and status.phase in FINISHED and job.is_written:
-        assert gang.word is not None, f"Job {key} is over and its gang is not"
-        assert gang.word[0] == "Completed", f"Job {key} is over and its gang {gang.word[0]}"
+        assert gang.published.override is not None, f"Job {key} is over and its gang is not"
+        assert gang.published.override[0] == "Completed", (
+            f"Job {key} is over and its gang {gang.published.override[0]}"
+        )

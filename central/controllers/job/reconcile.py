@@ -35,7 +35,7 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
     for job in looked_at:
         gang = _gang_of(cluster, job)
         if job.admitted and gang is not None:
-            job.waits_for = gang.reason if gang.members and not job.is_making_pods else ""
+            job.waits_for = gang.attempt.reason if gang.members and not job.is_making_pods else ""
         found = control.decide(job, gang, jobs.pace, now)
         jobs.noted(job, found)
         decisions += found
@@ -111,9 +111,9 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
         word = (phases.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
     elif phase in ACTIVE and not job.admitted and job.waits_for:
         word = (phases.PENDING, job.waits_for)
-    if phase == RESTARTING and not gang.tally.placed:
+    if phase == RESTARTING and not gang.counts.placed:
         gang.started = False  # it must be whole again before any of it may stay
-    gang.quiet = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
-    if gang.word != word:
-        gang.word = word
+    gang.published.suppress_event = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
+    if gang.published.override != word:
+        gang.published.override = word
         cluster.changed[gang.key] = gang

@@ -11,7 +11,7 @@ from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
 from central.scheduler.inventory.nic_assignment import deal
 from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.node_report import Name
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod
 from protos.closest import closest
 from protos.names import GPU, GPU_SHARE
 from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, pick
@@ -171,7 +171,8 @@ class ClusterNode:
             mine = mask & ~taken  # a list that gives a GPU twice is not believed the second time
             taken |= mine
             if here and pod is not None and not pod.share:
-                pod.gpus, pod.confirmed = mine, True
+                pod.gpus = mine
+                pod.advance(OBSERVED)
             else:
                 self.foreign |= mine
         used = self._settle_parts(find, taken)
@@ -179,15 +180,16 @@ class ClusterNode:
             told = self.parts if pod.share else self.truth
             if (pod.seen.namespace, pod.seen.name) in told or not pod.alive:
                 continue
-            if pod.confirmed and not self._holds(pod, taken, used):
-                pod.gpus, pod.confirmed = 0, False
+            if pod.observed and not self._holds(pod, taken, used):
+                pod.gpus = 0
+                pod.advance(DEVICES_UNKNOWN)
             if pod.share:
-                if not pod.confirmed:
+                if not pod.observed:
                     self._plan_share(pod, taken, used)
                 if pod.gpus:
                     used[pod.gpus.bit_length() - 1] += pod.share
                 continue
-            if not pod.confirmed:
+            if not pod.observed:
                 self._plan(pod, taken | mask_of(used))
             taken |= pod.gpus
 
@@ -203,7 +205,8 @@ class ClusterNode:
             if here and pod is not None and pod.share:
                 gpu = max(sorted(parts), key=parts.__getitem__)
                 believed = not taken >> gpu & 1 and used[gpu] + pod.share <= WHOLE
-                pod.gpus, pod.confirmed = (1 << gpu, True) if believed else (0, True)
+                pod.gpus = 1 << gpu if believed else 0
+                pod.advance(OBSERVED)
                 used[gpu] += pod.share if believed else 0
                 continue
             for gpu, told in parts.items():
@@ -234,7 +237,7 @@ class ClusterNode:
             return
         others = dict(left)
         for other in self.pods.values():
-            if other is pod or not other.alive or other.confirmed:
+            if other is pod or not other.alive or other.observed:
                 continue
             for gpu in indices_of(other.gpus):
                 others[gpu] = others.get(gpu, 0) - (other.share or WHOLE)
@@ -285,7 +288,7 @@ class ClusterNode:
             told = sum(self.parts.get(name, {}).values())
             missing = told < sum(part for _, part in pod.spec.share_containers)
             missing |= bool(pod.spec.memory_cap)  # its agent watches over it as long as it lives
-            if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.confirmed):
+            if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.observed):
                 continue
             for container, part in pod.spec.share_containers:
                 key = (pod.seen.namespace, pod.seen.name, container)

@@ -26,7 +26,7 @@ def deal(
     room = nics.room(topology, pods, known)  # who has ended there is known, and is no stranger
     if room is None:
         return {}
-    wanting = [pod for pod in pods if pod.held is not None and pod.spec.rdma_containers]
+    wanting = [pod for pod in pods if pod.charged_spec is not None and pod.spec.rdma_containers]
     return _Dealer(topology, gpus, known, room).deal(wanting, dealt)
 
 

@@ -78,7 +78,11 @@ def room(topology: NodeTopology, pods: Iterable[Pod], known: Cards) -> NicCapaci
         if pod is None or pod.alive:
             made.take(made.ask(pod.spec if pod else NOBODYS), cards)
     for pod in here.values():
-        if pod.held is not None and pod.spec.rdma_containers and (rest := missing(pod, known)):
+        if (
+            pod.charged_spec is not None
+            and pod.spec.rdma_containers
+            and (rest := missing(pod, known))
+        ):
             made.asked[made.ask(pod.spec)._replace(shares=rest)] += 1
     return made
 

@@ -1,45 +1,124 @@
 """A pod as the scheduler keeps it."""
 
+from functools import lru_cache
 from math import inf
+from typing import NamedTuple
 
 from central.model.facts import PodSeen, PodSpec
 from central.model.phases import ENDED
 from protos.names import GPU, GPU_SHARE
 
+WAITING, REFUSED, ASSUMED, BOUND = "waiting", "refused", "assumed", "bound"  # stages
+STAYS, ASKED, AGREED = "", "asked", "agreed"  # is it being evicted? agreed: the API would allow it
+
+
+class Life(NamedTuple):
+    """Where a pod stands between its creation and its end. transition() makes every change.
+
+    stage     WAITING   it has no node
+              REFUSED   it has no node, and the API server refused its binding for good (why)
+              ASSUMED   the scheduler chose a node; the watch does not show the binding yet
+              BOUND     the watch shows its node
+    observed  its devices are those that pod-resources reports, not those that were planned
+    leaving   its eviction was decided; with AGREED, a trial eviction was accepted
+    """
+
+    stage: str = WAITING
+    observed: bool = False
+    leaving: str = STAYS
+    why: str = ""
+
+
+NEW = Life()
+
+# What happens to a pod. PLACED, BIND_FAILED: by the scheduler and the API server's answer to it.
+# SEEN_BOUND: the watch. OBSERVED, DEVICES_UNKNOWN: the agent's report, or a change that voids it.
+PLACED, BIND_FAILED, SEEN_BOUND = "placed", "bind failed", "seen bound"
+OBSERVED, DEVICES_UNKNOWN = "observed", "devices unknown"
+EVICTED, EVICTION_AGREED, EVICTION_ENDED = "evicted", "eviction agreed", "eviction ended"
+
+
+@lru_cache(maxsize=1 << 10)
+def transition(life: Life, event: str, why: str = "") -> Life:
+    """The life after the event. why: for BIND_FAILED, the error if it is final, else empty.
+
+    Reports arrive late and twice, so an event that does not apply leaves the life as it is.
+    Cached, because a cycle makes the same transition for thousands of pods.
+    """
+    placed = life.stage in (ASSUMED, BOUND)
+    if event == PLACED and not placed:
+        return life._replace(stage=ASSUMED, observed=False, why="")
+    if event == BIND_FAILED and life.stage == ASSUMED:
+        return life._replace(stage=REFUSED if why else WAITING, observed=False, why=why)
+    if event == SEEN_BOUND:
+        return life._replace(stage=BOUND, why="")
+    if event == OBSERVED and placed:
+        return life._replace(observed=True)
+    if event == DEVICES_UNKNOWN:
+        return life._replace(observed=False)
+    if event == EVICTED:
+        return life._replace(leaving=ASKED)
+    if event == EVICTION_AGREED and life.leaving:
+        return life._replace(leaving=AGREED)
+    if event == EVICTION_ENDED:
+        return life._replace(leaving=STAYS)
+    return life
+
+
+class EvictionBackoff(NamedTuple):
+    refusals: int = 0  # times that the API server refused to evict the pod
+    not_before: float = 0.0  # it is not chosen as a victim before
+
+
+NO_BACKOFF = EvictionBackoff()
+
 
 class Pod:
     __slots__ = (
-        "agreed",
-        "assumed",
-        "blocked",
-        "confirmed",
-        "evicting",
+        "charged_spec",
+        "evict_backoff",
         "gpus",
-        "held",
+        "life",
         "node",
-        "refusals",
         "seen",
         "since",
-        "spared_until",
         "spec",
     )
 
     def __init__(self, seen: PodSeen, spec: PodSpec) -> None:
         self.seen = seen
-        self.spec = spec  # of its kind, one object for all: with the rules that speak of it
+        self.spec = spec  # shared by all pods of its class; includes the rules that select it
+        self.life = NEW
         self.node = ""  # where it is bound, or is being bound
-        self.assumed = False  # our binding is not in the watch yet
-        self.gpus = 0  # planned, or true when confirmed
-        self.confirmed = False  # pod-resources says so
-        self.held: PodSpec | None = None  # the room it takes in the snapshot
-        self.blocked = ""  # why binding it is not tried again
-        self.evicting = False
-        self.agreed = False  # its eviction would be accepted: it was asked (claims)
-        self.refusals = 0  # times that its eviction was refused
-        self.spared_until = 0.0  # its eviction was refused: not asked for again before
-        self.since: float | None = (
-            None  # bound or first seen running; what its kubelet says counts more
-        )
+        self.gpus = 0  # mask: planned devices, or observed ones if life.observed
+        self.charged_spec: PodSpec | None = None  # what the snapshot has charged for it
+        self.evict_backoff = NO_BACKOFF
+        # Bound, or first seen running, by the scheduler's clock. The kubelet's own time goes first.
+        self.since: float | None = None
+
+    def advance(self, event: str, why: str = "") -> None:
+        self.life = transition(self.life, event, why)
+
+    @property
+    def assumed(self) -> bool:
+        return self.life.stage == ASSUMED
+
+    @property
+    def observed(self) -> bool:
+        return self.life.observed
+
+    @property
+    def bind_error(self) -> str:
+        """Why the API server refused its binding for good; empty: it did not."""
+        return self.life.why
+
+    @property
+    def evicting(self) -> bool:
+        return bool(self.life.leaving)
+
+    @property
+    def eviction_agreed(self) -> bool:
+        return self.life.leaving == AGREED
 
     @property
     def share(self) -> int:

@@ -202,7 +202,7 @@ def _among(tasks: Sequence[str], pairs: Pairs) -> tuple[tuple[int, int], ...]:
 
 def equivalence_key(cluster: Cluster, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
     """A number for what the gang wants and on what terms, while none of it has a place."""
-    if gang.tally.placed:
+    if gang.counts.placed:
         return 0
     pods = gang.waiting()
     terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in pods}
@@ -219,7 +219,7 @@ def equivalence_key(cluster: Cluster, gang: Gang, wants: tuple[PlacementRequest,
 
 def _required(cluster: Cluster, gang: Gang) -> str:
     """The widest level that the gang may cross."""
-    tier = gang.object.required_tier if gang.object is not None else gang.tally.tier
+    tier = gang.object.required_tier if gang.object is not None else gang.counts.tier
     return _level(cluster, gang.required, tier)
 
 

@@ -64,7 +64,7 @@ def _room_in_all(cluster: Cluster, claim: PreemptionRequest) -> bool:
 
 def _is_movable(cluster: Cluster, gang: Gang, now: float) -> bool:
     """Those with groups or roles inside, and those on their way, are left alone."""
-    if not gang.started or gang.yields_to or gang.missing():
+    if not gang.started or gang.preemption.preempted_for or gang.missing():
         return False
     inside = gang.object is not None and (gang.object.subgroups or gang.object.roles is not None)
     return not inside and all(

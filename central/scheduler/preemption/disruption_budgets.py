@@ -82,7 +82,7 @@ def left(cluster: "Cluster") -> Mapping[BudgetKey, int]:
         return {}
     allowed = {name: budget.allowed for name, budget in budgets.seen.items()}
     for gang in cluster.gangs.values():
-        if not gang.yields_to and gang.broken_since is None:
+        if not gang.preemption.preempted_for and gang.attempt.partial_since is None:
             continue
         for pod in gang.placed():
             if pod.evicting:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from central.model.arrays import Ints
 from central.model.decisions import Evict
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.disruption_budgets import BudgetKey
@@ -33,7 +33,7 @@ def plan(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
     if not elsewhere and gang.priority <= cluster.lowest:
         return None
     claimed = any(kept.made and kept.queue == queue for kept in cluster.reserved.values())
-    going = [other for other in cluster.gangs.values() if other.yields_to]
+    going = [other for other in cluster.gangs.values() if other.preemption.preempted_for]
     spared: set[GangKey] = set()
     known: dict[tuple[object, ...], bool] = {}  # by queue, and what goes
 
@@ -103,10 +103,10 @@ def begin(
 ) -> Reservation:
     """The room is the gang's from now on; those who must go count as leaving."""
     for pod in found.victims:
-        pod.evicting, pod.agreed = True, False
+        pod.advance(EVICTED)
         victim = cluster.gang_of(pod)
         if victim is not None:
-            victim.yields_to = gang.called
+            victim.preemption.preempted_for = gang.display_name
             cluster.changed[victim.key] = victim
     kept = Reservation(
         gang,
@@ -139,10 +139,13 @@ def go_on(cluster: Cluster, kept: Reservation) -> list[Evict]:
     ]
     if not kept.asked:
         kept.asked = True
-        doubtful = [pod for pod in staying if pod.refusals or cluster.budgets.of(pod)]
+        doubtful = [pod for pod in staying if pod.evict_backoff.refusals or cluster.budgets.of(pod)]
         if doubtful:
             return [_evict(cluster, pod, kept, trial=True) for pod in doubtful]
-    elif any(not pod.agreed and (pod.refusals or cluster.budgets.of(pod)) for pod in staying):
+    elif any(
+        not pod.eviction_agreed and (pod.evict_backoff.refusals or cluster.budgets.of(pod))
+        for pod in staying
+    ):
         return []
     kept.victims = ()
     return [_evict(cluster, pod, kept) for pod in staying]
@@ -151,12 +154,12 @@ def go_on(cluster: Cluster, kept: Reservation) -> list[Evict]:
 def call_off(cluster: Cluster, kept: Reservation) -> None:
     """Who was not evicted yet stays."""
     for pod in kept.victims:
-        pod.evicting = False
+        pod.advance(EVICTION_ENDED)
         victim = cluster.gang_of(pod)
         if victim is not None and pod.seen.uid in victim.members:
             victim.touch()
             if not any(one.evicting for one in victim.members.values()):
-                victim.yields_to = ""
+                victim.preemption.preempted_for = ""
             cluster.changed[victim.key] = victim
     kept.victims = ()
 
@@ -169,7 +172,7 @@ def _evict(cluster: Cluster, pod: Pod, kept: Reservation, *, trial: bool = False
 
 def _why(kept: Reservation, victim: Gang | None, priority: int) -> str:
     claimant = kept.gang
-    name = claimant.called_in_full
+    name = claimant.qualified_name
     if kept.moves:
         return f"is moved: {name} fits then, and so does it, elsewhere"
     if victim is not None and victim.queue != claimant.queue:

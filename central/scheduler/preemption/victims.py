@@ -65,7 +65,7 @@ class VictimSearch:
                 continue
             if not claim.may_take(claim.gang, other):
                 continue
-            there = [pod for pod in placed if pod.held is not None and not pod.leaving]
+            there = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
             near = [pod for pod in there if self._usable[row_of[pod.node]]]
             if near:
                 pods += near
@@ -76,7 +76,7 @@ class VictimSearch:
             pod
             for row in np.flatnonzero(self._usable).tolist()
             for pod in cluster.nodes[snapshot.names[row]].pods.values()
-            if pod.held is not None and pod.leaving
+            if pod.charged_spec is not None and pod.leaving
         ]
         self._covered = not claim.regardless and any(map(cluster.budgets.of, pods))
         self._allowed = {**(disruption_budgets.left(cluster) if self._covered else {}), **roles}
@@ -189,7 +189,7 @@ class VictimSearch:
 
     def may_go(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
         """Whether all of them could be evicted together, if nobody else were."""
-        if any(pod.spared_until > self._now for pod in pods):
+        if any(pod.evict_backoff.not_before > self._now for pod in pods):
             return False
         if self._covered and self._cluster.budgets.hopeless(pods):
             return False

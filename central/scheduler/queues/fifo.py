@@ -19,7 +19,7 @@ class FifoQueues:
             self._queue[gang.key] = queue
             self._line.setdefault(queue, {})[gang.key] = gang
             first = self._first.get(queue)
-            if first is None or first is gang or gang.rank < first.rank:
+            if first is None or first is gang or gang.attempt.rank < first.attempt.rank:
                 self._first.pop(queue, None)
         return bool(before) and before != queue
 
@@ -35,11 +35,11 @@ class FifoQueues:
         if not line:
             return None
         if (found := self._first.get(queue)) is None:
-            found = self._first[queue] = min(line.values(), key=lambda gang: gang.rank)
+            found = self._first[queue] = min(line.values(), key=lambda gang: gang.attempt.rank)
         return found
 
 
 def is_ready(gang: Gang) -> bool:
     """Whether it could start if there were room."""
     missing = gang.missing()
-    return missing > 0 and not gang.tally.gated and len(gang.starters()) >= missing
+    return missing > 0 and not gang.counts.gated and len(gang.starters()) >= missing

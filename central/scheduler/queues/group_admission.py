@@ -35,9 +35,9 @@ class GroupAdmission:
             fresh = [*fresh, *(gang for gang in self._refused.values() if gang not in fresh)]
         let_in: Sums = {}
         for gang in self.inside.values():
-            if gang.word is not None and gang.word[0] == INQUEUE:
+            if gang.published.override is not None and gang.published.override[0] == INQUEUE:
                 add(let_in, min_resources.least_of(gang), 1)
-        for gang in sorted(fresh, key=lambda gang: gang.rank)[:AT_ONCE]:
+        for gang in sorted(fresh, key=lambda gang: gang.attempt.rank)[:AT_ONCE]:
             self._name(cluster, gang, let_in)
 
     def due(self, cluster: "Cluster") -> list[float]:
@@ -55,14 +55,14 @@ class GroupAdmission:
         """Whether it is one to be looked at."""
         namespace, name, has_object = gang.key
         jobs = has_object and (namespace, name) in cluster.jobs.by_group
-        began = gang.started or gang.yields_to or gang.members
+        began = gang.started or gang.preemption.preempted_for or gang.members
         if gang.object is not None and not began and not jobs:
             self.inside[gang.key] = gang
-            return gang.word is None or gang.word[0] != INQUEUE
+            return gang.published.override is None or gang.published.override[0] != INQUEUE
         if gang.key in self.inside:
             self.forget(gang.key)
             if not jobs:
-                gang.word = None
+                gang.published.override = None
         return False
 
     def _name(self, cluster: "Cluster", gang: Gang, let_in: Sums) -> None:
@@ -78,8 +78,8 @@ class GroupAdmission:
             self._refused.pop(gang.key, None)
             add(let_in, min_resources.least_of(gang), 1)
             word = (INQUEUE, "it is let in: its pods may be made")
-        if gang.word != word:
-            gang.word = word
+        if gang.published.override != word:
+            gang.published.override = word
             cluster.changed[gang.key] = gang
 
 

@@ -35,7 +35,7 @@ def rank(gang: Gang) -> tuple[int, float, GangKey]:
     return (-gang.priority, gang.created, gang.key)
 
 
-_RANK = attrgetter("rank")
+_RANK = attrgetter("attempt.rank")
 
 
 class _Turns:

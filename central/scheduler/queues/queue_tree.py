@@ -110,7 +110,7 @@ class Queues:
         """The queue that its PodGroup names, else its pods, else its namespace."""
         named = gang.object.queue if gang.object is not None else ""
         if named in ("", DEFAULT):
-            named = gang.tally.queue or self._spaces.get(gang.namespace, "") or DEFAULT
+            named = gang.counts.queue or self._spaces.get(gang.namespace, "") or DEFAULT
         return named
 
     def priority_of(self, gang: Gang) -> int | None:
@@ -259,7 +259,7 @@ class Queues:
 
 def _asks(gang: Gang) -> Sums:
     """Of its pods that could be bound now if there were room."""
-    tally = gang.tally
+    tally = gang.counts
     if tally.gated or (gang.object is not None and gang.object.error):
         return {}
     return sums_of(pod for pod in tally.waiting if not pod.spec.unsupported)

@@ -56,7 +56,7 @@ def refusal(cluster: "Cluster", gang: Gang, groups: Sequence[tuple[PodSpec, int]
         return why
     if queue.seen.fifo and not gang.started:
         first = queues.lines.first(queue.name)
-        if first is not None and first is not gang and first.rank < gang.rank:
+        if first is not None and first is not gang and first.attempt.rank < gang.attempt.rank:
             return f"queue {queue.name} is first in, first out: {first.name} comes before it"
     wanted = min_resources.needs(gang, groups)  # with what its later pods will ask for
     for above in queue.path:

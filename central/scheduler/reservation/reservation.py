@@ -65,10 +65,10 @@ class Reservation:
             for index, row in enumerate(self.rows.tolist()):
                 node = cluster.nodes.get(snapshot.names[row])
                 for pod in node.pods.values() if node is not None else ():
-                    if pod.held is not None and (
+                    if pod.charged_spec is not None and (
                         pod.leaving if self.made else pod.ends(now) <= self.start
                     ):
-                        view = snapshot.view(pod.held)
+                        view = snapshot.view(pod.charged_spec)
                         coming[index, view.columns] += view.amounts
         missing = np.maximum(self.need - coming, 0)
         self.kept = np.minimum(self.need if self.firm else missing, free)
@@ -194,7 +194,7 @@ def _in_order(
         pod
         for row in np.flatnonzero(useful).tolist()
         for pod in cluster.nodes[snapshot.names[row]].pods.values()
-        if pod.held is not None and (pod.seen.ours or pod.ends(now) < inf)
+        if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
     leavers = ReleasablePods(cluster, pods)
     told = [
@@ -249,7 +249,7 @@ def _missing(
 
 def _whose(cluster: Cluster, pod: Pod) -> str:
     gang = cluster.gang_of(pod)
-    return gang.called if gang is not None else pod.seen.name
+    return gang.display_name if gang is not None else pod.seen.name
 
 
 def words(snapshot: Snapshot, rows: Ints) -> str:

@@ -64,7 +64,7 @@ from central.model.volumes import (
 from central.scheduler import invariants
 from central.scheduler.inventory import hypernode_tree
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import PLACED, Pod
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
 from central.scheduler.queues.group_admission import GroupAdmission
 from central.scheduler.queues.min_resources import MinResources
@@ -255,15 +255,16 @@ class Cluster:
         for pod, name, mask in zip(members, where, gpus, strict=True):
             spec = pod.spec
             by_name[name].pods[pod.seen.uid] = pod
-            pod.node, pod.gpus, pod.held = name, mask, spec
-            pod.assumed, pod.confirmed, pod.since = True, False, now
+            pod.node, pod.gpus, pod.charged_spec = name, mask, spec
+            pod.advance(PLACED)
+            pod.since = now
             if mask or spec.rdma_containers:
                 self.replanned.add(name)
             near |= bool(spec.matched)
         if near:
             self.snapshot.gains += 1  # whoever waits to be near them may go now
         residency.deal_cards(self, *members)
-        gang.tally.seat(members)
+        gang.counts.seat(members)
         self.changed[gang.key] = gang
 
     def _rule(self, fact: Rule) -> None:

@@ -3,20 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from central.model.phases import ENDED
-
-if TYPE_CHECKING:
-    from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import ASSUMED, Pod
 
 
 @dataclass(slots=True)
 class GangCounts:
     """Made in one pass, and kept until one of them changes."""
 
-    waiting: "list[Pod]" = field(default_factory=list)  # that may be bound, in rank order
-    placed: "list[Pod]" = field(default_factory=list)
+    waiting: list[Pod] = field(default_factory=list)  # that may be bound, in rank order
+    placed: list[Pod] = field(default_factory=list)
     assumed: int = 0  # of those placed
     wants: int = 0  # that have no place, those that may not be bound included
     gated: int = 0
@@ -34,7 +31,7 @@ class GangCounts:
     failed: int = 0
 
     @classmethod
-    def of(cls, members: "Iterable[Pod]") -> "GangCounts":
+    def of(cls, members: Iterable[Pod]) -> "GangCounts":
         """Hot: a gang that is decided was counted just before."""
         tally = cls()
         waiting, placed = tally.waiting, tally.placed
@@ -59,8 +56,8 @@ class GangCounts:
                 pass
             elif pod.node:
                 placed.append(pod)
-                tally.assumed += pod.assumed
-            elif pod.blocked or seen.gated or phase != "Pending":
+                tally.assumed += pod.life.stage == ASSUMED
+            elif pod.life.why or seen.gated or phase != "Pending":
                 tally._unusual(pod)
             else:
                 waiting.append(pod)
@@ -72,18 +69,18 @@ class GangCounts:
         waiting.sort(key=_rank)
         return tally
 
-    def _unusual(self, pod: "Pod") -> None:
+    def _unusual(self, pod: Pod) -> None:
         """Without a place, and not simply waiting for one."""
         if pod.seen.phase in ENDED:
             return
         self.gated += pod.seen.gated
-        if pod.blocked:
+        if pod.bind_error:
             self.wants += 1
-            self.blocked = pod.blocked
+            self.blocked = pod.bind_error
         else:
             self.waiting.append(pod)
 
-    def seat(self, pods: "Sequence[Pod]") -> None:
+    def seat(self, pods: Sequence[Pod]) -> None:
         """These waiting pods have a place now, by our own assumption."""
         if len(pods) == len(self.waiting):
             self.waiting = []

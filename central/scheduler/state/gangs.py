@@ -1,6 +1,7 @@
 """Pods and gangs as the cluster keeps them. A pod without a gang is a gang of one."""
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from central.model.facts import GangSeen, PodSeen, SubGroups
@@ -20,31 +21,54 @@ class Account(NamedTuple):
     asks: Sums
 
 
+@dataclass(slots=True)
+class Attempt:
+    """The last attempt to place a gang's pending pods. PendingGangs and the scheduling cycle write it."""
+
+    rank: tuple[int, float, GangKey]  # order inside its queue: priority, age, name
+    equivalence: int = (
+        0  # gangs with the same number ask for the same on the same terms; 0: unknown
+    )
+    refused_at: int = -1  # the capacity epoch in which it did not fit; -1: not refused
+    reason: str = ""  # why it did not fit; empty: it did, or was not tried
+    bind_failures: int = 0
+    failures_handled: int = 0  # of bind_failures, those that retry_at accounts for
+    retry_at: float = 0.0
+    partial_since: float | None = None  # some pods bound, the minimum never reached
+
+
+@dataclass(slots=True)
+class PreemptionStanding:
+    """A gang's part in reservations and preemption, as claimant and as victim."""
+
+    head_since: float | None = None  # since when it is at the head of its queue
+    not_before: float = 0.0  # no victims are searched for it before
+    blocked_by: str = ""  # the disruption budgets that keep its victims, as a sentence
+    preempted_for: str = ""  # the gang that some of its pods are evicted for
+
+
+@dataclass(slots=True)
+class Published:
+    """What a gang's PodGroup and Events said last, and what they are to say instead."""
+
+    state: tuple[object, ...] = ()  # phase, sentence and counts, as last written
+    warned: frozenset[tuple[str, str, str]] = frozenset()  # devices that a warning was sent for
+    override: tuple[str, str] | None = None  # phase and sentence, where a controller knows better
+    suppress_event: bool = False  # an Event of its Job says the same
+
+
 class Gang:
     __slots__ = (
-        "_tally",
+        "_counts",
         "account",
-        "bind_failures",
-        "broken_since",
-        "claims_at",
+        "attempt",
         "class_priority",
-        "failures_seen",
-        "headed",
         "key",
-        "like",
         "members",
-        "no_at",
         "object",
-        "quiet",
-        "rank",
-        "reason",
-        "retry_at",
-        "spared",
+        "preemption",
+        "published",
         "started",
-        "told",
-        "warned",
-        "word",
-        "yields_to",
     )
 
     def __init__(self, key: GangKey) -> None:
@@ -52,35 +76,22 @@ class Gang:
         self.object: GangSeen | None = None
         self.members: dict[str, Pod] = {}
         self.started = False  # its minimum was placed once
-        self.broken_since: float | None = None  # partly placed, never started
-        self.headed: float | None = None  # since when it heads the line
-        self.claims_at = 0.0  # no evictions for it are thought of before
-        self.spared = ""  # which budgets keep those who would give way to it
-        self.yields_to = ""  # for whom some of it is evicted
-        self.rank: tuple[int, float, GangKey] = (0, 0.0, key)  # its place in the line
-        self.like = 0  # those with the same number want the same, on the same terms; 0: not known
-        self.no_at = -1  # the snapshot's gains when it did not fit
-        self.reason = ""
-        self.told: tuple[object, ...] = ()
-        self.warned: frozenset[tuple[str, str, str]] = frozenset()  # see ailing
-        self.bind_failures = 0
-        self.failures_seen = 0
-        self.retry_at = 0.0
-        self.word: tuple[str, str] | None = None  # phase and sentence, where its Job knows better
-        self.quiet = False  # an Event of its Job says the same
         self.account: Account | None = None
         self.class_priority: int | None = None  # the value of the class that its object names
-        self._tally: GangCounts | None = None
+        self.attempt = Attempt((0, 0.0, key))
+        self.preemption = PreemptionStanding()
+        self.published = Published()
+        self._counts: GangCounts | None = None
 
     @property
-    def tally(self) -> GangCounts:
-        if self._tally is None:
-            self._tally = GangCounts.of(self.members.values())
-        return self._tally
+    def counts(self) -> GangCounts:
+        if self._counts is None:
+            self._counts = GangCounts.of(self.members.values())
+        return self._counts
 
     def touch(self) -> None:
         """A member changed: it is counted anew when somebody asks."""
-        self._tally = None
+        self._counts = None
 
     @property
     def namespace(self) -> str:
@@ -91,13 +102,13 @@ class Gang:
         return self.key[1]
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """What people know it by: a PodGroup that somebody's controller made is that one's gang."""
         kind, _, name = self.owner.rpartition("/")
         return f"{kind} {name}".lstrip() or self.name
 
     @property
-    def called_in_full(self) -> str:
+    def qualified_name(self) -> str:
         """The same with its namespace, for who may be of another."""
         kind, _, name = self.owner.rpartition("/")
         return f"{kind} {self.namespace}/{name or self.name}".lstrip()
@@ -116,19 +127,19 @@ class Gang:
     def minimum(self) -> int:
         if self.object is not None:
             return max(self.object.min_member, 1)
-        return (self.tally.label_min or 1) if self.key[2] else 1
+        return (self.counts.label_min or 1) if self.key[2] else 1
 
     def short_tasks(self) -> dict[str, int]:
         """How many pods each role lacks to its own minimum."""
         wanted = self.object.task_min if self.object is not None else ()
         if not wanted:
             return {}
-        placed = Counter(pod.seen.task for pod in self.tally.placed)
+        placed = Counter(pod.seen.task for pod in self.counts.placed)
         return {task: least - placed[task] for task, least in wanted if placed[task] < least}
 
     def missing(self) -> int:
         """How many more pods must be placed, at once, for the gang to be whole; 0: it is."""
-        short = max(self.minimum - len(self.tally.placed), 0)
+        short = max(self.minimum - len(self.counts.placed), 0)
         if self.object is None:
             return short
         if self.object.subgroups:
@@ -143,7 +154,7 @@ class Gang:
 
     def division(self) -> SubgroupDivision:
         """Its members by the groups that they stand in."""
-        return SubgroupDivision.of(self.subgroups, self.tally.waiting, self.tally.placed)
+        return SubgroupDivision.of(self.subgroups, self.counts.waiting, self.counts.placed)
 
     def starters(self) -> list[Pod]:
         """Those who would make it whole, in rank order: each role's minimum, then the first ranks.
@@ -171,37 +182,37 @@ class Gang:
         if self.class_priority is not None:
             return self.class_priority
         own = self.object.priority if self.object else 0
-        return self.tally.priority or own
+        return self.counts.priority or own
 
     @property
     def created(self) -> float:
-        return self.object.created if self.object is not None else self.tally.created
+        return self.object.created if self.object is not None else self.counts.created
 
     @property
     def required(self) -> str:
         if self.object is not None and self.object.topology_required:
             return self.object.topology_required
-        return self.tally.required
+        return self.counts.required
 
     @property
     def placement(self) -> str:
         """Empty: as the cluster has it."""
         if self.object is not None and self.object.placement:
             return self.object.placement
-        return self.tally.placement
+        return self.counts.placement
 
     @property
     def preferred(self) -> str:
         if self.object is not None and self.object.topology_preferred:
             return self.object.topology_preferred
-        return self.tally.preferred
+        return self.counts.preferred
 
     def waiting(self) -> list[Pod]:
         """That may be bound, in rank order."""
-        return self.tally.waiting
+        return self.counts.waiting
 
     def placed(self) -> list[Pod]:
-        return self.tally.placed
+        return self.counts.placed
 
 
 def key_of(seen: PodSeen) -> GangKey | None:

@@ -3,7 +3,15 @@
 from typing import TYPE_CHECKING
 
 from central.model.facts import BindFailed, EvictDone, PodSeen, PodSpec
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import (
+    BIND_FAILED,
+    DEVICES_UNKNOWN,
+    EVICTION_AGREED,
+    EVICTION_ENDED,
+    SEEN_BOUND,
+    EvictionBackoff,
+    Pod,
+)
 from central.scheduler.state import on_gang, on_storage, residency
 from central.scheduler.state.gangs import key_of
 from protos.names import GPU, GPU_SHARE
@@ -45,15 +53,14 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
     if fact.phase == "Running" and pod.since is None:
         pod.since = cluster.now
     if fact.node:
-        pod.assumed = False
-        pod.blocked = ""
+        pod.advance(SEEN_BOUND)
     cluster.jobs.pod_seen(fact, cluster.now, gives_way=pod.evicting)
     # A pod is never unbound: what comes without a node was said before it was bound.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # bound elsewhere by another
     anew = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
     residency.settle(cluster, pod, fact.node or pod.node, 0 if anew else pod.gpus)
     if anew and pod.node:
-        pod.confirmed = False
+        pod.advance(DEVICES_UNKNOWN)
         residency.settle_gpus(cluster, cluster.nodes[pod.node])
     if stale is not None and stale != fact.spec:
         cluster.kinds.unlearn(stale)
@@ -87,13 +94,12 @@ def bind_failed(cluster: "Cluster", fact: BindFailed) -> None:
     pod = cluster.pods.get(fact.pod)
     if pod is None or not pod.assumed or pod.node != fact.node:
         return  # the pod is gone, or the watch knows better
-    pod.assumed = False
-    pod.blocked = fact.why if fact.final else ""
+    pod.advance(BIND_FAILED, fact.why if fact.final else "")
     residency.settle(cluster, pod, "")
     on_storage.unseated(cluster, pod)
     gang = cluster.gang_of(pod)
     if gang is not None:
-        gang.bind_failures += 1
+        gang.attempt.bind_failures += 1
 
 
 def evict_done(cluster: "Cluster", fact: EvictDone) -> None:
@@ -101,12 +107,13 @@ def evict_done(cluster: "Cluster", fact: EvictDone) -> None:
     if pod is None:
         return
     if not fact.why:
-        pod.agreed = True
+        pod.advance(EVICTION_AGREED)
         return
     if not pod.evicting:
         return  # said twice
-    pod.evicting = pod.agreed = False
-    pod.spared_until = cluster.now + min(SPARED_S * 2**pod.refusals, SPARED_MOST_S)
-    pod.refusals = min(pod.refusals + 1, 10)
-    cluster.claims_due.add(pod.spared_until)  # refused: asked again later
+    pod.advance(EVICTION_ENDED)
+    refusals = pod.evict_backoff.refusals
+    not_before = cluster.now + min(SPARED_S * 2**refusals, SPARED_MOST_S)
+    pod.evict_backoff = EvictionBackoff(min(refusals + 1, 10), not_before)
+    cluster.claims_due.add(pod.evict_backoff.not_before)  # refused: asked again later
     on_gang.touch(cluster, pod)

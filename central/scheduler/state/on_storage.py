@@ -35,11 +35,11 @@ def rekind(cluster: "Cluster", pod: Pod) -> None:
     if kind == pod.spec:
         return
     pod.spec = kind
-    if pod.held is not None:
+    if pod.charged_spec is not None:
         row = cluster.snapshot.row[pod.node]
-        cluster.snapshot.give(row, pod.held)
+        cluster.snapshot.give(row, pod.charged_spec)
         cluster.snapshot.take(row, kind)
-        pod.held = kind
+        pod.charged_spec = kind
     on_gang.touch(cluster, pod)
 
 

@@ -6,11 +6,11 @@ from central.scheduler.state.gangs import Gang
 
 
 def not_ready_reason(gang: Gang, missing: int) -> str:
-    tally = gang.tally
-    if gang.yields_to:
+    tally = gang.counts
+    if gang.preemption.preempted_for:
         if _is_breaking(gang):
-            return f"is being evicted for {gang.yields_to}"
-        gang.yields_to = ""
+            return f"is being evicted for {gang.preemption.preempted_for}"
+        gang.preemption.preempted_for = ""
     if gang.object is not None and gang.object.error:
         return gang.object.error
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:

@@ -4,7 +4,7 @@ known to have."""
 from typing import TYPE_CHECKING
 
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import DEVICES_UNKNOWN, Pod
 from central.scheduler.state import on_gang
 from protos.names import GPU
 
@@ -16,14 +16,15 @@ def settle(cluster: "Cluster", pod: Pod, where: str, gpus: int = 0) -> None:
     """Puts the pod on the node (none: nowhere), with these GPUs planned. Does nothing where
     nothing changed: most of what is seen of a pod is its status."""
     moved = pod.node != where
-    if moved or not pod.alive or pod.held != pod.spec or pod.gpus != gpus:
+    if moved or not pod.alive or pod.charged_spec != pod.spec or pod.gpus != gpus:
         release(cluster, pod)
     if moved:
         if pod.node:
             node_of(cluster, pod.node).pods.pop(pod.seen.uid, None)
             _replan(cluster, pod)
             forget_if_empty(cluster, pod.node)
-        pod.node, pod.confirmed = where, False
+        pod.node = where
+        pod.advance(DEVICES_UNKNOWN)
         if where:
             node_of(cluster, where).pods[pod.seen.uid] = pod
         _replan(cluster, pod)
@@ -38,10 +39,10 @@ def settle(cluster: "Cluster", pod: Pod, where: str, gpus: int = 0) -> None:
 
 def hold(cluster: "Cluster", pod: Pod) -> None:
     row = cluster.snapshot.row.get(pod.node)
-    if row is None or pod.held is not None or not pod.alive:
+    if row is None or pod.charged_spec is not None or not pod.alive:
         return
     cluster.snapshot.take(row, pod.spec, 1, pod.gpus)
-    pod.held = pod.spec
+    pod.charged_spec = pod.spec
     deal_cards(cluster, pod)
     if pod.spec.matched:
         cluster.snapshot.gains += 1  # whoever waits to be near it may go now
@@ -57,11 +58,11 @@ def deal_cards(cluster: "Cluster", *pods: Pod) -> None:
 
 
 def release(cluster: "Cluster", pod: Pod) -> None:
-    if pod.held is None:
+    if pod.charged_spec is None:
         return
-    cluster.snapshot.give(cluster.snapshot.row[pod.node], pod.held)
-    counted = bool(pod.held.rdma_containers) and cluster.nodes[pod.node].limited
-    pod.held = None
+    cluster.snapshot.give(cluster.snapshot.row[pod.node], pod.charged_spec)
+    counted = bool(pod.charged_spec.rdma_containers) and cluster.nodes[pod.node].limited
+    pod.charged_spec = None
     if pod.gpus or counted:
         pod.gpus = 0
         _remask(cluster, cluster.nodes[pod.node])

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def phase(gang: Gang) -> str:
     """As the PodGroup API names it: Running once the minimum is placed."""
-    if gang.word is not None:
-        return gang.word[0]
-    succeeded = gang.tally.succeeded
+    if gang.published.override is not None:
+        return gang.published.override[0]
+    succeeded = gang.counts.succeeded
     if succeeded >= gang.minimum and succeeded == len(gang.members):
         return COMPLETED
     return PENDING if gang.missing() else RUNNING
@@ -32,24 +32,28 @@ def _sentence(cluster: "Cluster", gang: Gang, now: str) -> str:
 
 
 def _state(cluster: "Cluster", gang: Gang, now: str) -> str:
-    if gang.word is not None:
-        return gang.word[1]
+    if gang.published.override is not None:
+        return gang.published.override[1]
     if now == COMPLETED:
         return f"all {len(gang.members)} pods succeeded"
     if now == PENDING:
         placed = len(gang.placed())
         waits = (
-            gang.reason
+            gang.attempt.reason
             or _gone(gang)
             or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         )
         return f"{placed} of {gang.minimum} pods are bound; {waits}" if placed else waits
     text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(cluster, gang)}"
-    return f"{text}; the others: {gang.reason}" if gang.tally.wants and gang.reason else text
+    return (
+        f"{text}; the others: {gang.attempt.reason}"
+        if gang.counts.wants and gang.attempt.reason
+        else text
+    )
 
 
 def _gone(gang: Gang) -> str:
-    return f"gave way to {gang.yields_to}" if gang.yields_to else ""
+    return f"gave way to {gang.preemption.preempted_for}" if gang.preemption.preempted_for else ""
 
 
 def closeness(cluster: "Cluster", gang: Gang) -> str:
@@ -86,17 +90,17 @@ def status_updates(cluster: "Cluster") -> list[Decision]:
     """One Tell for each gang whose state is not what was last told."""
     tells: list[Decision] = []
     for gang in cluster.changed.values():
-        if not gang.members and gang.word is None:
+        if not gang.members and gang.published.override is None:
             continue
         tells += unhealthy.warn(cluster, gang)
-        tally = gang.tally
+        tally = gang.counts
         counts = (tally.running, tally.succeeded, tally.failed)
         now = phase(gang)
         reason = _sentence(cluster, gang, now)
         state = (now, reason, counts)
-        if state == gang.told:
+        if state == gang.published.state:
             continue
-        gang.told = state
+        gang.published.state = state
         tells.append(
             UpdateGangStatus(
                 gang.namespace,
@@ -106,7 +110,7 @@ def status_updates(cluster: "Cluster") -> list[Decision]:
                 gang.object is not None,
                 tuple(pod.seen.name for pod in tally.waiting),
                 *counts,
-                quiet=gang.quiet,
+                quiet=gang.published.suppress_event,
             )
         )
     cluster.changed.clear()

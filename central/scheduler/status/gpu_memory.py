@@ -7,7 +7,7 @@ from central.model import wording
 from central.model.decisions import Decision, EmitWarning, Evict
 from central.model.event_reasons import GPU_MEMORY_EXCEEDED
 from central.model.facts import MemoryExceeded
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import EVICTED, Pod
 from protos.topology import MemoryOver
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
         pod = cluster.pods.get(uid)
         if pod is None or not pod.alive or pod.leaving:
             continue
-        if over.final and pod.seen.ours and pod.spared_until <= now:
-            pod.evicting = True
+        if over.final and pod.seen.ours and pod.evict_backoff.not_before <= now:
+            pod.advance(EVICTED)
             seen = pod.seen
             decisions.append(Evict(uid, seen.namespace, seen.name, pod.node, _words(pod, over)))
         elif not over.final and uid not in told:

@@ -43,7 +43,7 @@ def held(cluster: "Cluster", gang: Gang) -> list[UnhealthyDevice]:
         if node is None or node.name not in cluster.ailing or not pod.alive:
             continue
         gpus = node.report.topology.gpus if node.report else ()
-        unfit = pod.gpus & ~node.healthy() if pod.confirmed else 0
+        unfit = pod.gpus & ~node.healthy() if pod.observed else 0
         found += [
             UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), GPU_UNHEALTHY)
             for index in indices_of(unfit)
@@ -76,11 +76,11 @@ def sentence(cluster: "Cluster", gang: Gang) -> str:
 
 def warn(cluster: "Cluster", gang: Gang) -> list[EmitWarning]:
     """For each device that became unfit while the gang holds it: said once, until it is fit again."""
-    if not cluster.ailing and not gang.warned:
+    if not cluster.ailing and not gang.published.warned:
         return []
     found = held(cluster, gang)
-    fresh = [each for each in found if each.name not in gang.warned]
-    gang.warned = frozenset(each.name for each in found)
+    fresh = [each for each in found if each.name not in gang.published.warned]
+    gang.published.warned = frozenset(each.name for each in found)
     owner = gang.object.uid if gang.object is not None else ""
     return [
         EmitWarning(

@@ -21,7 +21,7 @@ def test_delayed_pods_come_when_the_queue_takes_the_gang() -> None:
     assert api.status("b")["state"]["message"] == why
     assert (api.phase("b"), api.status("b")["state"]["reason"]) == ("Pending", "Waiting")
     [group] = [name for name in api.names("PodGroup") if name.startswith("b-")]
-    assert api.cluster.gangs["ns", group, True].told[:2] == ("Pending", why)
+    assert api.cluster.gangs["ns", group, True].published.state[:2] == ("Pending", why)
     api.end("a-w-0")
     api.end("a-w-1")
     api.settle()
@@ -163,7 +163,7 @@ def test_suspended_and_resumed() -> None:
         api.settle()
         assert (api.phase(), api.pods()) == ("Aborted", {})
         [group] = api.names("PodGroup")
-        told = api.cluster.gangs["ns", group, True].told
+        told = api.cluster.gangs["ns", group, True].published.state
         assert told[:2] == ("Pending", "job j is Aborted; it goes on when it is resumed")
         api.command("ResumeJob")
         api.settle()
@@ -282,7 +282,7 @@ def test_pods_that_another_scheduler_places() -> None:
     api.apply(raw)
     api.settle()
     [group] = api.names("PodGroup")
-    told = api.cluster.gangs["ns", group, True].told
+    told = api.cluster.gangs["ns", group, True].published.state
     assert told[:2] == ("Running", "another scheduler places the pods of job j")
     api.end("j-w-0")
     api.settle()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from central.scheduler.inventory.pods import EVICTED
 from tests.central.controllers.job.job_api import Api, Json, job
 
 DONE = {"policies": [{"event": "TaskCompleted", "action": "CompleteJob"}]}
@@ -32,8 +33,10 @@ def test_the_master_is_done_and_the_workers_are_cleaned() -> None:
     assert api.status()["succeeded"] == 1
     [group] = api.names("PodGroup")
     gang = api.cluster.gangs["ns", group, True]
-    assert gang.told[0] == "Completed", "not Unschedulable"
-    assert "job j is over: Completed; all 1 pods of task m succeeded" in str(gang.told[1])
+    assert gang.published.state[0] == "Completed", "not Unschedulable"
+    assert "job j is over: Completed; all 1 pods of task m succeeded" in str(
+        gang.published.state[1]
+    )
 
 
 def test_one_pods_restart_is_not_noticed_by_the_others() -> None:
@@ -95,7 +98,7 @@ def test_who_gives_way_has_not_failed() -> None:
     """However often somebody more urgent comes."""
     api = started(job({"w": 2}, "PodEvicted RestartJob", maxRetry=2))
     for version in ("1", "2", "3"):
-        api.cluster.pods[uids(api)["j-w-0"]].evicting = True  # as preemption does
+        api.cluster.pods[uids(api)["j-w-0"]].advance(EVICTED)  # as preemption does
         api.evict("j-w-0")
         api.settle()
         assert api.phase() == "Running"

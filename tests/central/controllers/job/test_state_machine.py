@@ -145,7 +145,7 @@ def _gang(pods: list[PodSeen], *, unknown: bool) -> Gang:
         gang.members[seen.uid] = pod = Pod(seen, seen.spec)
         pod.node = seen.node
     if unknown:
-        gang.started, gang.reason = True, "no room"
+        gang.started, gang.attempt.reason = True, "no room"
         gang.object = factories.gang("j-u", 9)
         gang.members["uid-j-a-0"].seen = replace(pods[0], phase="Running", node="n")
     return gang

@@ -83,7 +83,7 @@ def test_a_gang_of_one_kind_goes_where_that_is_and_else_says_what_is_there() -> 
     made.check()
     assert {made.pods[f"uid-g-{i}"].node for i in range(2)} == {"a", "c"}
     assert made.pods["uid-x"].node == "b"
-    reason = made.gangs["ns", "y", False].reason
+    reason = made.gangs["ns", "y", False].attempt.reason
     assert f"1 node: GPUs are {A100}; 2 nodes: GPUs are {H100}" in reason
     schedule_once(made, [factories.node("d"), machine("d", "NVIDIA B200")], 1.0)
     made.check()

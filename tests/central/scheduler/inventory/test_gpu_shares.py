@@ -37,7 +37,7 @@ def say(made: Cluster, *facts: Fact, now: float = 0.0) -> dict[str, tuple[str, l
 
 
 def reason(made: Cluster, name: str) -> str:
-    return made.gangs["ns", name, False].reason
+    return made.gangs["ns", name, False].attempt.reason
 
 
 def test_open_gpus_are_filled_before_another_is_opened() -> None:
@@ -125,7 +125,7 @@ def test_a_gang_of_shares_starts_whole_or_not_at_all() -> None:
     pods = [factories.part(f"g-{i}", 40, gang="g") for i in range(9)]
     assert not say(made, factories.gang("g", 9), *pods)
     assert "has room for 8 of 9 (400 hundredths of GPUs free, at most 100 of one)" in (
-        made.gangs["ns", "g", True].reason
+        made.gangs["ns", "g", True].attempt.reason
     )
     assert len(say(made, factories.gang("g", 8))) == 8
     say(made, factories.part("more", 30))
@@ -141,7 +141,7 @@ def test_shares_of_a_gang_are_of_one_island_where_that_is_required() -> None:
     bound = say(made, factories.gang("g", 2, topology_required="island"), *pods)
     assert bound == {"g-0": ("a", [2]), "g-1": ("a", [3])}
     assert not say(made, now=1.0)
-    assert made.gangs["ns", "g", True].reason == (
+    assert made.gangs["ns", "g", True].attempt.reason == (
         "needs 1 pod x 60 hundredths of a GPU at once in one island; the island of node a, where the "
         "rest of the gang is, has room for 0 of 1 (180 hundredths of GPUs free, at most 100 of one)"
     )

@@ -71,8 +71,8 @@ def test_a_profile_that_no_node_has(cluster: Cluster) -> None:
         cluster, [replace(odd, spec=replace(odd.spec, requests=tuple(sorted(requests))))], 1.0
     )
     (waiting,) = cluster.waiting.values()
-    assert "needs 1 pod x 2 9g.99gb slices at once" in waiting.reason
-    assert "there are no 9g.99gb slices" in waiting.reason
+    assert "needs 1 pod x 2 9g.99gb slices at once" in waiting.attempt.reason
+    assert "there are no 9g.99gb slices" in waiting.attempt.reason
 
 
 def test_the_agent_tells_sooner_than_the_api_server(cluster: Cluster) -> None:

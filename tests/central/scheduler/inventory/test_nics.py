@@ -155,7 +155,7 @@ def test_wishes_are_summed_as_a_resource() -> None:
     assert bound(schedule_once(made, many, 1.0)) == [f"p{number}" for number in range(8)]
     late = made.gang_of(made.pods["uid-p8"])
     assert late is not None
-    assert "RDMA handles" in late.reason
+    assert "RDMA handles" in late.attempt.reason
     schedule_once(made, [replace(many[0], node="a", phase="Succeeded")], 2.0)
     assert made.pods["uid-p8"].node == "a"
     made.check()
@@ -178,7 +178,7 @@ def test_a_card_is_planned_that_can_keep_the_wish() -> None:
 def waits_for(made: Cluster, name: str) -> str:
     gang = made.gang_of(made.pods[f"uid-{name}"])
     assert gang is not None
-    return gang.reason
+    return gang.attempt.reason
 
 
 def two_cards(cap: int, default: int = -1) -> NodeTopology:

@@ -221,7 +221,7 @@ def test_unlike_parts_that_find_no_way_are_told_that_there_may_be_one() -> None:
     gang = factories.gang("g", 6, topology_required="island")
     parts = [factories.part(f"g-{i}", n, gang="g") for i, n in enumerate((60, 50, 50, 40, 30, 10))]
     schedule_once(made, [*node, gang, *parts], 0.0)
-    reason = made.gangs["ns", "g", True].reason
+    reason = made.gangs["ns", "g", True].attempt.reason
     assert "no way was found in the tries that there are, though there may be one" in reason
 
 
@@ -236,7 +236,7 @@ def test_rings_of_parts_get_an_island_each() -> None:
     )
     assert not [d for d in decisions if isinstance(d, Bind)]  # an island has room for two
     assert "needs 2 groups of 3 pods x 60 hundredths of a GPU, each in one island" in (
-        made.gangs["ns", "g", True].reason
+        made.gangs["ns", "g", True].attempt.reason
     )
     pods = [
         factories.part(f"h-{i}", 50, gang="h", labels=(("ring", str(i % 2)),)) for i in range(6)

@@ -261,7 +261,7 @@ def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
     schedule_once(cluster, [member(2, 1)], 1.0)
     assert (nodes_of(cluster, 0), len(nodes_of(cluster, 1))) == (set(), 1)
     assert told(schedule_once(cluster, [], 2.0) or first)
-    assert cluster.gangs["ns", "g", True].reason == "group tp-0 has 1 of 2 pods"
+    assert cluster.gangs["ns", "g", True].attempt.reason == "group tp-0 has 1 of 2 pods"
     schedule_once(cluster, [member(3, 0)], 3.0)
     assert len(nodes_of(cluster, 0)) == 1
 

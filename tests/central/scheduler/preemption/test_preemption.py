@@ -199,7 +199,7 @@ def test_who_is_covered_is_asked_before_anybody_goes() -> None:
     asked = [each for each in world.decisions if isinstance(each, Evict)]
     assert [each.trial for each in asked] == [True, True]  # again after a minute
     assert not any(pod.evicting for pod in world.cluster.pods.values())
-    assert not any(gang.yields_to for gang in world.cluster.gangs.values())
+    assert not any(gang.preemption.preempted_for for gang in world.cluster.gangs.values())
     world.budgets.clear()
     for now in range(100, 310):
         world.step(float(now))

@@ -435,7 +435,7 @@ def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, .
         served += 1
         assert not schedule_once(cluster, [], now + 0.5), "nothing was gained"
     assert served == 7
-    assert all(gang.reason for gang in cluster.waiting.values())
+    assert all(gang.attempt.reason for gang in cluster.waiting.values())
 
 
 def test_unlike_gangs_behind_one_that_is_refused_are_looked_at() -> None:

@@ -98,7 +98,7 @@ def test_a_binding_that_can_never_succeed_is_not_tried_again(cluster: Cluster) -
     assert not binds(schedule_once(cluster, [], 1000.0))
     gang = cluster.gang_of(cluster.pods[pod.uid])
     assert gang is not None
-    assert gang.reason == "it is forbidden"
+    assert gang.attempt.reason == "it is forbidden"
 
 
 def test_pods_that_were_listed_before_their_node_take_their_room_when_it_comes() -> None:

@@ -37,7 +37,7 @@ def test_a_deployments_pods_start_together_or_not_at_all() -> None:
     facts: list[Fact] = [said(), *(one(i) for i in range(3))]
     assert bound(schedule_once(world, facts, 0.0)) == []
     gang = world.gangs["ns", "deployment/web", True]
-    assert "3 pods" in gang.reason
+    assert "3 pods" in gang.attempt.reason
     assert len(bound(schedule_once(world, [factories.node("n2", rack="r1")], 1.0))) == 3
     world.check()
 
@@ -125,4 +125,4 @@ def test_what_cannot_be_read_is_why_its_pods_wait() -> None:
     world = cluster(3)
     why = "replicaset/web-old: annotation x is wrong"
     assert bound(schedule_once(world, [said(error=why), one(0)], 0.0)) == []
-    assert world.gangs["ns", "web-old-0", False].reason.endswith(why)
+    assert world.gangs["ns", "web-old-0", False].attempt.reason.endswith(why)

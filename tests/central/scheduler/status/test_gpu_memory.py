@@ -37,7 +37,7 @@ def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
     made = Cluster(factories.LEVELS)
     node(made, "a", "none")
     assert not [each for each in say(made, capped("p", "watch")) if isinstance(each, Bind)]
-    reason = made.gangs["ns", "p", False].reason
+    reason = made.gangs["ns", "p", False].attempt.reason
     assert reason.endswith("has room for 0 of 1 (1 node: enforces GPU memory by none at most)")
     node(made, "b", "watch")
     bound = made.pods["uid-p"].node
@@ -56,12 +56,15 @@ def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
     assert [made.pods[f"uid-{name}"].gpus for name in ("p", "q", "r")] == [2, 2, 2]
     say(made, capped("s", "mps"))
     sure = "(10 hundredths of GPUs whose memory is enforced by mps free, at most 10 of one)"
-    assert sure in made.gangs["ns", "s", False].reason
+    assert sure in made.gangs["ns", "s", False].attempt.reason
     say(made, capped("t", "watch"))
     assert made.pods["uid-t"].gpus == 1
     assert dict(made.intents("a")[0].limits) == {MEMORY: 4 * GIB, SHARE: 30, LEAST: 2}
     say(made, capped("u", "mig"))
-    assert "(1 node: enforces GPU memory by mps at most)" in made.gangs["ns", "u", False].reason
+    assert (
+        "(1 node: enforces GPU memory by mps at most)"
+        in made.gangs["ns", "u", False].attempt.reason
+    )
     # The GPU is configured anew: what is not given yet is planned anew, what is given stays.
     given = (factories.grant_part("p", 1, 30), factories.grant_part("t", 0, 30))
     say(made, factories.report("a", factories.topology(2, shares=True, level="watch"), 2, given))

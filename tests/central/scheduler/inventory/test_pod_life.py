@@ -1,0 +1,69 @@
+"""Every life x every event, against a table written down apart from the code."""
+
+from itertools import product
+
+import pytest
+
+from central.scheduler.inventory import pods
+from central.scheduler.inventory.pods import Life, transition
+
+STAGES = (pods.WAITING, pods.REFUSED, pods.ASSUMED, pods.BOUND)
+LEAVING = (pods.STAYS, pods.ASKED, pods.AGREED)
+EVENTS = (
+    pods.PLACED,
+    pods.BIND_FAILED,
+    pods.SEEN_BOUND,
+    pods.OBSERVED,
+    pods.DEVICES_UNKNOWN,
+    pods.EVICTED,
+    pods.EVICTION_AGREED,
+    pods.EVICTION_ENDED,
+)
+LEGAL = [
+    Life(stage, observed, leaving, "no" if stage == pods.REFUSED else "")
+    for stage, observed, leaving in product(STAGES, (False, True), LEAVING)
+    if not observed or stage in (pods.ASSUMED, pods.BOUND)
+]
+
+# The stage after an event; where a stage is missing, it stays.
+STAGE_AFTER = {
+    pods.PLACED: {pods.WAITING: pods.ASSUMED, pods.REFUSED: pods.ASSUMED},
+    pods.BIND_FAILED: {pods.ASSUMED: pods.WAITING},
+    pods.SEEN_BOUND: dict.fromkeys(STAGES, pods.BOUND),
+}
+LEAVING_AFTER = {
+    pods.EVICTED: dict.fromkeys(LEAVING, pods.ASKED),
+    pods.EVICTION_AGREED: {pods.ASKED: pods.AGREED},
+    pods.EVICTION_ENDED: dict.fromkeys(LEAVING, pods.STAYS),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_each_life_after_each_event(event: str) -> None:
+    for life in LEGAL:
+        after = transition(life, event)
+        assert after in LEGAL, f"{life} {event} -> {after}"
+        assert after.stage == STAGE_AFTER.get(event, {}).get(life.stage, life.stage)
+        assert after.leaving == LEAVING_AFTER.get(event, {}).get(life.leaving, life.leaving)
+
+
+@pytest.mark.parametrize("life", LEGAL)
+def test_devices_are_observed_only_on_a_node(life: Life) -> None:
+    placed = life.stage in (pods.ASSUMED, pods.BOUND)
+    assert transition(life, pods.OBSERVED).observed == placed
+    assert not transition(life, pods.DEVICES_UNKNOWN).observed
+    assert transition(life, pods.SEEN_BOUND).observed == life.observed
+
+
+def test_a_final_bind_error_is_kept_until_the_pod_is_bound() -> None:
+    assumed = transition(pods.NEW, pods.PLACED)
+    refused = transition(assumed, pods.BIND_FAILED, "no such node")
+    assert refused == Life(pods.REFUSED, why="no such node")
+    assert transition(refused, pods.BIND_FAILED, "late") == refused
+    assert transition(refused, pods.SEEN_BOUND) == Life(pods.BOUND)
+
+
+def test_an_answer_to_an_eviction_that_was_called_off_changes_nothing() -> None:
+    asked = transition(Life(pods.BOUND), pods.EVICTED)
+    called_off = transition(asked, pods.EVICTION_ENDED)
+    assert transition(called_off, pods.EVICTION_AGREED) == Life(pods.BOUND)
