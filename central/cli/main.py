@@ -173,7 +173,7 @@ def _output(parser: argparse.ArgumentParser) -> None:
 
 
 def _central(args: argparse.Namespace) -> int:
-    from central.kube.transport.http_client import Unusable
+    from central.kube.transport.http_client import KubeconfigError
     from central.server import app, tls
     from central.server.grpc import grpc_server
 
@@ -181,7 +181,7 @@ def _central(args: argparse.Namespace) -> int:
     logs.configure(chosen.log_level, chosen.log_format)
     try:
         return app.run(chosen)
-    except (Unusable, grpc_server.CannotStart, tls.UnusableCredentials) as error:
+    except (KubeconfigError, grpc_server.CannotStart, tls.UnusableCredentials) as error:
         return _fail(error)
 
 

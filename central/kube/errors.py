@@ -3,25 +3,25 @@
 from collections.abc import Iterable
 from typing import Any
 
-BROKEN = (AttributeError, TypeError, KeyError, ValueError, IndexError)
+DECODE_ERRORS = (AttributeError, TypeError, KeyError, ValueError, IndexError)
 
 
-class Malformed(ValueError):
+class MalformedObject(ValueError):
     """Not even a name or uid: nothing to tell about it."""
 
 
-class Unreadable(ValueError):
+class FieldError(ValueError):
     """A sentence that begins with the field."""
 
 
-def text(part: dict[str, Any], field: str) -> str:
+def text_field(part: dict[str, Any], field: str) -> str:
     value = part.get(field) or ""
     if type(value) is not str:
-        raise Unreadable(f"{field}: {value!r} is not a text")
+        raise FieldError(f"{field}: {value!r} is not a text")
     return value
 
 
-def who(raw: Any) -> str:
+def object_name(raw: Any) -> str:
     meta = raw.get("metadata") if isinstance(raw, dict) else None
     if not isinstance(meta, dict):
         return "without metadata"
@@ -29,10 +29,10 @@ def who(raw: Any) -> str:
     return "/".join(str(part) for part in parts if part) or "without a name"
 
 
-def what(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """A sentence from whatever reading a strange object raised."""
     if isinstance(error, KeyError):
         return f"the field {error.args[0]} is missing"
-    if isinstance(error, Unreadable):
+    if isinstance(error, FieldError):
         return str(error)
     return f"a field is not of the kind it should be: {error}"

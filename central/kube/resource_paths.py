@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResourcePath:
     group: str  # "": the core's
     version: str
     kind: str
@@ -23,7 +23,7 @@ class Place:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
-    def word(self) -> str:
+    def singular(self) -> str:
         """In sentences: job."""
         return self.kind.lower()
 
@@ -35,40 +35,42 @@ class Place:
 
 
 _VOLCANO = (
-    Place("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
-    Place("scheduling.volcano.sh", "v1beta1", "Queue", "queues", namespaced=False),
-    Place("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False),
-    Place("batch.volcano.sh", "v1alpha1", "Job", "jobs"),
-    Place("batch.volcano.sh", "v1alpha1", "CronJob", "cronjobs"),
-    Place("bus.volcano.sh", "v1alpha1", "Command", "commands"),
-    Place("flow.volcano.sh", "v1alpha1", "JobFlow", "jobflows"),
-    Place("flow.volcano.sh", "v1alpha1", "JobTemplate", "jobtemplates"),
+    ResourcePath("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
+    ResourcePath("scheduling.volcano.sh", "v1beta1", "Queue", "queues", namespaced=False),
+    ResourcePath("topology.volcano.sh", "v1alpha1", "HyperNode", "hypernodes", namespaced=False),
+    ResourcePath("batch.volcano.sh", "v1alpha1", "Job", "jobs"),
+    ResourcePath("batch.volcano.sh", "v1alpha1", "CronJob", "cronjobs"),
+    ResourcePath("bus.volcano.sh", "v1alpha1", "Command", "commands"),
+    ResourcePath("flow.volcano.sh", "v1alpha1", "JobFlow", "jobflows"),
+    ResourcePath("flow.volcano.sh", "v1alpha1", "JobTemplate", "jobtemplates"),
 )
 _KUBERNETES = (
-    Place("", "v1", "Namespace", "namespaces", namespaced=False),
-    Place("", "v1", "Node", "nodes", namespaced=False),
-    Place("", "v1", "Pod", "pods"),
-    Place("", "v1", "Service", "services"),
-    Place("", "v1", "ConfigMap", "configmaps"),
-    Place("", "v1", "Secret", "secrets"),
-    Place("", "v1", "Event", "events"),
-    Place("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-    Place("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
-    Place("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False),
-    Place("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
-    Place("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
-    Place("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
-    Place("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
-    Place("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
-    Place("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+    ResourcePath("", "v1", "Namespace", "namespaces", namespaced=False),
+    ResourcePath("", "v1", "Node", "nodes", namespaced=False),
+    ResourcePath("", "v1", "Pod", "pods"),
+    ResourcePath("", "v1", "Service", "services"),
+    ResourcePath("", "v1", "ConfigMap", "configmaps"),
+    ResourcePath("", "v1", "Secret", "secrets"),
+    ResourcePath("", "v1", "Event", "events"),
+    ResourcePath("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    ResourcePath("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False),
+    ResourcePath("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False),
+    ResourcePath("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False),
+    ResourcePath("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False),
+    ResourcePath("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities"),
+    ResourcePath("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
+    ResourcePath("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    ResourcePath("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
 )
 _CONTROLLERS = (
-    Place("apps", "v1", "ReplicaSet", "replicasets"),
-    Place("apps", "v1", "StatefulSet", "statefulsets"),
-    Place("batch", "v1", "Job", "jobs"),
+    ResourcePath("apps", "v1", "ReplicaSet", "replicasets"),
+    ResourcePath("apps", "v1", "StatefulSet", "statefulsets"),
+    ResourcePath("batch", "v1", "Job", "jobs"),
 )
 
 # In the words of the core, where a Job is one of batch.volcano.sh.
-NAMED = {place.kind: place for place in (*_VOLCANO, *_KUBERNETES)}
+BY_KIND = {place.kind: place for place in (*_VOLCANO, *_KUBERNETES)}
 # By what objects say of themselves: API group and kind.
-OF = {(place.group, place.kind): place for place in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS)}
+BY_GROUP_KIND = {
+    (place.group, place.kind): place for place in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS)
+}

@@ -12,19 +12,19 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AuthFailure:
     why: str  # a sentence without the token
-    known: bool = False  # the token is good, but not for this
-    passing: bool = False  # the reviewer could not ask: try again
+    authenticated: bool = False  # the token is good, but not for this
+    transient: bool = False  # the reviewer could not ask: try again
 
 
 # Blocks while it asks the API server; called off the event loop.
-Review = Callable[[str], Identity | Refusal]
+ReviewToken = Callable[[str], Identity | AuthFailure]
 
-NO_TOKEN = Refusal("no bearer token came with the call")
+NO_TOKEN = AuthFailure("no bearer token came with the call")
 
 
-def bearer(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+def bearer_token(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     """The token of an "authorization: Bearer ..." entry; empty: there is none."""
     for key, value in metadata or ():
         if key == "authorization" and isinstance(value, str):

@@ -14,12 +14,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from central.kube.decode import api_kinds
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.kube.transport import watch
-from central.kube.transport.http_client import Client, Refused, Unreachable, connect
-from central.kube.transport.token_review import Reviewer
+from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
+from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
-from central.kube.write.effects import Effects
+from central.kube.write.effects import DecisionExecutor
 from central.model.facts import Fact, NodeGone
 from central.scheduler.state.cluster import Cluster
 from central.server import tls, tls_secret
@@ -75,11 +75,13 @@ def run(settings: Settings) -> int:
         if settings.default_queue:
             default_queue.make(client)
         agents, plans = _serve_grpc(settings, client, credentials, loop, stack)
-        reader = Reader(settings.scheduler_names, settings.topology_levels)
+        reader = Decoder(settings.scheduler_names, settings.topology_levels)
         watches = watch.start(api_kinds.kinds(reader), client, partial(_observe, loop, agents))
         stack.callback(watches.stop)
         ready.listed = lambda: watches.wait_synced(0.0)
-        effects = Effects(client, loop.put, plans, settings.workers, may_act=election.may_act)
+        effects = DecisionExecutor(
+            client, loop.put, plans, settings.workers, may_act=election.may_act
+        )
         stack.callback(effects.stop)
         election.start(loop.stop)
         loop.run(effects.submit, plans.publish)
@@ -95,10 +97,10 @@ def _serve_grpc(
     stack: ExitStack,
 ) -> tuple[AgentService, PlannedDevices]:
     plans = PlannedDevices()
-    reviewer = Reviewer(client, settings.namespace)
-    agents = AgentService(loop.put, reviewer.agent, plans, settings.silent_after_s)
+    reviewer = TokenReviewer(client, settings.namespace)
+    agents = AgentService(loop.put, reviewer.review_agent, plans, settings.silent_after_s)
     loop.add_source(agents.silent)
-    queries = QueryService(ClusterQueries(loop), reviewer.user)
+    queries = QueryService(ClusterQueries(loop), reviewer.review_user)
     server = serve(
         settings.listen,
         credentials,
@@ -178,7 +180,7 @@ def _first_credentials(
         try:
             credentials = _credentials(settings, client)
             break
-        except (Unreachable, Refused) as error:
+        except (Unreachable, StatusError) as error:
             log.warning("no certificate yet: %s; retrying", error)
             if _stopped(stopping, delay):
                 return None

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 
-from central.kube.transport.http_client import Client, Refused, Unreachable
+from central.kube.transport.http_client import Client, StatusError, Unreachable
 from central.kube.transport.lease import Lease
 from central.kube.write import leader_label
 
@@ -43,10 +43,10 @@ class LeaderElection:
     def acquire(self, stopped: Callable[[float], bool]) -> bool:
         """stopped(s) waits up to s seconds and returns whether the process is to end."""
         if self._elect and self._pod:
-            leader_label.mark(self._client, self._namespace, self._pod, leads=False)
+            leader_label.set_label(self._client, self._namespace, self._pod, leads=False)
         other = None
         while self._elect and not self._take():
-            if other != (other := self._lease.other) and other:
+            if other != (other := self._lease.other_holder) and other:
                 log.info("standing by; the leader is %s", other)
             if stopped(self._every_s):
                 return False
@@ -68,9 +68,9 @@ class LeaderElection:
             return
         try:
             if self._pod:
-                leader_label.mark(self._client, self._namespace, self._pod, leads=False)
+                leader_label.set_label(self._client, self._namespace, self._pod, leads=False)
             self._lease.release()
-        except (Unreachable, Refused) as error:
+        except (Unreachable, StatusError) as error:
             log.info("could not release the lease (%s); it will expire", error)
 
     def _run(self) -> None:
@@ -78,7 +78,7 @@ class LeaderElection:
             if not self._labelled:
                 self._label()
             if self._elect and not self._take() and not self._lease.held:
-                why = self.problem or f"{self._lease.other or 'another replica'} holds it"
+                why = self.problem or f"{self._lease.other_holder or 'another replica'} holds it"
                 log.error("lost the lease: %s; exiting", why)
                 self.lost = True
                 self._on_lost()
@@ -86,8 +86,8 @@ class LeaderElection:
 
     def _take(self) -> bool:
         try:
-            taken = self._lease.take()
-        except (Unreachable, Refused) as error:
+            taken = self._lease.acquire()
+        except (Unreachable, StatusError) as error:
             if str(error) != self.problem:
                 log.warning("could not take or renew the lease: %s", error)
             self.problem = str(error)
@@ -97,4 +97,6 @@ class LeaderElection:
 
     def _label(self) -> None:
         if not self._labelled:
-            self._labelled = leader_label.mark(self._client, self._namespace, self._pod, leads=True)
+            self._labelled = leader_label.set_label(
+                self._client, self._namespace, self._pod, leads=True
+            )

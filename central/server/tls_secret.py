@@ -38,7 +38,7 @@ def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials |
         made = tls.issue(namespace, now)
         return _kept(client.request("POST", folder, _secret(namespace, made)), made)
     if not reply.ok:
-        raise reply.refusal()
+        raise reply.error()
     secret = reply.json()
     try:
         data = secret.get("data") or {}
@@ -60,7 +60,7 @@ def _kept(reply: Reply, credentials: Credentials) -> Credentials | None:
     if reply.status == 409:
         return None
     if not reply.ok:
-        raise reply.refusal()
+        raise reply.error()
     return credentials
 
 
@@ -98,7 +98,7 @@ def _publish(client: Client, namespace: str, ca: bytes) -> None:
     if reply.ok or reply.status == 409:
         reply = client.request("PUT", f"{folder}/{CONFIG_MAP}", orjson.dumps(wanted))
     if not reply.ok:
-        raise reply.refusal()
+        raise reply.error()
 
 
 def _what(error: Exception) -> str:

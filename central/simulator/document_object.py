@@ -3,7 +3,7 @@ sentence about it begins. Raises BadInput."""
 
 from typing import Any
 
-from central.kube.decode.quantities import NotAQuantity, seconds
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model.json_types import Json
 from central.simulator import scenario_kinds
 from central.simulator.documents import BadInput, SourceLocation
@@ -54,8 +54,8 @@ class ManifestObject:
         if told is None:
             return None
         try:
-            return seconds(told)
-        except NotAQuantity as error:
+            return parse_duration(told)
+        except InvalidQuantity as error:
             raise self.wrong(f"metadata.annotations.{annotation}: {error}") from error
 
     def part(self, key: str) -> Json:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from central.kube.decode import api_kinds
-from central.kube.decode.decoder import Reader
-from central.kube.errors import Malformed
+from central.kube.decode.decoder import Decoder
+from central.kube.errors import MalformedObject
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
 from central.model.json_types import Json
@@ -26,7 +26,7 @@ class JobObjects:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Decoder,
         priorities: PriorityClasses,
         story: SimulationResult,
         *,
@@ -34,7 +34,7 @@ class JobObjects:
         delete: Callable[[str, float], Iterator[Fact]],
     ) -> None:
         self._reader = reader
-        self._kinds = api_kinds.by_word(reader)
+        self._kinds = api_kinds.kinds_by_name(reader)
         self._priorities = priorities
         self._story = story
         self._pod = pod
@@ -131,7 +131,7 @@ class JobObjects:
             return  # nobody looks at it
         try:
             fact = kind.seen(raw)
-        except Malformed as error:  # the scheduler wrote it itself
+        except MalformedObject as error:  # the scheduler wrote it itself
             raise AssertionError(str(error)) from error
         if isinstance(fact, JobSeen | GangSeen):
             fact = replace(fact, created=self._created[place])

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from central.kube.decode import api_kinds as watched
 from central.kube.decode import pod_affinity, podspec, storage_decoder
-from central.kube.decode.decoder import Reader
-from central.kube.errors import BROKEN, Malformed, Unreadable, what
+from central.kube.decode.decoder import Decoder
+from central.kube.errors import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.model.facts import (
     BatchFact,
     CronSeen,
@@ -52,7 +52,7 @@ class Scenario:
     endless: str = ""  # who never comes to an end by itself
     warnings: list[str] = field(default_factory=list)
     priorities: PriorityClasses = field(default_factory=PriorityClasses)
-    reader: Reader = field(default_factory=lambda: Reader((), ()))
+    reader: Decoder = field(default_factory=lambda: Decoder((), ()))
 
 
 def read(
@@ -63,11 +63,11 @@ def read(
     objects = [ManifestObject(place, raw) for place, raw in documents]
     if not objects:
         raise BadInput("no objects: the files are empty")
-    return _Reading(objects, Reader(scheduler_names, levels)).read()
+    return _Reading(objects, Decoder(scheduler_names, levels)).read()
 
 
 class _Reading:
-    def __init__(self, objects: Sequence[ManifestObject], reader: Reader) -> None:
+    def __init__(self, objects: Sequence[ManifestObject], reader: Decoder) -> None:
         self._objects = objects
         self._reader = reader
         self._watched = {
@@ -140,7 +140,7 @@ class _Reading:
         self._furnish(order, found, arrives)
         try:
             fact = kind.seen(found.raw)
-        except Malformed as error:
+        except MalformedObject as error:
             raise found.place.wrong(str(error)) from error
         if isinstance(fact, PodSeen | GangSeen | JobSeen):
             fact = replace(fact, created=arrives + order * STEP_S)
@@ -202,8 +202,8 @@ class _Reading:
         spec = found.part("spec")
         containers = spec.get("containers")
         if not isinstance(containers, list) or not containers:
-            what = "is missing" if containers is None else "is not a list with a container"
-            raise found.wrong(f"spec.containers: it {what}")
+            problem = "is missing" if containers is None else "is not a list with a container"
+            raise found.wrong(f"spec.containers: it {problem}")
         self._priorities.apply(spec, found.wrong)
         status = found.part("status")
         if spec.get("nodeName"):
@@ -222,9 +222,9 @@ class _Reading:
 
     def _own_claims(self, found: ManifestObject) -> tuple[ClaimSeen, ...]:
         try:
-            return storage_decoder.own_claims(found.raw)
-        except BROKEN as error:
-            raise found.wrong(f"spec.volumes: {what(error)}") from error
+            return storage_decoder.ephemeral_claims(found.raw)
+        except DECODE_ERRORS as error:
+            raise found.wrong(f"spec.volumes: {error_text(error)}") from error
 
     def _furnish_template(self, order: int, found: ManifestObject, arrives: float) -> None:
         """As one of its pods, which is looked at like any other."""
@@ -235,7 +235,7 @@ class _Reading:
         del self._found.lives[pod.meta["uid"]]
         try:
             seen = self._reader.pod(pod.raw)
-        except Malformed as error:
+        except MalformedObject as error:
             raise found.place.wrong(str(error)) from error
         self._check(pod, seen)
         told = {**(spec["template"].get("metadata") or {}), "annotations": pod.meta["annotations"]}
@@ -254,9 +254,11 @@ class _Reading:
             if fact.spec.unsupported:
                 try:
                     spec = found.raw["spec"]
-                    rules = pod_affinity.read(spec, fact.ours, fact.namespace, found.labels)
-                    podspec.read(spec, fact.ours, rules)
-                except Unreadable as error:
+                    rules = pod_affinity.decode_pod_rules(
+                        spec, fact.ours, fact.namespace, found.labels
+                    )
+                    podspec.decode_pod_spec(spec, fact.ours, rules)
+                except FieldError as error:
                     raise found.wrong(str(error)) from error
                 except (AttributeError, TypeError, KeyError, ValueError) as error:
                     raise found.wrong(fact.spec.unsupported) from error

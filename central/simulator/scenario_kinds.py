@@ -22,11 +22,11 @@ _QUOTAS = {("", "ResourceQuota"), ("", "LimitRange")}
 
 def known(kind: GroupKind) -> bool:
     others = _OTHER_CONTROLLERS | OF_NO_MATTER | _QUOTAS
-    return kind in resource_paths.OF or kind == DEPLOYMENT or kind in others
+    return kind in resource_paths.BY_GROUP_KIND or kind == DEPLOYMENT or kind in others
 
 
 def namespaced(kind: GroupKind) -> bool:
-    place = resource_paths.OF.get(kind)
+    place = resource_paths.BY_GROUP_KIND.get(kind)
     return place is None or place.namespaced
 
 

@@ -10,7 +10,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from central.kube.decode.quantities import NotAQuantity, seconds
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.scheduler.state.cluster import Cluster
 from central.server.journal import Journal
 from central.simulator import documents, figure, scenario, sim_report
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _span(flag: str, text: str) -> float:
     try:
-        return seconds(f"{text}s" if text.isdigit() else text)
-    except NotAQuantity as error:
+        return parse_duration(f"{text}s" if text.isdigit() else text)
+    except InvalidQuantity as error:
         raise documents.BadInput(f"{flag}: {error}") from error
 
 

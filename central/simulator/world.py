@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from central.kube.decode import storage_decoder
-from central.kube.decode.quantities import seconds
+from central.kube.decode.quantities import parse_duration
 from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
 from central.model.facts import (
     BatchFact,
@@ -188,10 +188,12 @@ class World:
         """By a controller, which makes it again if it is lost. owner: the uid of one of Kubernetes'."""
         told = raw["metadata"].get("annotations") or {}
         labels = raw["metadata"].get("labels") or {}
-        runs_s = seconds(told[RUNS_FOR]) if RUNS_FOR in told else None
+        runs_s = parse_duration(told[RUNS_FOR]) if RUNS_FOR in told else None
         if owner and raw["spec"].get("restartPolicy", "Always") == "Always":
             runs_s = None  # its containers start again where they are
-        life = PodPlan(runs_s, False, tuple(labels.items()), owner, storage_decoder.own_claims(raw))
+        life = PodPlan(
+            runs_s, False, tuple(labels.items()), owner, storage_decoder.ephemeral_claims(raw)
+        )
         self._scenario.lives[first_uid(seen.uid)] = life
         yield from self._born(seen, now)
 

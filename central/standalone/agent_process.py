@@ -61,7 +61,7 @@ def token(client: Client, namespace: str, account: str, pod: Json | None = None)
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     reply = client.request("POST", path, json.dumps({"spec": spec}).encode())
     if not reply.ok:
-        raise reply.refusal()
+        raise reply.error()
     return str(reply.json()["status"]["token"])
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import orjson
 
-from central.kube.transport.http_client import MERGE, Client, Refused, Unreachable
+from central.kube.transport.http_client import MERGE, Client, StatusError, Unreachable
 from central.model.json_types import Json
 from central.standalone import pod_status
 from central.standalone.clock import stamp
@@ -118,7 +118,7 @@ class Worker:
             except Unreachable as error:
                 log.debug("%s; again", error)
                 self._after(AGAIN_S, job)
-            except Refused as error:
+            except StatusError as error:
                 log.warning("refused: %s", error)
 
     def _next(self) -> Callable[[], None] | None:
@@ -193,7 +193,7 @@ class Worker:
         body = orjson.dumps({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
         reply = self._client.request("DELETE", _path(pod), body)
         if not reply.ok and reply.status not in (404, 409):
-            raise reply.refusal()
+            raise reply.error()
 
     def _gone(self, uid: str) -> None:
         self._end(uid)
@@ -219,7 +219,7 @@ class Worker:
             self._after(AGAIN_S, functools.partial(self._patch, path, patch))
             return
         if not reply.ok and reply.status not in (404, 409):  # it has gone meanwhile
-            raise reply.refusal()
+            raise reply.error()
 
 
 def _path(pod: Json) -> str:

@@ -15,7 +15,7 @@ from typing import Self
 
 import orjson
 
-from central.kube.transport.http_client import Client, Refused, Stream, Unreachable
+from central.kube.transport.http_client import Client, StatusError, Stream, Unreachable
 from central.model.json_types import Json
 from central.standalone.agent_process import AgentProcess, agent_pod, own_capture, token
 from central.standalone.device_manager import DeviceCounts
@@ -136,7 +136,7 @@ class HollowNodes:
         if reply.status == 409:
             return self._client.get(f"{path}/{obj['metadata']['name']}")
         if not reply.ok:
-            raise reply.refusal()
+            raise reply.error()
         created: Json = reply.json()
         return created
 
@@ -179,7 +179,7 @@ class _PodWatch:
         while not self._ending.is_set():
             try:
                 version = self._follow(version or self._list())
-            except (Unreachable, Refused) as error:
+            except (Unreachable, StatusError) as error:
                 if self._ending.is_set():
                     return
                 log.info("pods: %s; again", error)

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import orjson
 import yaml
 
-from central.kube.resource_paths import NAMED
+from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import Client, connect
 from central.model.json_types import Json
 from central.server.grpc import query_client
@@ -159,13 +159,13 @@ class LocalCluster:
         """Creates what the file holds, in its order."""
         objects = [obj for obj in yaml.safe_load_all(manifest.read_text()) if obj]
         for obj in objects:
-            self.create(NAMED[obj["kind"]].path("default"), obj)
+            self.create(BY_KIND[obj["kind"]].path("default"), obj)
         return objects
 
     def create(self, path: str, obj: Json) -> None:
         reply = self.client.request("POST", path, orjson.dumps(obj))
         if not reply.ok and reply.status != 409:
-            raise Failed(str(reply.refusal()))
+            raise Failed(str(reply.error()))
 
     def wait(
         self, what: str, holds: Callable[[], Found | None], patience_s: float = PATIENCE_S

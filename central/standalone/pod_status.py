@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from central.kube.decode.quantities import seconds
+from central.kube.decode.quantities import parse_duration
 from central.model.json_types import Json
 from protos.names import RUNS_FOR
 
@@ -10,7 +10,7 @@ from protos.names import RUNS_FOR
 def runs_for_s(pod: Json) -> float | None:
     """How long the pod's work takes; None: for ever. ValueError where the annotation is unreadable."""
     text = (pod["metadata"].get("annotations") or {}).get(RUNS_FOR)
-    return None if text is None else seconds(text)
+    return None if text is None else parse_duration(text)
 
 
 def running(pod: Json, address: str, host: str, now: str) -> Json:

@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
-from central.kube.transport.http_client import Client, Refused, Unreachable
-from central.kube.write.effects import MAKERS
+from central.kube.transport.http_client import Client, StatusError, Unreachable
+from central.kube.write.effects import OBJECT_WORKERS
 from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
 from tests.benchmarks import binding
@@ -62,7 +62,7 @@ class Watch:
                 self.first.setdefault(name, time.perf_counter())
                 if (found.get("status") or {}).get("phase") == "Succeeded":
                     self.ended.setdefault(name, time.perf_counter())
-        except (Unreachable, Refused):
+        except (Unreachable, StatusError):
             pass
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ def job(number: int) -> dict[str, Any]:
 def bare(plane: Plane, jobs: int = JOBS) -> Run:
     """The pods of as many Jobs, straight to the API server, whom nobody schedules."""
     began = time.perf_counter()
-    with ThreadPoolExecutor(MAKERS) as pool:
+    with ThreadPoolExecutor(OBJECT_WORKERS) as pool:
         list(pool.map(lambda number: _create_pod(plane, number), range(jobs * PODS)))
     took = time.perf_counter() - began
     _clear(plane)
@@ -114,7 +114,7 @@ def life(plane: Plane, folder: Path, jobs: int = JOBS) -> Run:
             bound = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
             binding.post(plane.client, f"{PODS_PATH}/{name}/binding", bound | {"target": target})
 
-        with ThreadPoolExecutor(MAKERS) as pool:
+        with ThreadPoolExecutor(OBJECT_WORKERS) as pool:
             list(pool.map(go, range(jobs * PODS)))
         deadline = time.monotonic() + SECONDS
         while len(pods.ended) < jobs * PODS and time.monotonic() < deadline:

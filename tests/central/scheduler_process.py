@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from central.model.facts import Fact
-from central.model.identity import Identity, Refusal
+from central.model.identity import AuthFailure, Identity
 from central.server import tls
 from central.server.grpc import grpc_server
 from central.server.grpc.agent_service import AgentService
@@ -20,19 +20,19 @@ from protos.stubs import fleet_pb2 as pb
 from protos.topology import Gpu, NodeTopology
 
 AGENT = "system:serviceaccount:lockstep-system:lockstep-agent"
-TOKENS: dict[str, Identity | Refusal] = {
+TOKENS: dict[str, Identity | AuthFailure] = {
     "user": Identity("jane"),
-    "other-account": Refusal("someone else's account", known=True),
-    "expired": Refusal("the API server does not know the token"),
-    "unasked": Refusal("the API server can't be asked", passing=True),
+    "other-account": AuthFailure("someone else's account", authenticated=True),
+    "expired": AuthFailure("the API server does not know the token"),
+    "unasked": AuthFailure("the API server can't be asked", transient=True),
 }
 
 
-def review(token: str) -> Identity | Refusal:
+def review(token: str) -> Identity | AuthFailure:
     """The token "agent-NODE" is that of the node's agent."""
     if token.startswith("agent-"):
         return Identity(AGENT, token.removeprefix("agent-"))
-    return TOKENS.get(token, Refusal("the API server does not know the token"))
+    return TOKENS.get(token, AuthFailure("the API server does not know the token"))
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from central.kube.decode import storage_decoder
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.scheduler.state.cluster import Cluster
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
@@ -66,7 +66,7 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
     pods = api.client.get("/api/v1/pods")["items"]
     world = World({node["metadata"]["name"]: node for node in nodes})
     world.pods = {pod["metadata"]["uid"]: pod for pod in pods}
-    reader, cluster = Reader((SCHEDULER,), ()), Cluster()
+    reader, cluster = Decoder((SCHEDULER,), ()), Cluster()
     for node in nodes:
         cluster.apply(reader.node(node))
     for pod in pods:
@@ -97,16 +97,16 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
 def _tell_storage(api: Plane, world: World, cluster: Cluster) -> None:
     for raw in api.client.get(CLAIMS)["items"]:
         world.claims[(raw["metadata"]["namespace"], raw["metadata"]["name"])] = raw
-        cluster.apply(storage_decoder.claim(raw))
+        cluster.apply(storage_decoder.decode_claim(raw))
     for raw in api.client.get(VOLUMES)["items"]:
         world.volumes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage_decoder.volume(raw))
+        cluster.apply(storage_decoder.decode_volume(raw))
     for raw in api.client.get(CLASSES)["items"]:
         world.classes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage_decoder.storage_class(raw))
+        cluster.apply(storage_decoder.decode_storage_class(raw))
     for raw in api.client.get(CSINODES)["items"]:
         world.csinodes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage_decoder.attach_limits(raw))
+        cluster.apply(storage_decoder.decode_csi_node(raw))
 
 
 def _make_storage(api: Plane, made: World) -> None:
@@ -126,7 +126,7 @@ def _make_storage(api: Plane, made: World) -> None:
 
 def _make(api: Plane, path: str, body: Json) -> Json:
     reply = api.client.request("POST", path, json.dumps(body).encode())
-    assert reply.ok, reply.refusal()
+    assert reply.ok, reply.error()
     made: Json = reply.json()
     return made
 
@@ -147,7 +147,7 @@ def _make_pod(api: Plane, pod: Json) -> str:
 def _patch(api: Plane, path: str, body: Json) -> None:
     patch = json.dumps(body).encode()
     reply = api.client.request("PATCH", path, patch, "application/merge-patch+json")
-    assert reply.ok, reply.refusal()
+    assert reply.ok, reply.error()
 
 
 def _drop(api: Plane, path: str) -> None:

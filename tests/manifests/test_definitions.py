@@ -15,7 +15,7 @@ DEFINITIONS = {
     d["spec"]["names"]["kind"]: d for d in shipped() if d["kind"] == "CustomResourceDefinition"
 }
 # Kind: group, version, scope, short names, subresources.
-NAMED: dict[str, tuple[str, str, str, list[str], set[str]]] = {
+BY_KIND: dict[str, tuple[str, str, str, list[str], set[str]]] = {
     "Job": ("batch.volcano.sh", "v1alpha1", "Namespaced", ["vcjob", "vj"], {"status", "scale"}),
     "CronJob": ("batch.volcano.sh", "v1alpha1", "Namespaced", ["cronvcjob", "cronvj"], {"status"}),
     "PodGroup": (
@@ -166,7 +166,7 @@ def at(kind: str, path: str) -> Any:
 
 def test_who_calls_the_api_has_the_same_names() -> None:
     for kind, definition in DEFINITIONS.items():
-        spec, place = definition["spec"], resource_paths.NAMED[kind]
+        spec, place = definition["spec"], resource_paths.BY_KIND[kind]
         assert (place.group, place.plural) == (spec["group"], spec["names"]["plural"])
         assert place.version in {version["name"] for version in spec["versions"]}
         assert place.namespaced == (spec["scope"] == "Namespaced")
@@ -181,10 +181,10 @@ def test_every_documented_field_exists(kind: str) -> None:
         assert all("type" in one or "x-kubernetes-int-or-string" in one for one in known.values())
 
 
-@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("kind", BY_KIND)
 def test_names_scopes_and_subresources(kind: str) -> None:
     spec = DEFINITIONS[kind]["spec"]
-    group, name, scope, short, subresources = NAMED[kind]
+    group, name, scope, short, subresources = BY_KIND[kind]
     assert (spec["group"], version(kind)["name"], spec["scope"]) == (group, name, scope)
     assert spec["names"].get("shortNames", []) == short
     assert set(version(kind).get("subresources", ())) >= subresources

@@ -13,8 +13,8 @@ from agent import settings as agent_settings
 from central.cli import main
 from central.controllers.job.plugins import PLUGINS
 from central.kube.decode.api_kinds import kinds
-from central.kube.decode.decoder import Reader
-from central.kube.resource_paths import NAMED
+from central.kube.decode.decoder import Decoder
+from central.kube.resource_paths import BY_KIND
 from central.kube.write.leader_label import LABEL
 from central.server import settings
 from protos import names
@@ -204,23 +204,29 @@ def granted(kind: str) -> set[tuple[str, str, str]]:
 
 
 def test_the_centre_is_granted_what_it_calls_and_nothing_else() -> None:
-    watched = {kind.place for kind in kinds(Reader((), ()))}
+    watched = {kind.place for kind in kinds(Decoder((), ()))}
     lists = {(place.group, place.plural, verb) for place in watched for verb in ("list", "watch")}
     made = ("Pod", "PodGroup", "Job", "PersistentVolumeClaim", "Service", "ConfigMap")
     makes = {
-        (NAMED[kind].group, NAMED[kind].plural, verb)
+        (BY_KIND[kind].group, BY_KIND[kind].plural, verb)
         for kind in (*made, "NetworkPolicy")
         for verb in ("get", "create")  # one that is there already is looked at
     }
     owners = ("Job", "CronJob", "JobFlow")
     volcano = "scheduling.volcano.sh"
     calls = {
-        *((NAMED[kind].group, NAMED[kind].plural, "delete") for kind in ("Pod", "Job", "Command")),
+        *(
+            (BY_KIND[kind].group, BY_KIND[kind].plural, "delete")
+            for kind in ("Pod", "Job", "Command")
+        ),
         # What Jobs' plugins made follows the Job.
-        *((NAMED[k].group, NAMED[k].plural, "patch") for k in ("Service", "ConfigMap")),
+        *((BY_KIND[k].group, BY_KIND[k].plural, "patch") for k in ("Service", "ConfigMap")),
         ("networking.k8s.io", "networkpolicies", "patch"),
-        *((NAMED[k].group, f"{NAMED[k].plural}/finalizers", "update") for k in owners),
-        *((NAMED[k].group, f"{NAMED[k].plural}/status", "patch") for k in (*owners, "JobTemplate")),
+        *((BY_KIND[k].group, f"{BY_KIND[k].plural}/finalizers", "update") for k in owners),
+        *(
+            (BY_KIND[k].group, f"{BY_KIND[k].plural}/status", "patch")
+            for k in (*owners, "JobTemplate")
+        ),
         *((volcano, kind, "patch") for kind in ("podgroups", "podgroups/status")),
         *((volcano, kind, "patch") for kind in ("queues", "queues/status")),
         ("topology.volcano.sh", "hypernodes/status", "patch"),

@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 
 import orjson
 
-from central.kube.resource_paths import NAMED, Place
-from central.kube.transport.configuration import Unusable, load_as_user
-from central.kube.transport.http_client import MERGE, Client, Refused, Stream, Unreachable
+from central.kube.resource_paths import BY_KIND, ResourcePath
+from central.kube.transport.configuration import KubeconfigError, load_user_config
+from central.kube.transport.http_client import MERGE, Client, StatusError, Stream, Unreachable
 from central.model.json_types import Json
 
 PAGE = 500
@@ -23,8 +23,8 @@ class TooOld(Exception):
     """The watch must start from a list again."""
 
 
-JOBS, GROUPS, QUEUES = NAMED["Job"], NAMED["PodGroup"], NAMED["Queue"]
-COMMANDS, PODS, EVENTS = NAMED["Command"], NAMED["Pod"], NAMED["Event"]
+JOBS, GROUPS, QUEUES = BY_KIND["Job"], BY_KIND["PodGroup"], BY_KIND["Queue"]
+COMMANDS, PODS, EVENTS = BY_KIND["Command"], BY_KIND["Pod"], BY_KIND["Event"]
 
 
 class Api:
@@ -33,7 +33,7 @@ class Api:
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self.namespace = namespace
-        self._resources: dict[str, dict[str, Place]] = {}
+        self._resources: dict[str, dict[str, ResourcePath]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -41,23 +41,23 @@ class Api:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def get(self, kind: Place, name: str) -> Json:
+    def get(self, kind: ResourcePath, name: str) -> Json:
         return self._json("GET", kind.path(self.namespace, name), None, kind, name)
 
-    def find(self, kind: Place, name: str) -> Json | None:
+    def find(self, kind: ResourcePath, name: str) -> Json | None:
         """None: there is none, or not for this user."""
         try:
             return self._client.get(kind.path(self.namespace, name))
-        except Refused:
+        except StatusError:
             return None
         except Unreachable as error:
             raise CannotDo(_unreachable(error)) from error
 
-    def all(self, kind: Place, *, everywhere: bool = False, **query: str) -> list[Json]:
+    def all(self, kind: ResourcePath, *, everywhere: bool = False, **query: str) -> list[Json]:
         return self.all_from(kind, everywhere=everywhere, **query)[0]
 
     def all_from(
-        self, kind: Place, *, everywhere: bool = False, **query: str
+        self, kind: ResourcePath, *, everywhere: bool = False, **query: str
     ) -> tuple[list[Json], str]:
         """The objects, and the version that a watch can go on from."""
         found: list[Json] = []
@@ -74,7 +74,7 @@ class Api:
                 return found, str(meta.get("resourceVersion") or "0")
 
     def watch(
-        self, kind: Place, version: str, *, everywhere: bool = False, **query: str
+        self, kind: ResourcePath, version: str, *, everywhere: bool = False, **query: str
     ) -> Iterator[tuple[str, Json]]:
         """What happens after that version: ADDED, MODIFIED, DELETED. Ends when the server hangs up;
         raises TooOld."""
@@ -89,7 +89,7 @@ class Api:
                             raise TooOld
                         raise CannotDo(str(event["object"].get("message")))
                     yield event["type"], event["object"]
-        except Refused as refused:
+        except StatusError as refused:
             if refused.status == GONE:
                 raise TooOld from refused
             raise CannotDo(_sentence(refused, "watch", kind, "", self.namespace)) from refused
@@ -103,20 +103,20 @@ class Api:
         except Unreachable as error:
             raise CannotDo(_unreachable(error)) from error
 
-    def create(self, kind: Place, obj: Json) -> Json:
+    def create(self, kind: ResourcePath, obj: Json) -> Json:
         meta = obj.get("metadata") or {}
         name = str(meta.get("name") or meta.get("generateName") or "")
         path = kind.path(str(meta.get("namespace") or self.namespace))
         return self._json("POST", path, obj, kind, name)
 
-    def patch(self, kind: Place, name: str, change: Json) -> Json:
+    def patch(self, kind: ResourcePath, name: str, change: Json) -> Json:
         return self._json("PATCH", kind.path(self.namespace, name), change, kind, name)
 
-    def delete(self, kind: Place, name: str) -> None:
+    def delete(self, kind: ResourcePath, name: str) -> None:
         options = {"propagationPolicy": "Background"}
         self._json("DELETE", kind.path(self.namespace, name), options, kind, name)
 
-    def kind_of(self, obj: Json) -> Place:
+    def kind_of(self, obj: Json) -> ResourcePath:
         """By what the server serves: any manifest's kind."""
         version, name = str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")
         if version not in self._resources:
@@ -124,14 +124,16 @@ class Api:
             root = f"/apis/{version}" if group else f"/api/{version}"
             try:
                 served = self._client.get(root).get("resources") or ()
-            except Refused as refused:
+            except StatusError as refused:
                 if refused.status != 404:
                     raise CannotDo(refused.message) from refused
                 served = ()
             except Unreachable as error:
                 raise CannotDo(_unreachable(error)) from error
             self._resources[version] = {
-                one["kind"]: Place(group, number, one["kind"], one["name"], one["namespaced"])
+                one["kind"]: ResourcePath(
+                    group, number, one["kind"], one["name"], one["namespaced"]
+                )
                 for one in served
                 if "/" not in one["name"]
             }
@@ -143,7 +145,9 @@ class Api:
             )
         return kind
 
-    def _json(self, method: str, path: str, body: Json | None, kind: Place, name: str) -> Json:
+    def _json(
+        self, method: str, path: str, body: Json | None, kind: ResourcePath, name: str
+    ) -> Json:
         content = MERGE if method == "PATCH" else "application/json"
         sent = None if body is None else orjson.dumps(body)
         try:
@@ -151,7 +155,7 @@ class Api:
         except Unreachable as error:
             raise CannotDo(_unreachable(error)) from error
         if not reply.ok:
-            refused = reply.refusal()
+            refused = reply.error()
             verb = {"GET": "get" if name else "list", "POST": "create"}.get(method, method.lower())
             raise CannotDo(_sentence(refused, verb, kind, name, self.namespace)) from refused
         found: Json = reply.json()
@@ -161,8 +165,8 @@ class Api:
 def open_api(kubeconfig: str | None, context: str | None, namespace: str | None) -> Api:
     """Raises CannotDo."""
     try:
-        access, usual = load_as_user(kubeconfig, context)
-    except Unusable as error:
+        access, usual = load_user_config(kubeconfig, context)
+    except KubeconfigError as error:
         raise CannotDo(str(error)) from error
     return Api(Client(access), namespace or usual)
 
@@ -170,28 +174,30 @@ def open_api(kubeconfig: str | None, context: str | None, namespace: str | None)
 def usual_namespace(kubeconfig: str | None, context: str | None) -> str:
     """Where no server is asked: without a kubeconfig it is `default`. Raises CannotDo."""
     try:
-        return load_as_user(kubeconfig, context)[1]
-    except Unusable as error:
+        return load_user_config(kubeconfig, context)[1]
+    except KubeconfigError as error:
         if kubeconfig or context:
             raise CannotDo(str(error)) from error
         return "default"
 
 
-def _sentence(refused: Refused, verb: str, kind: Place, name: str, namespace: str) -> str:
+def _sentence(
+    refused: StatusError, verb: str, kind: ResourcePath, name: str, namespace: str
+) -> str:
     where = f"{namespace}/{name}" if kind.namespaced else name
     match refused.status:
         case 401:
             return f"the API server does not know you: {refused.message}"
         case 403:
-            return f"you may not {verb} this {kind.word}: {refused.message}"
+            return f"you may not {verb} this {kind.singular}: {refused.message}"
         case 404 if name and verb != "create" and refused.reason == "NotFound":
-            return f"there is no {kind.word} {where}"
+            return f"there is no {kind.singular} {where}"
         case 404 if "amespace" in refused.message:
             return f"there is no namespace {namespace}"
         case 404:
             return f"the cluster serves no {kind.plural} of {kind.api_version}{_missing(kind.api_version)}"
         case 409 if refused.reason == "AlreadyExists":
-            return f"there is a {kind.word} {where} already"
+            return f"there is a {kind.singular} {where} already"
         case _:
             return refused.message
 

@@ -67,7 +67,7 @@ def _done(_code: int = 0) -> None:
 
 def _there(kind: str, args: Any) -> Iterable[str]:
     from central.cli.jobs import api as apis
-    from central.kube.resource_paths import NAMED
+    from central.kube.resource_paths import BY_KIND
 
     names = {"job": "Job", "queue": "Queue", "group": "PodGroup", "namespace": "Namespace"}
     if kind not in names:
@@ -75,6 +75,6 @@ def _there(kind: str, args: Any) -> Iterable[str]:
     try:
         chosen = [getattr(args, name, None) for name in ("kubeconfig", "context", "namespace")]
         with apis.open_api(*chosen) as api:
-            return [one["metadata"]["name"] for one in api.all(NAMED[names[kind]])]
+            return [one["metadata"]["name"] for one in api.all(BY_KIND[names[kind]])]
     except apis.CannotDo:
         return []  # a shell that completes is no place for sentences

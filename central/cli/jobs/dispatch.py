@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from central.cli.jobs.api import Api
-    from central.kube.resource_paths import Place
+    from central.kube.resource_paths import ResourcePath
     from central.model.json_types import Json
 
 Run = Callable[["Api", argparse.Namespace], int]
@@ -143,7 +143,7 @@ def _queue_spec(args: argparse.Namespace) -> "Json":
     return spec
 
 
-def _kind(args: argparse.Namespace) -> "Place":
+def _kind(args: argparse.Namespace) -> "ResourcePath":
     from central.cli.jobs import api
 
     return {"job": api.JOBS, "group": api.GROUPS, "queue": api.QUEUES}[args.kind]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from central.cli.jobs.api import JOBS, Api, CannotDo, TooOld
 from central.cli.jobs.describe import group_of, why_of
-from central.kube.resource_paths import Place
+from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
@@ -13,7 +13,7 @@ AGAIN_S = 1.0
 
 
 def changes(
-    api: Api, kind: Place, *, everywhere: bool = False, **query: str
+    api: Api, kind: ResourcePath, *, everywhere: bool = False, **query: str
 ) -> Iterator[tuple[str, Json]]:
     """LISTED for each that is there, then ADDED, MODIFIED and DELETED for ever; a list that must be
     made again says only what is new in it."""

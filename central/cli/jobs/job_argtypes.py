@@ -28,12 +28,12 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def amounts(text: str) -> list[tuple[str, str]]:
-    from central.kube.decode.quantities import NotAQuantity, whole
+    from central.kube.decode.quantities import InvalidQuantity, parse_quantity
 
     pairs = [pair(part.strip()) for part in text.split(",") if part.strip()]
     for name, value in pairs:
         try:
-            whole(name, value)
-        except NotAQuantity as error:
+            parse_quantity(name, value)
+        except InvalidQuantity as error:
             raise argparse.ArgumentTypeError(f"{name}: {error}") from error
     return pairs

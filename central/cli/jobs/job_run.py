@@ -6,7 +6,7 @@ import yaml
 
 from central.cli.jobs.api import JOBS, Api, CannotDo
 from central.kube.decode import job_decoder
-from central.kube.errors import Malformed
+from central.kube.errors import MalformedObject
 from central.model.json_types import Json
 from protos.names import GPU, TOPOLOGY_REQUIRED
 
@@ -17,7 +17,7 @@ def run(api: Api, args: argparse.Namespace) -> int:
     for kind, obj in zip(kinds, objects, strict=True):
         made = api.create(kind, obj)
         word = "run" if kind.api_version == JOBS.api_version else "create"
-        print(f"{word} {kind.word} {made['metadata']['name']} successfully")
+        print(f"{word} {kind.singular} {made['metadata']['name']} successfully")
     return 0
 
 
@@ -43,8 +43,8 @@ def _check(namespace: str, obj: Json) -> None:
     name = str(meta.get("name") or meta.get("generateName") or "")
     where = {"namespace": namespace, **meta, "name": name}
     try:
-        wrong = job_decoder.job({**obj, "metadata": where}).error
-    except Malformed as error:
+        wrong = job_decoder.decode_job({**obj, "metadata": where}).error
+    except MalformedObject as error:
         wrong = str(error)
     if wrong:
         raise CannotDo(f"job {name}: {wrong}")

@@ -7,7 +7,7 @@ from central.cli.jobs import follow, list_columns, terminal_table
 from central.cli.jobs.api import GROUPS, JOBS, QUEUES, Api
 from central.cli.jobs.output import written
 from central.cli.jobs.terminal_table import Column, Row
-from central.kube.resource_paths import Place
+from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 
 COLUMNS = {
@@ -17,7 +17,7 @@ COLUMNS = {
 }
 
 
-def show(api: Api, kind: Place, args: argparse.Namespace) -> int:
+def show(api: Api, kind: ResourcePath, args: argparse.Namespace) -> int:
     query = {"labelSelector": args.selector} if args.selector else {}
     if args.watch:
         return _watch(api, kind, args, query)
@@ -39,7 +39,7 @@ def show(api: Api, kind: Place, args: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(api: Api, kind: Place, args: argparse.Namespace, query: dict[str, str]) -> int:
+def _watch(api: Api, kind: ResourcePath, args: argparse.Namespace, query: dict[str, str]) -> int:
     feed = terminal_table.Feed(
         _columns(kind, args), wide=args.output == "wide", most=terminal_table.width()
     )
@@ -55,18 +55,18 @@ def _watch(api: Api, kind: Place, args: argparse.Namespace, query: dict[str, str
     return 0
 
 
-def _table(api: Api, kind: Place, objects: list[Json], args: argparse.Namespace) -> str:
+def _table(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Namespace) -> str:
     rows = _rows(api, kind, objects, args)
     wide = args.output == "wide"
     return terminal_table.table(_columns(kind, args), rows, wide=wide, most=terminal_table.width())
 
 
-def _columns(kind: Place, args: argparse.Namespace) -> tuple[Column, ...]:
+def _columns(kind: ResourcePath, args: argparse.Namespace) -> tuple[Column, ...]:
     columns: tuple[Column, ...] = COLUMNS[kind.kind]
     return (list_columns.NAMESPACE, *columns) if args.everywhere and kind.namespaced else columns
 
 
-def _rows(api: Api, kind: Place, objects: list[Json], args: argparse.Namespace) -> list[Row]:
+def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Namespace) -> list[Row]:
     match kind.kind:
         case "Job":
             rows = [list_columns.job_row(obj) for obj in objects]
@@ -87,5 +87,5 @@ def _rows(api: Api, kind: Place, objects: list[Json], args: argparse.Namespace) 
     return rows
 
 
-def _name(kind: Place, obj: Json) -> str:
-    return f"{kind.word}.{kind.group}/{obj['metadata']['name']}"
+def _name(kind: ResourcePath, obj: Json) -> str:
+    return f"{kind.singular}.{kind.group}/{obj['metadata']['name']}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from central.cli.jobs.api import COMMANDS, JOBS, QUEUES, Api, CannotDo
 from central.cli.jobs.list_columns import DEFAULT
 from central.controllers.job.state_machine import TRANSITIONS
-from central.kube.resource_paths import Place
+from central.kube.resource_paths import ResourcePath
 from central.model.jobspec import PENDING
 from central.model.json_types import Json
 
@@ -24,7 +24,7 @@ def command(api: Api, name: str, action: str, word: str) -> str:
     return f"{word} job {name} successfully (it was {phase})"
 
 
-def _give(api: Api, kind: Place, obj: Json, action: str, word: str) -> None:
+def _give(api: Api, kind: ResourcePath, obj: Json, action: str, word: str) -> None:
     meta = obj["metadata"]
     target = {
         "apiVersion": kind.api_version,
@@ -43,9 +43,9 @@ def _give(api: Api, kind: Place, obj: Json, action: str, word: str) -> None:
     api.create(COMMANDS, {**command, "target": target, "action": action})
 
 
-def delete(api: Api, kind: Place, name: str) -> str:
+def delete(api: Api, kind: ResourcePath, name: str) -> str:
     api.delete(kind, name)
-    return f"delete {kind.word} {name} successfully"
+    return f"delete {kind.singular} {name} successfully"
 
 
 def create_queue(api: Api, name: str, spec: Json) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from central.cli.jobs.api import JOBS, PODS, Api, CannotDo
 from central.cli.jobs.describe import job_pods, task_of
 from central.cli.jobs.follow import ENDED
-from central.kube.transport.http_client import Refused, Unreachable
+from central.kube.transport.http_client import StatusError, Unreachable
 from central.model.json_types import Json
 
 AGAIN_S = 1.0
@@ -65,7 +65,7 @@ def _read(
     try:
         if not _copy(api, pod, container, args, printer) and (why := _end_of(pod, container)):
             printer.silent(pod, container, why)
-    except Refused as refused:
+    except StatusError as refused:
         printer.silent(pod, container, refused.message)
     except (CannotDo, Unreachable) as error:
         printer.silent(pod, container, str(error))

@@ -13,8 +13,8 @@ from central.kube.decode import (
     queue_decoder,
     storage_decoder,
 )
-from central.kube.decode.decoder import Reader
-from central.kube.resource_paths import Place
+from central.kube.decode.decoder import Decoder
+from central.kube.resource_paths import ResourcePath
 from central.model.facts import (
     BudgetGone,
     CommandGone,
@@ -45,88 +45,91 @@ from central.model.volumes import (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    place: Place
+    place: ResourcePath
     seen: Callable[[Json], Fact]
     gone: Callable[[Json], Fact]
     optional: bool = False  # the API server may not serve it: a CRD, a box without its controllers
-    older: "Kind | None" = None  # the same where the API server is too old for this one
-    bare: bool = False  # its metadata is enough
+    fallback: "Kind | None" = None  # the same where the API server is too old for this one
+    metadata_only: bool = False  # its metadata is enough
 
 
-def kinds(reader: Reader) -> tuple[Kind, ...]:
+def kinds(decoder: Decoder) -> tuple[Kind, ...]:
     """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, Jobs, pods."""
     return (
-        _kind("Namespace", reader.namespace, _by_name(NamespaceGone)),
-        _kind("Node", reader.node, _by_name(NodeGone)),
-        _optional("Queue", queue_decoder.queue, _by_name(QueueGone)),
-        _kind("PriorityClass", queue_decoder.priority, _by_name(PriorityGone)),
-        _optional("PodGroup", reader.gang, _in_namespace(GangGone)),
-        _optional("HyperNode", reader.hypernode, _by_name(HyperNodeGone)),
+        _kind("Namespace", decoder.namespace, _by_name(NamespaceGone)),
+        _kind("Node", decoder.node, _by_name(NodeGone)),
+        _optional("Queue", queue_decoder.decode_queue, _by_name(QueueGone)),
+        _kind("PriorityClass", queue_decoder.decode_priority_class, _by_name(PriorityGone)),
+        _optional("PodGroup", decoder.gang, _in_namespace(GangGone)),
+        _optional("HyperNode", decoder.hypernode, _by_name(HyperNodeGone)),
         *_storage(),
         _or_older(
-            "PodDisruptionBudget", pdb_decoder.budget, pdb_decoder.older, _in_namespace(BudgetGone)
+            "PodDisruptionBudget",
+            pdb_decoder.decode_budget,
+            pdb_decoder.decode_v1beta1_budget,
+            _in_namespace(BudgetGone),
         ),
-        _optional("Job", reader.job, _in_namespace(JobGone)),
-        _optional("Command", batch_objects.command, _in_namespace(CommandGone)),
-        _optional("CronJob", batch_objects.cron, _in_namespace(CronGone)),
-        _optional("JobFlow", jobflow_decoder.flow, _in_namespace(FlowGone)),
-        _optional("JobTemplate", jobflow_decoder.template, _in_namespace(TemplateGone)),
-        *_owners(reader),
-        _kind("Pod", reader.pod, _by_uid(PodGone)),
+        _optional("Job", decoder.job, _in_namespace(JobGone)),
+        _optional("Command", batch_objects.decode_command, _in_namespace(CommandGone)),
+        _optional("CronJob", batch_objects.decode_cronjob, _in_namespace(CronGone)),
+        _optional("JobFlow", jobflow_decoder.decode_jobflow, _in_namespace(FlowGone)),
+        _optional("JobTemplate", jobflow_decoder.decode_job_template, _in_namespace(TemplateGone)),
+        *_owners(decoder),
+        _kind("Pod", decoder.pod, _by_uid(PodGone)),
     )
 
 
-def by_word(reader: Reader) -> dict[str, Kind]:
+def kinds_by_name(decoder: Decoder) -> dict[str, Kind]:
     """Those that the core speaks of, by its word for them."""
-    every = {kind.place: kind for kind in kinds(reader)}
-    return {word: every[place] for word, place in resource_paths.NAMED.items() if place in every}
+    every = {kind.place: kind for kind in kinds(decoder)}
+    return {word: every[place] for word, place in resource_paths.BY_KIND.items() if place in every}
 
 
 def _storage() -> tuple[Kind, ...]:
     """What pods' volumes depend on."""
-    capacity = storage_decoder.capacity
+    capacity = storage_decoder.decode_capacity
     return (
-        _optional("PersistentVolumeClaim", storage_decoder.claim, _in_namespace(ClaimGone)),
-        _optional("PersistentVolume", storage_decoder.volume, _by_name(VolumeGone)),
-        _optional("StorageClass", storage_decoder.storage_class, _by_name(StorageClassGone)),
-        _optional("CSINode", storage_decoder.attach_limits, _by_name(AttachLimits)),
-        _optional("CSIDriver", storage_decoder.driver, _by_name(DriverGone)),
+        _optional("PersistentVolumeClaim", storage_decoder.decode_claim, _in_namespace(ClaimGone)),
+        _optional("PersistentVolume", storage_decoder.decode_volume, _by_name(VolumeGone)),
+        _optional("StorageClass", storage_decoder.decode_storage_class, _by_name(StorageClassGone)),
+        _optional("CSINode", storage_decoder.decode_csi_node, _by_name(AttachLimits)),
+        _optional("CSIDriver", storage_decoder.decode_csi_driver, _by_name(DriverGone)),
         _or_older("CSIStorageCapacity", capacity, capacity, _in_namespace(CapacityGone)),
     )
 
 
-def _owners(reader: Reader) -> tuple[Kind, ...]:
+def _owners(decoder: Decoder) -> tuple[Kind, ...]:
     """Who may make gangs of their pods."""
     return tuple(
         Kind(
-            resource_paths.OF[group, kind],
-            partial(reader.owner, kind),
+            resource_paths.BY_GROUP_KIND[group, kind],
+            partial(decoder.owner, kind),
             _by_uid(OwnerGone),
             optional=True,
-            bare=True,
+            metadata_only=True,
         )
         for group, kind in (("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("batch", "Job"))
     )
 
 
 def _kind(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
-    return Kind(resource_paths.NAMED[word], seen, gone)
+    return Kind(resource_paths.BY_KIND[word], seen, gone)
 
 
 def _optional(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
-    return Kind(resource_paths.NAMED[word], seen, gone, optional=True)
+    return Kind(resource_paths.BY_KIND[word], seen, gone, optional=True)
 
 
 def _or_older(
     word: str,
     seen: Callable[[Json], Fact],
-    older: Callable[[Json], Fact],
+    fallback: Callable[[Json], Fact],
     gone: Callable[[Json], Fact],
 ) -> Kind:
     """One that was in v1beta1 before, and the API server may serve neither."""
-    place = resource_paths.NAMED[word]
-    before = Kind(replace(place, version="v1beta1"), older, gone, optional=True)
-    return Kind(place, seen, gone, older=before)
+    place = resource_paths.BY_KIND[word]
+    before = Kind(replace(place, version="v1beta1"), fallback, gone, optional=True)
+    return Kind(place, seen, gone, fallback=before)
 
 
 def _by_name(gone: Callable[[str], Fact]) -> Callable[[Json], Fact]:

@@ -5,9 +5,16 @@ from dataclasses import replace
 from datetime import datetime
 
 from central.controllers.cronjob import ALLOW, FORBID, REPLACE
-from central.kube.decode.job_tasks import number
-from central.kube.decode.quantities import NotAQuantity, seconds
-from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
+from central.kube.decode.job_tasks import int_field
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
+from central.kube.errors import (
+    DECODE_ERRORS,
+    FieldError,
+    MalformedObject,
+    error_text,
+    object_name,
+    text_field,
+)
 from central.model.cron_schedule import BadSchedule, CronSchedule, parse_schedule
 from central.model.facts import CommandSeen, CronSeen
 from central.model.json_types import Json
@@ -17,31 +24,31 @@ KEEP_DONE, KEEP_FAILED = 3, 1
 _KINDS = {"Job": "batch.volcano.sh/", "Queue": "scheduling.volcano.sh/"}
 
 
-def command(raw: Json) -> CommandSeen:
+def decode_command(raw: Json) -> CommandSeen:
     """kind "": of a target that is none of ours."""
     try:
         meta, target = raw["metadata"], raw.get("target") or {}
-        kind = text(target, "kind")
+        kind = text_field(target, "kind")
         group = _KINDS.get(kind)
-        ours = group is not None and text(target, "apiVersion").startswith(group)
+        ours = group is not None and text_field(target, "apiVersion").startswith(group)
         return CommandSeen(
             meta["namespace"],
             meta["name"],
             meta["uid"],
-            text(raw, "action"),
+            text_field(raw, "action"),
             kind if ours else "",
-            text(target, "name"),
-            text(target, "uid"),
-            text(raw, "reason"),
-            text(raw, "message"),
+            text_field(target, "name"),
+            text_field(target, "uid"),
+            text_field(raw, "reason"),
+            text_field(raw, "message"),
             moment(meta.get("creationTimestamp")) or 0.0,
             "deletionTimestamp" in meta,
         )
-    except BROKEN as error:
-        raise Malformed(f"Command {who(raw)}: {what(error)}") from error
+    except DECODE_ERRORS as error:
+        raise MalformedObject(f"Command {object_name(raw)}: {error_text(error)}") from error
 
 
-def cron(raw: Json) -> CronSeen:
+def decode_cronjob(raw: Json) -> CronSeen:
     try:
         meta = raw["metadata"]
         seen = CronSeen(
@@ -52,31 +59,33 @@ def cron(raw: Json) -> CronSeen:
             status=raw.get("status") or {},
             deleting="deletionTimestamp" in meta,
         )
-    except BROKEN as error:
-        raise Malformed(f"CronJob {who(raw)}: {what(error)}") from error
+    except DECODE_ERRORS as error:
+        raise MalformedObject(f"CronJob {object_name(raw)}: {error_text(error)}") from error
     try:
         return _cron(raw, seen)
-    except BROKEN as error:
-        return replace(seen, error=what(error))
+    except DECODE_ERRORS as error:
+        return replace(seen, error=error_text(error))
 
 
 def _cron(raw: Json, seen: CronSeen) -> CronSeen:
     spec, status = raw["spec"], raw.get("status") or {}
-    policy = text(spec, "concurrencyPolicy") or ALLOW
+    policy = text_field(spec, "concurrencyPolicy") or ALLOW
     if policy not in (ALLOW, FORBID, REPLACE):
-        raise Unreadable(
+        raise FieldError(
             f'spec.concurrencyPolicy: "{policy}" is not {ALLOW}, {FORBID} or {REPLACE}'
         )
     template = spec.get("jobTemplate")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise Unreadable("spec.jobTemplate.spec is missing")
+        raise FieldError("spec.jobTemplate.spec is missing")
     late = spec.get("startingDeadlineSeconds")
     return replace(
         seen,
-        plan=_plan(text(spec, "schedule").strip(), text(spec, "timeZone"), seen.created),
+        plan=_plan(
+            text_field(spec, "schedule").strip(), text_field(spec, "timeZone"), seen.created
+        ),
         deadline_s=None
         if late is None
-        else float(number(spec, "startingDeadlineSeconds", "spec", 0)),
+        else float(int_field(spec, "startingDeadlineSeconds", "spec", 0)),
         policy=policy,
         suspend=spec.get("suspend") is True,
         template=template,
@@ -88,18 +97,20 @@ def _cron(raw: Json, seen: CronSeen) -> CronSeen:
 
 
 def _limit(spec: Json, key: str, default: int) -> int:
-    return default if spec.get(key) is None else number(spec, key, "spec", 0)
+    return default if spec.get(key) is None else int_field(spec, key, "spec", 0)
 
 
 def _plan(told: str, zone: str, born: float) -> CronSchedule:
     try:
         if not told.startswith(EVERY):
             return parse_schedule(told, zone)
-        return CronSchedule("", zone, max(1.0, seconds(told.removeprefix(EVERY).strip())), born)
-    except NotAQuantity as error:
-        raise Unreadable(f'spec.schedule: "{told}": {error}') from None
+        return CronSchedule(
+            "", zone, max(1.0, parse_duration(told.removeprefix(EVERY).strip())), born
+        )
+    except InvalidQuantity as error:
+        raise FieldError(f'spec.schedule: "{told}": {error}') from None
     except BadSchedule as error:
-        raise Unreadable(str(error)) from None
+        raise FieldError(str(error)) from None
 
 
 def moment(stamp: str | None) -> float | None:

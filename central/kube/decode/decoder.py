@@ -14,9 +14,9 @@ from central.kube.decode import (
     podgroup_decoder,
     podspec,
 )
-from central.kube.decode.pod_decoder import Pods
-from central.kube.decode.topology_constraints import Closeness
-from central.kube.errors import BROKEN, Malformed, what, who
+from central.kube.decode.pod_decoder import PodDecoder
+from central.kube.decode.topology_constraints import TopologyConstraints
+from central.kube.errors import DECODE_ERRORS, MalformedObject, error_text, object_name
 from central.model.facts import (
     GangSeen,
     HyperNodeSeen,
@@ -31,24 +31,24 @@ from central.model.json_types import Json
 from protos import names
 
 
-class Reader:
+class Decoder:
     def __init__(self, scheduler_names: Sequence[str], levels: Sequence[str]) -> None:
         """levels: the tree's node label keys, widest first."""
         self._first = next(iter(scheduler_names), names.SCHEDULER)
-        self._closeness = Closeness(levels)
-        self._pods = Pods(scheduler_names, self._closeness)
+        self._topology = TopologyConstraints(levels)
+        self._pods = PodDecoder(scheduler_names, self._topology)
 
     def pod(self, raw: Json) -> PodSeen:
         try:
-            return self._pods.read(raw)
-        except BROKEN as error:
-            raise Malformed(f"pod {who(raw)}: {what(error)}") from error
+            return self._pods.decode(raw)
+        except DECODE_ERRORS as error:
+            raise MalformedObject(f"pod {object_name(raw)}: {error_text(error)}") from error
 
     def node(self, raw: Json) -> NodeSeen:
         try:
             return _node(raw)
-        except BROKEN as error:
-            raise Malformed(f"node {who(raw)}: {what(error)}") from error
+        except DECODE_ERRORS as error:
+            raise MalformedObject(f"node {object_name(raw)}: {error_text(error)}") from error
 
     def namespace(self, raw: Json) -> NamespaceSeen:
         try:
@@ -56,20 +56,20 @@ class Reader:
             labels = self._pods.labels(meta.get("labels") or {})
             queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
             return NamespaceSeen(meta["name"], labels, queue if isinstance(queue, str) else "")
-        except BROKEN as error:
-            raise Malformed(f"namespace {who(raw)}: {what(error)}") from error
+        except DECODE_ERRORS as error:
+            raise MalformedObject(f"namespace {object_name(raw)}: {error_text(error)}") from error
 
     def gang(self, raw: Json) -> GangSeen:
-        return podgroup_decoder.gang(raw, self._closeness)
+        return podgroup_decoder.decode_podgroup(raw, self._topology)
 
     def job(self, raw: Json) -> JobSeen:
-        return job_decoder.job(raw, self._first)
+        return job_decoder.decode_job(raw, self._first)
 
     def owner(self, kind: str, raw: Json) -> OwnerSeen:
-        return owner_references.owner(kind, raw, self._closeness.known)
+        return owner_references.decode_owner(kind, raw, self._topology.known)
 
     def hypernode(self, raw: Json) -> HyperNodeSeen:
-        return hypernode_decoder.hypernode(raw)
+        return hypernode_decoder.decode_hypernode(raw)
 
 
 def _node(raw: Json) -> NodeSeen:
@@ -77,7 +77,7 @@ def _node(raw: Json) -> NodeSeen:
     return NodeSeen(
         name=meta["name"],
         labels=meta.get("labels") or {},
-        allocatable=podspec.amounts(status.get("allocatable"), "status.allocatable"),
+        allocatable=podspec.resource_amounts(status.get("allocatable"), "status.allocatable"),
         taints=tuple(
             Taint(taint["key"], taint.get("value") or "", taint["effect"])
             for taint in spec.get("taints") or ()

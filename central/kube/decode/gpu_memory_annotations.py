@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from central.kube.decode.quantities import NotAQuantity, whole
+from central.kube.decode.quantities import InvalidQuantity, parse_quantity
 from central.model.facts import PodSpec
 from central.model.json_types import Json
 from protos import slicing
@@ -53,7 +53,7 @@ def _of_slices(slices: list[str], cap: Any, level: Any) -> str:
 def memory(annotation: str, text: object) -> tuple[int, str]:
     """Bytes of GPU memory as people write them, and what is wrong with it."""
     try:
-        size = whole("memory", text)
-    except NotAQuantity as error:
+        size = parse_quantity("memory", text)
+    except InvalidQuantity as error:
         return 0, f"annotation {annotation}: {error}"
     return size, "" if size > 0 else f'annotation {annotation}: "{text}" is no memory at all'

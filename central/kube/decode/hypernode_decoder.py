@@ -2,21 +2,21 @@
 
 from dataclasses import replace
 
-from central.kube.errors import BROKEN, Malformed, text, what, who
+from central.kube.errors import DECODE_ERRORS, MalformedObject, error_text, object_name, text_field
 from central.model.facts import HyperNodeSeen, Member
 from central.model.json_types import Json
 
 
-def hypernode(raw: Json) -> HyperNodeSeen:
+def decode_hypernode(raw: Json) -> HyperNodeSeen:
     """Raises Malformed where it has no name; else what is wrong is its error."""
     try:
         name = raw["metadata"]["name"]
-    except BROKEN as error:
-        raise Malformed(f"HyperNode {who(raw)}: {what(error)}") from error
+    except DECODE_ERRORS as error:
+        raise MalformedObject(f"HyperNode {object_name(raw)}: {error_text(error)}") from error
     try:
         seen = _hypernode(name, raw["spec"])
-    except BROKEN as error:
-        seen = HyperNodeSeen(name, 0, error=what(error))
+    except DECODE_ERRORS as error:
+        seen = HyperNodeSeen(name, 0, error=error_text(error))
     return replace(seen, uid=str(raw["metadata"].get("uid") or ""))
 
 
@@ -32,8 +32,8 @@ def _hypernode(name: str, spec: Json) -> HyperNodeSeen:
             return HyperNodeSeen(
                 name, tier, error=f'{field}.type: "{kind}" is no Node or HyperNode'
             )
-        exact = text(selector.get("exactMatch") or {}, "name")
-        pattern = text(selector.get("regexMatch") or {}, "pattern")
+        exact = text_field(selector.get("exactMatch") or {}, "name")
+        pattern = text_field(selector.get("regexMatch") or {}, "pattern")
         wanted = selector.get("labelMatch") or {}
         labels = tuple(sorted((wanted.get("matchLabels") or {}).items()))
         if wanted.get("matchExpressions") or (labels and kind != "Node"):

@@ -9,8 +9,15 @@ from typing import Any
 
 from central.controllers.job import plugins
 from central.kube.decode import job_tasks
-from central.kube.decode.job_tasks import duration_s, number, tier_or_name
-from central.kube.errors import BROKEN, Malformed, Unreadable, text, what, who
+from central.kube.decode.job_tasks import duration_field, int_field, network_topology
+from central.kube.errors import (
+    DECODE_ERRORS,
+    FieldError,
+    MalformedObject,
+    error_text,
+    object_name,
+    text_field,
+)
 from central.model.facts import JobSeen
 from central.model.jobspec import JobMember, JobSpec, JobStatus, VolumeSpec
 from central.model.json_types import Json
@@ -26,7 +33,7 @@ DEFAULT_RETRY = 3
 _INDEX = re.compile(r"(\d{1,9})$", re.ASCII)
 
 
-def job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
+def decode_job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
     """scheduler: of a Job that names none."""
     try:
         meta = raw["metadata"]
@@ -45,26 +52,26 @@ def job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
             deleting="deletionTimestamp" in meta,
             owner=_controller(meta),
         )
-    except BROKEN as error:
-        raise Malformed(f"Job {who(raw)}: {what(error)}") from error
+    except DECODE_ERRORS as error:
+        raise MalformedObject(f"Job {object_name(raw)}: {error_text(error)}") from error
     try:
         spec = _spec(raw.get("spec") or {}, spec)
         return replace(seen, spec=spec, error=plugins.check(spec))
-    except BROKEN as error:
-        return replace(seen, error=what(error))
+    except DECODE_ERRORS as error:
+        return replace(seen, error=error_text(error))
 
 
 def _controller(meta: Json) -> str:
     owners = meta.get("ownerReferences") or ()
-    return next((text(one, "uid") for one in owners if one.get("controller")), "")
+    return next((text_field(one, "uid") for one in owners if one.get("controller")), "")
 
 
 def _spec(raw: Json, spec: JobSpec) -> JobSpec:
-    tasks = job_tasks.read(_scaled(raw))
-    least = number(raw, "minAvailable", "spec", 0) or sum(task.minimum for task in tasks)
+    tasks = job_tasks.decode_tasks(_scaled(raw))
+    least = int_field(raw, "minAvailable", "spec", 0) or sum(task.minimum for task in tasks)
     replicas = sum(task.replicas for task in tasks)
     if least > replicas:
-        raise Unreadable(
+        raise FieldError(
             f"spec.minAvailable: {least} is more than the {replicas} pods of all tasks"
         )
     ttl = raw.get("ttlSecondsAfterFinished")
@@ -73,17 +80,17 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         spec,
         tasks=tasks,
         min_available=least,
-        scheduler_name=text(raw, "schedulerName") or spec.scheduler_name,
-        queue=text(raw, "queue") or "default",
-        policies=job_tasks.policies(raw.get("policies"), "spec.policies"),
+        scheduler_name=text_field(raw, "schedulerName") or spec.scheduler_name,
+        queue=text_field(raw, "queue") or "default",
+        policies=job_tasks.decode_policies(raw.get("policies"), "spec.policies"),
         plugins=_plugins(raw.get("plugins") or {}),
         volumes=_volumes(raw.get("volumes") or []),
-        max_retry=number(raw, "maxRetry", "spec", 0) or DEFAULT_RETRY,
-        ttl_s=None if ttl is None else number(raw, "ttlSecondsAfterFinished", "spec", 0),
+        max_retry=int_field(raw, "maxRetry", "spec", 0) or DEFAULT_RETRY,
+        ttl_s=None if ttl is None else int_field(raw, "ttlSecondsAfterFinished", "spec", 0),
         min_success=None if success is None else _at_least_one(raw, replicas),
-        priority_class=text(raw, "priorityClassName"),
-        topology=tier_or_name(raw.get("networkTopology"), "spec.networkTopology"),
-        estimate_s=duration_s(raw, "runningEstimate", "spec"),
+        priority_class=text_field(raw, "priorityClassName"),
+        topology=network_topology(raw.get("networkTopology"), "spec.networkTopology"),
+        estimate_s=duration_field(raw, "runningEstimate", "spec"),
     )
 
 
@@ -92,13 +99,13 @@ def _scaled(raw: Json) -> Any:
     tasks = raw.get("tasks")
     if raw.get("replicas") is None or not isinstance(tasks, list) or not tasks:
         return tasks
-    return [*tasks[:-1], {**tasks[-1], "replicas": number(raw, "replicas", "spec", 0)}]
+    return [*tasks[:-1], {**tasks[-1], "replicas": int_field(raw, "replicas", "spec", 0)}]
 
 
 def _at_least_one(raw: Json, replicas: int) -> int:
-    wanted = number(raw, "minSuccess", "spec", 0)
+    wanted = int_field(raw, "minSuccess", "spec", 0)
     if not 1 <= wanted <= replicas:
-        raise Unreadable(
+        raise FieldError(
             f"spec.minSuccess: {wanted} is not from 1 to the {replicas} pods there are"
         )
     return wanted
@@ -109,7 +116,7 @@ def _plugins(raw: Json) -> tuple[tuple[str, tuple[str, ...]], ...]:
     for name, arguments in sorted(raw.items()):
         told = arguments or ()
         if not isinstance(told, list | tuple) or not all(isinstance(one, str) for one in told):
-            raise Unreadable(f"spec.plugins.{name}: {told!r} is not a list of texts")
+            raise FieldError(f"spec.plugins.{name}: {told!r} is not a list of texts")
         found.append((name, tuple(told)))
     return tuple(found)
 
@@ -118,16 +125,16 @@ def _volumes(raw: list[Json]) -> tuple[VolumeSpec, ...]:
     found: list[VolumeSpec] = []
     for place, volume in enumerate(raw):
         field = f"spec.volumes[{place}]"
-        path, name = text(volume, "mountPath"), text(volume, "volumeClaimName")
+        path, name = text_field(volume, "mountPath"), text_field(volume, "volumeClaimName")
         claim = volume.get("volumeClaim")
         if not path or ":" in path:
-            raise Unreadable(f'{field}.mountPath: "{path}" is not a path to mount at')
+            raise FieldError(f'{field}.mountPath: "{path}" is not a path to mount at')
         if path in {other.mount_path for other in found}:
-            raise Unreadable(f"{field}.mountPath: {path} is mounted twice")
+            raise FieldError(f"{field}.mountPath: {path} is mounted twice")
         if bool(name) == bool(claim):
-            raise Unreadable(f"{field}: needs one of volumeClaimName and volumeClaim")
+            raise FieldError(f"{field}: needs one of volumeClaimName and volumeClaim")
         if claim is not None and not isinstance(claim, dict):
-            raise Unreadable(f"{field}.volumeClaim: it is not an object")
+            raise FieldError(f"{field}.volumeClaim: it is not an object")
         found.append(VolumeSpec(path, name, claim))
     return tuple(found)
 
@@ -136,9 +143,9 @@ def _status(raw: Json) -> JobStatus:
     """Ours, or what another controller left there."""
     state = raw.get("state") or {}
     return JobStatus(
-        phase=text(state, "phase"),
-        reason=text(state, "reason"),
-        message=text(state, "message"),
+        phase=text_field(state, "phase"),
+        reason=text_field(state, "reason"),
+        message=text_field(state, "message"),
         since=_moment(state.get("lastTransitionTime")),
         version=int(raw.get("version") or 0),
         retries=int(raw.get("retryCount") or 0),
@@ -150,14 +157,14 @@ def _status(raw: Json) -> JobStatus:
         terminating=int(raw.get("terminating") or 0),
         resources=_pairs(raw.get("controlledResources")),
         conditions=tuple(
-            (text(one, "status"), _moment(one.get("lastTransitionTime")))
+            (text_field(one, "status"), _moment(one.get("lastTransitionTime")))
             for one in raw.get("conditions") or ()
         ),
-        command=text(raw, "lastCommand"),
+        command=text_field(raw, "lastCommand"),
     )
 
 
-def part(meta: Json, status: Json) -> JobMember | None:
+def decode_job_member(meta: Json, status: Json) -> JobMember | None:
     """None: it is no Job's pod."""
     for owner in meta.get("ownerReferences") or ():
         if (

@@ -1,12 +1,12 @@
 """PodDisruptionBudgets as raw JSON -> facts. Pure; nothing is raised but Malformed."""
 
-from central.kube.decode.pod_affinity import expressions
-from central.kube.errors import BROKEN, Malformed, what, who
+from central.kube.decode.pod_affinity import label_expressions
+from central.kube.errors import DECODE_ERRORS, MalformedObject, error_text, object_name
 from central.model.facts import BudgetSeen
 from central.model.json_types import Json
 
 
-def budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
+def decode_budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
     """empty_is_all: a selector without terms covers every pod of the namespace; in policy/v1beta1
     it covers none."""
     try:
@@ -17,19 +17,21 @@ def budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
         seen = BudgetSeen(
             meta["namespace"],
             meta["name"],
-            None if selector is None else tuple(expressions(selector, "spec.selector")),
+            None if selector is None else tuple(label_expressions(selector, "spec.selector")),
             _allowed(meta, status),
             tuple(sorted(status.get("disruptedPods") or ())),
         )
         hash(seen)
-    except BROKEN as error:
-        raise Malformed(f"PodDisruptionBudget {who(raw)}: {what(error)}") from error
+    except DECODE_ERRORS as error:
+        raise MalformedObject(
+            f"PodDisruptionBudget {object_name(raw)}: {error_text(error)}"
+        ) from error
     return seen
 
 
-def older(raw: Json) -> BudgetSeen:
+def decode_v1beta1_budget(raw: Json) -> BudgetSeen:
     """As policy/v1beta1 means it."""
-    return budget(raw, empty_is_all=False)
+    return decode_budget(raw, empty_is_all=False)
 
 
 def _allowed(meta: Json, status: Json) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from central.kube.decode import podspec
-from central.kube.errors import Unreadable
+from central.kube.errors import FieldError
 from central.model.json_types import Json
 from central.model.pod_rules import (
     Apart,
@@ -29,7 +29,7 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _ANY_ADDRESS = ("", "0.0.0.0")
 
 
-def asks(spec: Json, ours: bool) -> list[Json]:
+def rule_sources(spec: Json, ours: bool) -> list[Json]:
     """The parts of the spec that make rules, unread; most pods have none. Of pods that others place
     only what keeps ours away matters: whom they avoid, and their ports."""
     parts: list[Json] = []
@@ -65,7 +65,7 @@ def label_keys(parts: Iterable[Json]) -> list[str]:
     ]
 
 
-def read(spec: Json, ours: bool, namespace: str, labels: Json) -> Rules | None:
+def decode_pod_rules(spec: Json, ours: bool, namespace: str, labels: Json) -> Rules | None:
     affinity = spec.get("affinity") or {}
     near = _terms(affinity, "podAffinity", namespace, labels) if ours else []
     apart = _terms(affinity, "podAntiAffinity", namespace, labels)
@@ -105,7 +105,7 @@ def _nearer(affinity: Json, namespace: str, labels: Json) -> tuple[Nearer, ...]:
 def _weight(wish: Json, field: str) -> int:
     weight = wish.get("weight")
     if type(weight) is not int:
-        raise Unreadable(f"{field}.weight: {weight!r} is not a whole number")
+        raise FieldError(f"{field}.weight: {weight!r} is not a whole number")
     return weight
 
 
@@ -128,7 +128,7 @@ def _term(term: Json, namespace: str, labels: Json, field: str) -> tuple[Selecto
     selector = Selector(
         named,
         _labels(term, labels, field),
-        None if chosen is None else expressions(chosen, f"{field}.namespaceSelector"),
+        None if chosen is None else label_expressions(chosen, f"{field}.namespaceSelector"),
     )
     return selector, _key(term, field)
 
@@ -137,7 +137,7 @@ def _spread(part: Json, namespace: str, labels: Json) -> Spread:
     field = "spec.topologySpreadConstraints"
     skew, domains = part.get("maxSkew", 1), part.get("minDomains") or 1
     if type(skew) is not int or type(domains) is not int:
-        raise Unreadable(f"{field}: maxSkew and minDomains must be whole numbers")
+        raise FieldError(f"{field}: maxSkew and minDomains must be whole numbers")
     selector = Selector((namespace,), _labels(part, labels, field))
     return Spread(
         Peers((selector,), leaving=False),
@@ -152,7 +152,7 @@ def _spread(part: Json, namespace: str, labels: Json) -> Spread:
 def _key(part: Json, field: str) -> str:
     key = part.get("topologyKey")
     if type(key) is not str or not key:
-        raise Unreadable(f"{field}.topologyKey: {key!r} is not a label key")
+        raise FieldError(f"{field}.topologyKey: {key!r} is not a label key")
     return key
 
 
@@ -166,17 +166,17 @@ def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | No
         for key in part.get(keys) or ()
         if key in labels
     ]
-    return _unique((*expressions(part["labelSelector"], f"{field}.labelSelector"), *own))
+    return _unique((*label_expressions(part["labelSelector"], f"{field}.labelSelector"), *own))
 
 
-def expressions(selector: Json, field: str) -> tuple[Expression, ...]:
+def label_expressions(selector: Json, field: str) -> tuple[Expression, ...]:
     found = [
         Expression(key, "In", (value,))
         for key, value in sorted((selector.get("matchLabels") or {}).items())
     ]
     for expression in selector.get("matchExpressions") or ():
         if expression.get("operator") not in _OPERATORS:
-            raise Unreadable(f'{field}: "{expression.get("operator")}" is not an operator')
+            raise FieldError(f'{field}: "{expression.get("operator")}" is not an operator')
         values = tuple(expression.get("values") or ())
         found.append(Expression(expression["key"], expression["operator"], values))
     return tuple(found)

@@ -18,11 +18,11 @@ from central.kube.decode import (
     podspec,
     storage_decoder,
 )
-from central.kube.decode.quantities import NotAQuantity, seconds
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.kube.decode.times import moment, stamped
-from central.kube.decode.topology_constraints import Closeness
+from central.kube.decode.topology_constraints import TopologyConstraints
 from central.kube.decode.topology_constraints import placement as placement_of
-from central.kube.errors import BROKEN, Unreadable, text, what
+from central.kube.errors import DECODE_ERRORS, FieldError, error_text, text_field
 from central.model.facts import PodSeen, PodSpec
 from central.model.json_types import Json
 from central.model.pod_rules import Labels
@@ -38,15 +38,15 @@ _KEPT_SPECS = 50_000
 _LIMIT = re.compile(r"0|[1-9]\d{0,9}|max", re.ASCII)  # 010 is 8 to the kernel
 
 
-class Pods:
-    def __init__(self, scheduler_names: Sequence[str], closeness: Closeness) -> None:
+class PodDecoder:
+    def __init__(self, scheduler_names: Sequence[str], topology: TopologyConstraints) -> None:
         self._ours = frozenset(scheduler_names)
-        self._closeness = closeness
-        self._specs: dict[bytes, PodSpec] = {}
-        self._alike: dict[PodSpec, PodSpec] = {}
-        self._same_labels: dict[Labels, Labels] = {}
+        self._topology = topology
+        self._specs_by_content: dict[bytes, PodSpec] = {}
+        self._shared_specs: dict[PodSpec, PodSpec] = {}
+        self._shared_labels: dict[Labels, Labels] = {}
 
-    def read(self, raw: Json) -> PodSeen:
+    def decode(self, raw: Json) -> PodSeen:
         meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
         labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
         ours = spec.get("schedulerName") in self._ours
@@ -57,7 +57,7 @@ class Pods:
         required = preferred = placement = ""
         tier: int | None = None
         if ours and annotations:
-            required, preferred, unknown = self._closeness.wishes(annotations)
+            required, preferred, unknown = self._topology.from_annotations(annotations)
             tier, unread = owner_references.tier_of(annotations)
             wrong = wrong or unknown or unread
             placement, unread = placement_of(annotations)
@@ -78,18 +78,18 @@ class Pods:
         wrong = wrong or (unread if ours else "")
         capped, unread = gpu_model_annotations.wishes(annotations, capped)
         wrong = wrong or (unread if ours else "")
-        read = self._alike_of(capped) if capped != read else read
+        read = self._shared(capped) if capped != read else read
         if wrong or limits:
             unsupported = wrong or read.unsupported
             read = _limited(replace(read, unsupported=unsupported), limits)
-            read = self._alike_of(read)
+            read = self._shared(read)
         return PodSeen(
             uid=meta["uid"],
             namespace=namespace,
             name=name,
             spec=read,
-            node=text(spec, "nodeName"),
-            phase=text(status, "phase") or "Pending",
+            node=text_field(spec, "nodeName"),
+            phase=text_field(status, "phase") or "Pending",
             ours=ours,
             gang=gang,
             gang_min=least,
@@ -98,7 +98,7 @@ class Pods:
             priority=int(spec.get("priority") or 0),
             created=stamped(meta.get("creationTimestamp")),
             order=(_rank(name, labels, annotations), name),
-            task=text(annotations, names.TASK) or text(labels, names.TASK),
+            task=text_field(annotations, names.TASK) or text_field(labels, names.TASK),
             topology_required=required,
             topology_preferred=preferred,
             placement=placement,
@@ -107,9 +107,11 @@ class Pods:
             checkpoint=moment(annotations.get(names.CHECKPOINT)),
             preempts=spec.get("preemptionPolicy") != "Never",
             labels=self.labels(labels),
-            queue=text(annotations, names.QUEUE_NAME) if ours and annotations else "",
-            claims=storage_decoder.claims_of(name, spec) if spec.get("volumes") else (),
-            part=job_decoder.part(meta, status) if meta.get("ownerReferences") else None,
+            queue=text_field(annotations, names.QUEUE_NAME) if ours and annotations else "",
+            claims=storage_decoder.claim_names(name, spec) if spec.get("volumes") else (),
+            part=job_decoder.decode_job_member(meta, status)
+            if meta.get("ownerReferences")
+            else None,
             required_tier=tier,
             owner=owner,
             owner_name=owner_name,
@@ -120,37 +122,39 @@ class Pods:
         """Pods made from one template differ in little that matters here: parse what matters once."""
         try:
             matters = _what_matters(spec, ours)
-            if parts := pod_affinity.asks(spec, ours):
+            if parts := pod_affinity.rule_sources(spec, ours):
                 own = [labels.get(key) for key in pod_affinity.label_keys(parts)]
                 matters += (parts, namespace, own, bool(spec.get("hostNetwork")))
             key = orjson.dumps(matters)
-            known = self._specs.get(key)
+            known = self._specs_by_content.get(key)
             if known is None:
-                if len(self._specs) >= _KEPT_SPECS:
-                    self._specs.clear()
-                    self._alike.clear()
-                known = self._specs[key] = self._alike_of(
-                    podspec.read(
+                if len(self._specs_by_content) >= _KEPT_SPECS:
+                    self._specs_by_content.clear()
+                    self._shared_specs.clear()
+                known = self._specs_by_content[key] = self._shared(
+                    podspec.decode_pod_spec(
                         spec,
                         ours,
-                        pod_affinity.read(spec, ours, namespace, labels) if parts else None,
+                        pod_affinity.decode_pod_rules(spec, ours, namespace, labels)
+                        if parts
+                        else None,
                     )
                 )
-        except Unreadable as error:
+        except FieldError as error:
             known = PodSpec(requests=(("pods", 1),), unsupported=str(error))
-        except BROKEN as error:
-            known = PodSpec(requests=(("pods", 1),), unsupported=f"spec: {what(error)}")
+        except DECODE_ERRORS as error:
+            known = PodSpec(requests=(("pods", 1),), unsupported=f"spec: {error_text(error)}")
         return known
 
-    def _alike_of(self, spec: PodSpec) -> PodSpec:
-        return self._alike.setdefault(spec, spec)
+    def _shared(self, spec: PodSpec) -> PodSpec:
+        return self._shared_specs.setdefault(spec, spec)
 
     def labels(self, labels: Json) -> Labels:
         """Equal ones share one object."""
         found = tuple(sorted(labels.items()))
-        if len(self._same_labels) >= _KEPT_SPECS:
-            self._same_labels.clear()
-        return self._same_labels.setdefault(found, found)
+        if len(self._shared_labels) >= _KEPT_SPECS:
+            self._shared_labels.clear()
+        return self._shared_labels.setdefault(found, found)
 
 
 def _what_matters(spec: Json, ours: bool) -> list[Any]:
@@ -203,8 +207,8 @@ def _runs_for(annotations: Json) -> tuple[float | None, str]:
     if not (told := annotations.get(names.RUNS_FOR)):
         return None, ""
     try:
-        return seconds(str(told)), ""
-    except NotAQuantity as error:
+        return parse_duration(str(told)), ""
+    except InvalidQuantity as error:
         return None, f"annotation {names.RUNS_FOR}: {error}"
 
 

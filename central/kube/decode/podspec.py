@@ -4,8 +4,8 @@ What this version can't honour is named in PodSpec.unsupported, a sentence: such
 rather than being placed against its wish.
 """
 
-from central.kube.decode.quantities import NotAQuantity, whole
-from central.kube.errors import Unreadable
+from central.kube.decode.quantities import InvalidQuantity, parse_quantity
+from central.kube.errors import FieldError
 from central.model.facts import PodSpec, Toleration
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement, Rules
@@ -16,7 +16,7 @@ from protos.slicing import is_slice
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
-def read(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
+def decode_pod_spec(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
     """Of pods that others place only what they use matters, and whom they keep away."""
     requests = _requests(spec)
     gpus = _device_containers(spec, names.GPU)
@@ -53,17 +53,17 @@ def _asks(container: Json, field: str) -> dict[str, int]:
     resources = container.get("resources") or {}
     found: dict[str, int] = {}
     for part in ("limits", "requests"):
-        found |= amounts(resources.get(part), f"{field}.resources.{part}")
+        found |= resource_amounts(resources.get(part), f"{field}.resources.{part}")
     return found
 
 
-def amounts(quantities: Json | None, field: str) -> dict[str, int]:
+def resource_amounts(quantities: Json | None, field: str) -> dict[str, int]:
     found = {}
     for resource, quantity in (quantities or {}).items():
         try:
-            found[resource] = whole(resource, quantity)
-        except NotAQuantity as error:
-            raise Unreadable(f"{field}.{resource}: {error}") from None
+            found[resource] = parse_quantity(resource, quantity)
+        except InvalidQuantity as error:
+            raise FieldError(f"{field}.{resource}: {error}") from None
     return found
 
 
@@ -82,7 +82,7 @@ def _requests(spec: Json) -> tuple[tuple[str, int], ...]:
     for place, container in enumerate(spec.get("containers") or ()):
         _add(together, _asks(container, f"spec.containers[{place}]"))
     _raise_to(together, most)
-    _add(together, amounts(spec.get("overhead"), "spec.overhead"))
+    _add(together, resource_amounts(spec.get("overhead"), "spec.overhead"))
     together["pods"] = 1
     return tuple(sorted((resource, amount) for resource, amount in together.items() if amount))
 
@@ -128,7 +128,7 @@ def _term(term: Json) -> tuple[Requirement, ...]:
 def _requirement(expression: Json, is_field: bool) -> Requirement:
     operator = expression.get("operator")
     if operator not in _OPERATORS:
-        raise Unreadable(f'spec.affinity.nodeAffinity: "{operator}" is not an operator')
+        raise FieldError(f'spec.affinity.nodeAffinity: "{operator}" is not an operator')
     return Requirement(expression["key"], operator, tuple(expression.get("values") or ()), is_field)
 
 

@@ -21,16 +21,16 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _MOST = 2**63 - 1  # the API server caps there too
 
 
-class NotAQuantity(ValueError):
+class InvalidQuantity(ValueError):
     pass
 
 
-def whole(resource: str, quantity: Any) -> int:
+def parse_quantity(resource: str, quantity: Any) -> int:
     """In the resource's unit: cpu in thousandths, everything else in pieces or bytes, rounded up.
     Of a resource with a domain (nvidia.com/gpu) there are no parts."""
     if type(quantity) is not str:
         if isinstance(quantity, bool) or not isinstance(quantity, int | float):
-            raise NotAQuantity(f"{quantity!r} is not a quantity")
+            raise InvalidQuantity(f"{quantity!r} is not a quantity")
         quantity = str(quantity)  # a manifest that never went through an API server
     return _whole(resource == "cpu", "/" in resource, quantity)
 
@@ -39,7 +39,7 @@ def whole(resource: str, quantity: Any) -> int:
 def _whole(millis: bool, pieces: bool, quantity: str) -> int:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
-        raise NotAQuantity(f'"{quantity}" is not a quantity')
+        raise InvalidQuantity(f'"{quantity}" is not a quantity')
     sign, number, exponent, binary, decimal = match.groups()
     value = Fraction(number)
     if exponent:
@@ -49,17 +49,17 @@ def _whole(millis: bool, pieces: bool, quantity: str) -> int:
     elif decimal:
         value *= _DECIMAL[decimal]
     if sign == "-" and value:
-        raise NotAQuantity(f'"{quantity}" is below zero')
+        raise InvalidQuantity(f'"{quantity}" is below zero')
     if millis:
         value *= 1000
     if pieces and value.denominator != 1:
-        raise NotAQuantity(f'"{quantity}" is not a whole number')
+        raise InvalidQuantity(f'"{quantity}" is not a whole number')
     return min(_MOST, -(-value.numerator // value.denominator))
 
 
-def seconds(text: str) -> float:
+def parse_duration(text: str) -> float:
     """1h30m, 10s, 250ms."""
     parts = _PART.findall(text)
     if not parts or "".join(amount + unit for amount, unit in parts) != text:
-        raise NotAQuantity(f"{text!r} is not a duration like 90s or 1h30m")
+        raise InvalidQuantity(f"{text!r} is not a duration like 90s or 1h30m")
     return sum(float(amount) * _UNITS_S[unit] for amount, unit in parts)

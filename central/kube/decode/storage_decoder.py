@@ -3,7 +3,7 @@
 from typing import Any
 
 from central.kube.decode import pod_affinity, podspec
-from central.kube.decode.quantities import whole
+from central.kube.decode.quantities import parse_quantity
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement
 from central.model.volumes import (
@@ -25,7 +25,7 @@ _ZONES = tuple(
 )
 
 
-def claims_of(pod: str, spec: Json) -> tuple[str, ...]:
+def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
     """The names of the pod's claims, those made for it alone included."""
     names = []
     for volume in spec.get("volumes") or ():
@@ -36,7 +36,7 @@ def claims_of(pod: str, spec: Json) -> tuple[str, ...]:
     return tuple(names)
 
 
-def own_claims(raw: Json) -> tuple[ClaimSeen, ...]:
+def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
     """Those that are made for the pod alone (ephemeral volumes), as their controller makes them."""
     meta = raw["metadata"]
     found = []
@@ -45,11 +45,11 @@ def own_claims(raw: Json) -> tuple[ClaimSeen, ...]:
             name = f"{meta['name']}-{volume['name']}"
             place = {"namespace": meta["namespace"], "name": name, "uid": f"{meta['uid']}-{name}"}
             template = own["volumeClaimTemplate"]
-            found.append(claim({"metadata": place, "spec": template["spec"]}))
+            found.append(decode_claim({"metadata": place, "spec": template["spec"]}))
     return tuple(found)
 
 
-def claim(raw: Json) -> ClaimSeen:
+def decode_claim(raw: Json) -> ClaimSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
     volume = spec.get("volumeName") or ""
@@ -67,7 +67,7 @@ def claim(raw: Json) -> ClaimSeen:
         uid=meta.get("uid") or "",
         modes=_modes(spec),
         block=spec.get("volumeMode") == "Block",
-        selector=pod_affinity.expressions(spec.get("selector") or {}, "spec.selector"),
+        selector=pod_affinity.label_expressions(spec.get("selector") or {}, "spec.selector"),
     )
 
 
@@ -75,7 +75,7 @@ def _modes(spec: Json) -> tuple[str, ...]:
     return tuple(sorted(spec.get("accessModes") or ()))
 
 
-def volume(raw: Json) -> VolumeSeen:
+def decode_volume(raw: Json) -> VolumeSeen:
     meta, spec = raw["metadata"], raw.get("spec") or {}
     places: list[NodeTerms] = []
     required = (spec.get("nodeAffinity") or {}).get("required")
@@ -111,7 +111,7 @@ def _zones(labels: Json) -> NodeTerms:
     return inside, tuple(Requirement(key, "DoesNotExist", ()) for key in _ZONES)
 
 
-def storage_class(raw: Json) -> StorageClassSeen:
+def decode_storage_class(raw: Json) -> StorageClassSeen:
     allowed = tuple(
         tuple(
             Requirement(expression["key"], "In", tuple(expression.get("values") or ()))
@@ -127,7 +127,7 @@ def storage_class(raw: Json) -> StorageClassSeen:
     )
 
 
-def capacity(raw: Json) -> CapacitySeen:
+def decode_capacity(raw: Json) -> CapacitySeen:
     """maximumVolumeSize, where it is told, says more than the capacity; without either there is no
     room. Without nodeTopology it can be reached from no node."""
     meta, where = raw["metadata"], raw.get("nodeTopology")
@@ -152,17 +152,17 @@ def _selector(selector: Json) -> tuple[Requirement, ...]:
     return (*named, *told)
 
 
-def driver(raw: Json) -> DriverSeen:
+def decode_csi_driver(raw: Json) -> DriverSeen:
     return DriverSeen(
         raw["metadata"]["name"], (raw.get("spec") or {}).get("storageCapacity") is True
     )
 
 
 def _bytes(quantity: Any) -> int:
-    return whole("storage", quantity) if quantity is not None else 0
+    return parse_quantity("storage", quantity) if quantity is not None else 0
 
 
-def attach_limits(raw: Json) -> AttachLimits:
+def decode_csi_node(raw: Json) -> AttachLimits:
     drivers = (raw.get("spec") or {}).get("drivers") or ()
     limits = {
         driver["name"]: count

@@ -6,12 +6,12 @@ Tiers of a networkTopology, without HyperNodes: tier 1 is the narrowest level of
 
 from collections.abc import Sequence
 
-from central.kube.errors import text
+from central.kube.errors import text_field
 from central.model.json_types import Json
 from protos import names
 
 
-class Closeness:
+class TopologyConstraints:
     """The levels that this centre knows."""
 
     def __init__(self, levels: Sequence[str]) -> None:
@@ -20,10 +20,10 @@ class Closeness:
         self.known = frozenset(every)
         self._choices = ", ".join(every)
 
-    def wishes(self, annotations: Json) -> tuple[str, str, str]:
+    def from_annotations(self, annotations: Json) -> tuple[str, str, str]:
         """The closeness that annotations require and prefer, and what is wrong with them."""
-        required = text(annotations, names.TOPOLOGY_REQUIRED)
-        preferred = text(annotations, names.TOPOLOGY_PREFERRED)
+        required = text_field(annotations, names.TOPOLOGY_REQUIRED)
+        preferred = text_field(annotations, names.TOPOLOGY_PREFERRED)
         for key, value in (
             (names.TOPOLOGY_REQUIRED, required),
             (names.TOPOLOGY_PREFERRED, preferred),
@@ -32,7 +32,7 @@ class Closeness:
                 return "", "", f'annotation {key}: "{value}" is not one of {self._choices}'
         return required, preferred, ""
 
-    def network_topology(self, wish: Json, field: str) -> tuple[str, int | None, str]:
+    def from_network_topology(self, wish: Json, field: str) -> tuple[str, int | None, str]:
         """The level that should hold the gang, by name or by tier, and what is wrong."""
         mode = wish.get("mode") or "hard"
         tier, name = wish.get("highestTierAllowed"), wish.get("highestTierName") or ""
@@ -47,7 +47,7 @@ class Closeness:
 
 def placement(annotations: Json) -> tuple[str, str]:
     """pack or spread, and what is wrong with it."""
-    told = text(annotations, names.PLACEMENT)
+    told = text_field(annotations, names.PLACEMENT)
     if told in {"", names.PACK, names.SPREAD}:
         return told, ""
     return "", f'annotation {names.PLACEMENT}: "{told}" is neither {names.PACK} nor {names.SPREAD}'

@@ -31,12 +31,12 @@ _BROKEN = (
 )
 
 
-class Unusable(Exception):
+class KubeconfigError(Exception):
     """The configuration can't be used: a sentence for the user, exit 2."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClientConfig:
     server: str  # https://10.0.0.1:6443
     context: ssl.SSLContext | None  # None: plain HTTP
     tls_name: str
@@ -56,53 +56,53 @@ class Access:
         return str(told).strip() if told else ""
 
 
-def load(kubeconfig: str | None) -> Access:
+def load_config(kubeconfig: str | None) -> ClientConfig:
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return _read("the pod's ServiceAccount", None)
+        return _read_config("the pod's ServiceAccount", None)
     path = _existing(kubeconfig)
-    return _read(f"kubeconfig {path}", path)
+    return _read_config(f"kubeconfig {path}", path)
 
 
-def load_as_user(kubeconfig: str | None, context: str | None) -> tuple[Access, str]:
+def load_user_config(kubeconfig: str | None, context: str | None) -> tuple[ClientConfig, str]:
     """As kubectl looks for it: files before the pod's own account. With the namespace that is meant
     where none is named."""
     try:
         path = _existing(kubeconfig)
-    except Unusable:
+    except KubeconfigError:
         if kubeconfig or context or not os.environ.get("KUBERNETES_SERVICE_HOST"):
             raise
-        access = _read("the pod's ServiceAccount", None)
+        config = _read_config("the pod's ServiceAccount", None)
         try:
-            return access, OWN_NAMESPACE.read_text().strip() or "default"
+            return config, OWN_NAMESPACE.read_text().strip() or "default"
         except OSError:
-            return access, "default"
+            return config, "default"
     where = f"kubeconfig {path}"
-    access = _read(where, path, context)
+    config = _read_config(where, path, context)
     contexts, active = list_kube_config_contexts(path)
     chosen = next((one for one in contexts if one["name"] == context), active)
-    return access, str(chosen["context"].get("namespace") or "default")
+    return config, str(chosen["context"].get("namespace") or "default")
 
 
 def _existing(kubeconfig: str | None) -> str:
     path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     if not any(Path(part).expanduser().is_file() for part in path.split(os.pathsep)):
-        raise Unusable(
+        raise KubeconfigError(
             f"kubeconfig {path}: no such file; name one with --kubeconfig or KUBECONFIG, "
             "or run in a pod"
         )
     return path
 
 
-def _read(where: str, path: str | None, context: str | None = None) -> Access:
+def _read_config(where: str, path: str | None, context: str | None = None) -> ClientConfig:
     configuration = Configuration()
     try:
         if path is None:
             load_incluster_config(client_configuration=configuration)
         else:
             load_kube_config(path, context, configuration, persist_config=False)
-        return _access(configuration)
+        return _client_config(configuration)
     except _BROKEN as error:
-        raise Unusable(f"{where}: {_what(error)}") from error
+        raise KubeconfigError(f"{where}: {_what(error)}") from error
 
 
 def _what(error: Exception) -> str:
@@ -111,7 +111,7 @@ def _what(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _access(configuration: Any) -> Access:
+def _client_config(configuration: Any) -> ClientConfig:
     url = urlsplit(configuration.host)
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise ValueError(f'server "{configuration.host}" is not an http(s) address')
@@ -121,7 +121,7 @@ def _access(configuration: Any) -> Access:
     if proxy and urlsplit(proxy).scheme != "http":
         raise ValueError(f"proxy {proxy}: only http proxies are supported")
     context = _context(configuration) if url.scheme == "https" else None
-    return Access(
+    return ClientConfig(
         server=configuration.host.rstrip("/"),
         context=context,
         tls_name=configuration.tls_server_name or "",

@@ -9,20 +9,20 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from central.kube.transport.configuration import Access
+from central.kube.transport.configuration import ClientConfig
 
 _CHUNK = 1 << 18
 
 
-class Broken(Exception):
+class InvalidResponse(Exception):
     """What came is not an answer."""
 
 
-class HungUp(Broken, ConnectionError):
+class ConnectionClosed(InvalidResponse, ConnectionError):
     """Nothing came: the server had closed the connection, most likely before it was asked."""
 
 
-class Answer:
+class HttpResponse:
     """Filled by the parser. body: what came of it since it was last taken."""
 
     def __init__(self) -> None:
@@ -30,89 +30,89 @@ class Answer:
         self.retry_after = ""
         self.body: list[bytes] = []
         self.done = False
-        self.begun = False
-        self.kept = False  # the connection may be used again
-        self._ends = False  # says itself where it ends
+        self.started = False
+        self.reusable = False  # the connection may be used again
+        self._delimited = False  # says itself where it ends
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
         """Nothing: the server has closed the connection."""
         if not data:
-            if not self.begun:
-                raise HungUp("the server closed the connection")
-            if not self.status or self._ends:
-                raise Broken("the answer ends in its middle")
+            if not self.started:
+                raise ConnectionClosed("the server closed the connection")
+            if not self.status or self._delimited:
+                raise InvalidResponse("the answer ends in its middle")
             self.done = True
             return
-        self.begun = True
+        self.started = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise Broken(f"the answer is not HTTP: {error}") from error
+            raise InvalidResponse(f"the answer is not HTTP: {error}") from error
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name == b"retry-after":
             self.retry_after = value.decode("latin-1")
         elif name in {b"content-length", b"transfer-encoding"}:
-            self._ends = True
+            self._delimited = True
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
-        self._ends |= self.status in {204, 304}
+        self._delimited |= self.status in {204, 304}
 
     def on_body(self, data: bytes) -> None:
         self.body.append(data)
 
     def on_message_complete(self) -> None:
         self.done = self.status >= 200  # before it may come others: 100 Continue, 103 Early Hints
-        self.kept = self.done and self._ends and self._parser.should_keep_alive()
+        self.reusable = self.done and self._delimited and self._parser.should_keep_alive()
 
 
 class Connection:
     """Raises OSError, Broken, and http.client.HTTPException from a proxy."""
 
-    def __init__(self, access: Access, timeout_s: float) -> None:
-        self._access = access
+    def __init__(self, config: ClientConfig, timeout_s: float) -> None:
+        self._config = config
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
 
-    def ask(self, request: bytes) -> Answer:
+    def send(self, request: bytes) -> HttpResponse:
         """The answer as soon as its status is known; whole() or lines() are the rest of it."""
         if self._socket is None:
-            self._socket = _open(self._access, self._timeout_s)
+            self._socket = _open(self._config, self._timeout_s)
         self._socket.sendall(request)
-        answer = Answer()
-        while not answer.status:
-            answer.feed(self._socket.recv(_CHUNK))
-        return answer
+        response = HttpResponse()
+        while not response.status:
+            response.feed(self._socket.recv(_CHUNK))
+        return response
 
-    def whole(self, answer: Answer) -> bytes:
+    def read_all(self, response: HttpResponse) -> bytes:
         assert self._socket is not None
-        while not answer.done:
-            answer.feed(self._socket.recv(_CHUNK))
-        return b"".join(answer.body)
+        while not response.done:
+            response.feed(self._socket.recv(_CHUNK))
+        return b"".join(response.body)
 
-    def lines(self, answer: Answer) -> Iterator[bytes]:
+    def lines(self, response: HttpResponse) -> Iterator[bytes]:
         """Until the answer ends; what its last line lacks an end for is left out."""
         pending = b""
-        for chunk in self.chunks(answer):
-            *whole, pending = (pending + chunk).split(b"\n")
-            yield from filter(None, whole)
+        for chunk in self.chunks(response):
+            *complete, pending = (pending + chunk).split(b"\n")
+            yield from filter(None, complete)
 
-    def chunks(self, answer: Answer) -> Iterator[bytes]:
+    def chunks(self, response: HttpResponse) -> Iterator[bytes]:
         """As it comes, until it ends."""
         assert self._socket is not None
         while True:
-            if answer.body:
-                chunk = b"".join(answer.body)
-                answer.body.clear()
+            if response.body:
+                chunk = b"".join(response.body)
+                response.body.clear()
                 yield chunk
-            if answer.done:
+            if response.done:
                 return
-            answer.feed(self._socket.recv(_CHUNK))
+            response.feed(self._socket.recv(_CHUNK))
 
-    def patience(self, timeout_s: float) -> None:
+    def set_timeout(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         if self._socket is not None:
             self._socket.settimeout(timeout_s)
@@ -121,18 +121,18 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
 
-    def cut(self) -> None:
+    def shutdown(self) -> None:
         """Ends a read that another thread is in; TLS objects may not be touched for that. Raises
         OSError where the connection had ended already."""
         if self._socket is not None:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-def _open(access: Access, timeout_s: float) -> socket.socket:
+def _open(config: ClientConfig, timeout_s: float) -> socket.socket:
     """Through the proxy where there is one; with TLS where the server's address says so."""
-    host, port = access.address()
-    if access.proxy:
-        proxy = urlsplit(access.proxy)
+    host, port = config.address()
+    if config.proxy:
+        proxy = urlsplit(config.proxy)
         way = http.client.HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=timeout_s)
         way.set_tunnel(host, port)
     else:
@@ -144,10 +144,10 @@ def _open(access: Access, timeout_s: float) -> socket.socket:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    if access.context is None:
+    if config.context is None:
         return opened
     try:
-        return access.context.wrap_socket(opened, server_hostname=access.tls_name or host)
+        return config.context.wrap_socket(opened, server_hostname=config.tls_name or host)
     except BaseException:
         opened.close()
         raise

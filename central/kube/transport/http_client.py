@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from central.kube.transport.configuration import Access, Unusable, load
-from central.kube.transport.connection import Answer, Broken, Connection, is_stale
+from central.kube.transport.configuration import ClientConfig, KubeconfigError, load_config
+from central.kube.transport.connection import Connection, HttpResponse, InvalidResponse, is_stale
 
-__all__ = ["Client", "Refused", "Reply", "Stream", "Unreachable", "Unusable", "connect"]
+__all__ = ["Client", "KubeconfigError", "Reply", "StatusError", "Stream", "Unreachable", "connect"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 _IDLE_MOST = 64
 _TOKEN_KEPT_S = 5.0
-_BROKEN = (OSError, Broken, http.client.HTTPException)  # the way, the answer, the proxy
+_BROKEN = (OSError, InvalidResponse, http.client.HTTPException)  # the way, the answer, the proxy
 
 
 # Goes before the usual line, of which servers then take no notice.
@@ -43,7 +43,7 @@ class Unreachable(Exception):
     """No answer from the API server, now."""
 
 
-class Refused(Exception):
+class StatusError(Exception):
     """An answer of 400 or above."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -66,21 +66,21 @@ class Reply:
     def json(self) -> Any:
         return orjson.loads(self.body)
 
-    def refusal(self) -> Refused:
+    def error(self) -> StatusError:
         """What the server's Status object says, or its first line where it sent none."""
         try:
             told = orjson.loads(self.body)
             reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
         except (ValueError, AttributeError):
             reason, message = "", self.body[:200].decode(errors="replace").partition("\n")[0]
-        return Refused(self.status, reason, message or f"status {self.status}")
+        return StatusError(self.status, reason, message or f"status {self.status}")
 
 
 class Client:
-    def __init__(self, access: Access) -> None:
-        self.server = access.server  # its address, for messages
-        self._access = access
-        url = urlsplit(access.server)
+    def __init__(self, config: ClientConfig) -> None:
+        self.server = config.server  # its address, for messages
+        self._config = config
+        url = urlsplit(config.server)
         self._prefix, self._host = url.path.rstrip("/"), url.netloc.rpartition("@")[2]
         self._idle: deque[Connection] = deque()
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -117,11 +117,15 @@ class Client:
         with self._counts_lock:
             self._counts[verb, outcome] += 1
 
-    def get(self, path: str, timeout_s: float = 60.0, *, bare: bool = False) -> dict[str, Any]:
+    def get(
+        self, path: str, timeout_s: float = 60.0, *, metadata_only: bool = False
+    ) -> dict[str, Any]:
         """The parsed object; raises Refused or Unreachable. bare: of each object its metadata only."""
-        reply = self.request("GET", path, timeout_s=timeout_s, accept=_BARE_LIST if bare else b"")
+        reply = self.request(
+            "GET", path, timeout_s=timeout_s, accept=_BARE_LIST if metadata_only else b""
+        )
         if not reply.ok:
-            raise reply.refusal()
+            raise reply.error()
         try:
             found = reply.json()
         except ValueError:
@@ -130,23 +134,25 @@ class Client:
             raise Unreachable(f"{self.server}: the answer to {path} is not a JSON object")
         return found
 
-    def stream(self, path: str, timeout_s: float, *, bare: bool = False) -> "Stream":
+    def stream(self, path: str, timeout_s: float, *, metadata_only: bool = False) -> "Stream":
         """A streamed answer; raises Refused or Unreachable. timeout_s: the longest silence; bare: of
         each object its metadata only."""
-        connection = Connection(self._access, timeout_s)
+        connection = Connection(self._config, timeout_s)
         try:
-            answer = connection.ask(self._request("GET", path, None, "", _BARE if bare else b""))
-            if answer.status >= 400:
-                raise Reply(answer.status, connection.whole(answer)).refusal()
+            response = connection.send(
+                self._request("GET", path, None, "", _BARE if metadata_only else b"")
+            )
+            if response.status >= 400:
+                raise Reply(response.status, connection.read_all(response)).error()
         except _BROKEN as error:
             self._count("WATCH", "unreachable")
             connection.close()
             raise Unreachable(f"{self.server}: {_why(error)}") from error
-        except Refused as refused:
+        except StatusError as refused:
             self._count("WATCH", f"{refused.status // 100}xx")
             connection.close()
             raise
-        return Stream(self.server, connection, answer)
+        return Stream(self.server, connection, response)
 
     def close(self) -> None:
         while self._idle:
@@ -156,30 +162,30 @@ class Client:
         try:
             connection = self._idle.pop()
         except IndexError:
-            return self._on(Connection(self._access, timeout_s), request)
+            return self._on(Connection(self._config, timeout_s), request)
         try:
-            connection.patience(timeout_s)
+            connection.set_timeout(timeout_s)
             return self._on(connection, request)
-        except (OSError, Broken) as error:
+        except (OSError, InvalidResponse) as error:
             if not is_stale(error):
                 raise
             self.close()  # all that are idle are suspect
-            return self._on(Connection(self._access, timeout_s), request)
+            return self._on(Connection(self._config, timeout_s), request)
 
     def _on(self, connection: Connection, request: bytes) -> Reply:
         try:
-            answer = connection.ask(request)
-            content = connection.whole(answer)
+            response = connection.send(request)
+            content = connection.read_all(response)
         except BaseException:
             connection.close()
             raise
-        if answer.kept and len(self._idle) < _IDLE_MOST:
+        if response.reusable and len(self._idle) < _IDLE_MOST:
             self._idle.append(connection)
         else:
             connection.close()
-        later = answer.retry_after if answer.status >= 400 else ""
+        later = response.retry_after if response.status >= 400 else ""
         after_s = float(later) if later.isdigit() else 0.0
-        return Reply(answer.status, content, after_s)
+        return Reply(response.status, content, after_s)
 
     def _request(
         self, method: str, path: str, body: bytes | None, content_type: str, accept: bytes = b""
@@ -204,7 +210,7 @@ class Client:
             return headers
         with self._credentials_lock:
             lines = [f"Host: {self._host}", "Accept: application/json", "User-Agent: lockstep"]
-            if authorization := self._access.authorization():
+            if authorization := self._config.authorization():
                 if not authorization.isprintable():
                     raise OSError("no credentials: the token is not one line of text")
                 lines.append(f"Authorization: {authorization}")
@@ -216,27 +222,27 @@ class Client:
 class Stream:
     """The lines of an answer that does not end. close() may come from another thread."""
 
-    def __init__(self, server: str, connection: Connection, answer: Answer) -> None:
+    def __init__(self, server: str, connection: Connection, response: HttpResponse) -> None:
         self._server = server
         self._connection = connection
-        self._answer = answer
+        self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            yield from self._connection.lines(self._answer)
+            yield from self._connection.lines(self._response)
         except (*_BROKEN, ValueError) as error:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
 
     def chunks(self) -> Iterator[bytes]:
         """The same as it comes: of a log, whose empty lines and last words count too."""
         try:
-            yield from self._connection.chunks(self._answer)
+            yield from self._connection.chunks(self._response)
         except (*_BROKEN, ValueError) as error:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
 
     def close(self) -> None:
         try:
-            self._connection.cut()
+            self._connection.shutdown()
         except OSError:
             log.debug("the connection had ended already")
 
@@ -250,7 +256,7 @@ class Stream:
 def connect(kubeconfig: str | None) -> Client:
     """From the file; without one from the pod's ServiceAccount, else from KUBECONFIG or
     ~/.kube/config. Raises Unusable; asks nothing of the server yet."""
-    return Client(load(kubeconfig))
+    return Client(load_config(kubeconfig))
 
 
 def _why(error: Exception) -> str:

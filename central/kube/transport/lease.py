@@ -35,7 +35,7 @@ class Lease:
     ) -> None:
         """lease_s: without a renewal for so long, others may have it. pod: who was in our pod before
         us, under names that begin with it, is gone: it runs one at a time."""
-        self.other = ""  # who held it when last asked, if it was not us
+        self.other_holder = ""  # who held it when last asked, if it was not us
         self._client, self._holder = client, holder
         self._lease_s, self._clock = lease_s, clock
         self._before_us = f"{pod}_" if pod else ""  # until we have it
@@ -49,7 +49,7 @@ class Lease:
     def held(self) -> bool:
         return self._clock() < self._until
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Raises Unreachable, Refused."""
         asked_at = self._clock()
         found = self._ask("GET", f"{self._path}/{NAME}")
@@ -60,14 +60,14 @@ class Lease:
             spec = raw.get("spec") or {}
             holder = str(spec.get("holderIdentity") or "")
             if holder != self._holder and not self._is_over(holder, spec):
-                self.other, self._until = holder, float("-inf")
+                self.other_holder, self._until = holder, float("-inf")
                 return False
             body = self._object(raw["metadata"], spec)
             written = self._ask("PUT", f"{self._path}/{NAME}", body)
         if written.status == 409:  # somebody was quicker: it is asked again
             return False
         self._before_us = ""
-        self.other, self._until = "", asked_at + HELD * self._lease_s
+        self.other_holder, self._until = "", asked_at + HELD * self._lease_s
         return True
 
     def release(self) -> None:
@@ -107,7 +107,7 @@ class Lease:
         reply = self._client.request(method, path, content, timeout_s=ASK_S)
         if reply.ok or reply.status == 409 or (method == "GET" and reply.status == 404):
             return reply
-        raise reply.refusal()
+        raise reply.error()
 
 
 def _now() -> str:

@@ -15,7 +15,7 @@ import orjson
 
 from central.kube.transport.http_client import Client, Unreachable
 from central.kube.write.requests import pod_path
-from central.model.identity import Identity, Refusal
+from central.model.identity import AuthFailure, Identity
 from protos import names
 
 log = logging.getLogger(__name__)
@@ -26,28 +26,28 @@ _POD_UID = "authentication.kubernetes.io/pod-uid"
 _REMEMBERED = 20_000
 _REFUSED_KEPT_S = 10.0
 
-Answer = Identity | Refusal
+ReviewResult = Identity | AuthFailure
 
 
-class Reviewer:
+class TokenReviewer:
     def __init__(self, client: Client, namespace: str, keep_s: float = 60.0) -> None:
         self._client = client
         self._namespace = namespace
         self._keep_s = keep_s
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, bytes], tuple[float, Answer]] = {}
+        self._known: dict[tuple[str, bytes], tuple[float, ReviewResult]] = {}
 
-    def agent(self, token: str) -> Answer:
+    def review_agent(self, token: str) -> ReviewResult:
         """An agent of ours, with the node that its pod runs on."""
         return self._remembered("agent", token, self._agent)
 
-    def user(self, token: str) -> Answer:
+    def review_user(self, token: str) -> ReviewResult:
         """Anybody whom the API server knows, by a token made for us or for the API server."""
         return self._remembered("user", token, self._user)
 
-    def _remembered(self, who: str, token: str, ask: Callable[[str], Answer]) -> Answer:
+    def _remembered(self, who: str, token: str, ask: Callable[[str], ReviewResult]) -> ReviewResult:
         key = (who, hashlib.sha256(token.encode(errors="replace")).digest())
-        until, answer = self._known.get(key, (0.0, Refusal("")))
+        until, answer = self._known.get(key, (0.0, AuthFailure("")))
         now = time.monotonic()
         if now < until:
             return answer
@@ -55,8 +55,8 @@ class Reviewer:
             answer = ask(token)
         except Unreachable as error:
             log.warning("a token was not reviewed: %s", error)
-            return Refusal("the API server can't be asked about the token now", passing=True)
-        if not (isinstance(answer, Refusal) and answer.passing):
+            return AuthFailure("the API server can't be asked about the token now", transient=True)
+        if not (isinstance(answer, AuthFailure) and answer.transient):
             keep_s = self._keep_s if isinstance(answer, Identity) else _REFUSED_KEPT_S
             with self._lock:
                 if len(self._known) >= _REMEMBERED:
@@ -64,57 +64,65 @@ class Reviewer:
                 self._known[key] = (now + min(keep_s, self._keep_s), answer)
         return answer
 
-    def _agent(self, token: str) -> Answer:
+    def _agent(self, token: str) -> ReviewResult:
         status = self._review(token, names.AUDIENCE)
-        if isinstance(status, Refusal):
+        if isinstance(status, AuthFailure):
             return status
         user = status["user"]
         account = f"system:serviceaccount:{self._namespace}:{names.AGENT_ACCOUNT}"
         if user.get("username") != account:
-            return Refusal(f"{user.get('username')} is not {account}", known=True)
+            return AuthFailure(f"{user.get('username')} is not {account}", authenticated=True)
         extra = user.get("extra") or {}
         pod, uid = (next(iter(extra.get(key) or ()), "") for key in (_POD, _POD_UID))
         if not pod:
-            return Refusal("the token is not bound to a pod", known=True)
+            return AuthFailure("the token is not bound to a pod", authenticated=True)
         return self._on_node(account, pod, uid)
 
-    def _on_node(self, account: str, pod: str, uid: str) -> Answer:
+    def _on_node(self, account: str, pod: str, uid: str) -> ReviewResult:
         reply = self._client.request("GET", pod_path(self._namespace, pod))
         if reply.status == 404:
-            return Refusal(f"the token's pod {self._namespace}/{pod} is gone", known=True)
+            return AuthFailure(
+                f"the token's pod {self._namespace}/{pod} is gone", authenticated=True
+            )
         if not reply.ok:
-            log.warning("pod %s/%s was not read: %s", self._namespace, pod, reply.refusal())
-            return Refusal("the token's pod can't be read now", passing=True)
+            log.warning("pod %s/%s was not read: %s", self._namespace, pod, reply.error())
+            return AuthFailure("the token's pod can't be read now", transient=True)
         found: dict[str, Any] = reply.json()
         if uid and (found.get("metadata") or {}).get("uid") != uid:
-            return Refusal(f"the token's pod {self._namespace}/{pod} is gone", known=True)
+            return AuthFailure(
+                f"the token's pod {self._namespace}/{pod} is gone", authenticated=True
+            )
         node = (found.get("spec") or {}).get("nodeName") or ""
         if not node:
-            return Refusal(f"the token's pod {self._namespace}/{pod} runs on no node", known=True)
+            return AuthFailure(
+                f"the token's pod {self._namespace}/{pod} runs on no node", authenticated=True
+            )
         return Identity(account, node)
 
-    def _user(self, token: str) -> Answer:
-        refusal = Refusal("")
+    def _user(self, token: str) -> ReviewResult:
+        refusal = AuthFailure("")
         for audience in (None, names.AUDIENCE):
             status = self._review(token, audience)
-            if not isinstance(status, Refusal):
+            if not isinstance(status, AuthFailure):
                 return Identity(status["user"].get("username") or "")
             refusal = status
         return refusal
 
-    def _review(self, token: str, audience: str | None) -> dict[str, Any] | Refusal:
+    def _review(self, token: str, audience: str | None) -> dict[str, Any] | AuthFailure:
         spec: dict[str, Any] = {"token": token}
         if audience:
             spec["audiences"] = [audience]
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         reply = self._client.request("POST", _PATH, orjson.dumps(body))
         if not reply.ok:
-            log.warning("a token was not reviewed: %s", reply.refusal())
-            return Refusal("the API server does not review the token now", passing=True)
+            log.warning("a token was not reviewed: %s", reply.error())
+            return AuthFailure("the API server does not review the token now", transient=True)
         status: dict[str, Any] = reply.json().get("status") or {}
         if not status.get("authenticated") or not isinstance(status.get("user"), dict):
-            return Refusal("the API server does not know the token (expired, or made for others)")
+            return AuthFailure(
+                "the API server does not know the token (expired, or made for others)"
+            )
         # A server that ignores audiences answers with none: then nobody vouches that it is ours.
         if audience and audience not in (status.get("audiences") or ()):
-            return Refusal(f"the token was not made for the audience {audience}")
+            return AuthFailure(f"the token was not made for the audience {audience}")
         return status

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import orjson
 
 from central.kube.decode.api_kinds import Kind
-from central.kube.transport.http_client import Client, Refused, Stream, Unreachable
+from central.kube.transport.http_client import Client, StatusError, Stream, Unreachable
 from central.model.facts import Fact
 from central.model.json_types import Json
 
@@ -110,17 +110,17 @@ class _Reflector(threading.Thread):
             except _Expired as expired:
                 log.info("%s: %s; listing again", self._kind.place.full_name, expired)
                 self._version = ""
-            except Refused as refused:
+            except StatusError as refused:
                 self._refused(refused)
             except Unreachable as unreachable:
                 self._pause(str(unreachable))
 
-    def _refused(self, refused: Refused) -> None:
+    def _refused(self, refused: StatusError) -> None:
         if refused.status == 410:
             log.info("%s: %s; listing again", self._kind.place.full_name, refused)
             self._version = ""
-        elif refused.status == 404 and self._kind.older is not None:
-            self._kind = self._kind.older
+        elif refused.status == 404 and self._kind.fallback is not None:
+            self._kind = self._kind.fallback
             log.info("%s: read from %s", self._kind.place.full_name, self._kind.place.path())
         elif refused.status == 404 and self._kind.optional:
             self._absent()
@@ -158,7 +158,7 @@ class _Reflector(threading.Thread):
             path = f"{self._kind.place.path()}?limit={self._page}"
             if token:
                 path += f"&continue={quote(token, safe='')}"
-            page = self._client.get(path, bare=self._kind.bare)
+            page = self._client.get(path, metadata_only=self._kind.metadata_only)
             for raw in page.get("items") or ():
                 self._read(raw, found)
             meta = page.get("metadata") or {}
@@ -205,7 +205,7 @@ class _Reflector(threading.Thread):
             f"&resourceVersion={self._version}"
             f"&timeoutSeconds={int(WATCH_S * random.uniform(0.8, 1.0))}"
         )
-        with self._client.stream(path, SILENCE_S, bare=self._kind.bare) as stream:
+        with self._client.stream(path, SILENCE_S, metadata_only=self._kind.metadata_only) as stream:
             self._stream = stream
             if self._ending.is_set():
                 return

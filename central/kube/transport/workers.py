@@ -10,13 +10,13 @@ from queue import SimpleQueue
 
 log = logging.getLogger(__name__)
 
-Job = Callable[[], None]
+WorkItem = Callable[[], None]
 
 
-class Lane:
+class WorkerPool:
     def __init__(self, name: str, workers: int) -> None:
-        self._ready: SimpleQueue[Job | None] = SimpleQueue()
-        self._later: list[tuple[float, int, Job]] = []
+        self._ready: SimpleQueue[WorkItem | None] = SimpleQueue()
+        self._later: list[tuple[float, int, WorkItem]] = []
         self._count = itertools.count()
         self._changed = threading.Condition()
         self._ending = False
@@ -24,21 +24,21 @@ class Lane:
             threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True)
             for index in range(workers)
         ]
-        self._alarm = threading.Thread(target=self._ring, name=f"{name}-later", daemon=True)
-        for thread in (*self._workers, self._alarm):
+        self._timer = threading.Thread(target=self._move_due, name=f"{name}-later", daemon=True)
+        for thread in (*self._workers, self._timer):
             thread.start()
 
     @property
-    def behind(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether jobs wait for a thread."""
         return not self._ready.empty()
 
-    def put(self, job: Job) -> None:
-        self._ready.put(job)
+    def put(self, item: WorkItem) -> None:
+        self._ready.put(item)
 
-    def put_later(self, job: Job, delay_s: float) -> None:
+    def put_later(self, item: WorkItem, delay_s: float) -> None:
         with self._changed:
-            heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._count), job))
+            heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._count), item))
             self._changed.notify()
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -49,17 +49,17 @@ class Lane:
         for _ in self._workers:
             self._ready.put(None)
         deadline = time.monotonic() + timeout_s
-        for thread in (*self._workers, self._alarm):
+        for thread in (*self._workers, self._timer):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
-        while (job := self._ready.get()) is not None and not self._ending:
+        while (item := self._ready.get()) is not None and not self._ending:
             try:
-                job()
+                item()
             except Exception:
                 log.exception("a job failed; this is a bug")
 
-    def _ring(self) -> None:
+    def _move_due(self) -> None:
         with self._changed:
             while not self._ending:
                 now = time.monotonic()
@@ -68,7 +68,7 @@ class Lane:
                 self._changed.wait(self._later[0][0] - now if self._later else None)
 
 
-class Pace:
+class RateLimiter:
     """At most so many per second, after a burst."""
 
     def __init__(self, per_s: float, burst: int) -> None:

@@ -5,13 +5,13 @@ import logging
 
 import orjson
 
-from central.kube.resource_paths import NAMED
+from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import Client, Unreachable
 from central.model.resources import DEFAULT
 
 log = logging.getLogger(__name__)
 
-QUEUE = NAMED["Queue"]
+QUEUE = BY_KIND["Queue"]
 
 
 def make(client: Client) -> None:
@@ -30,4 +30,4 @@ def make(client: Client) -> None:
     if reply.ok:
         log.info("the Queue %s is made", DEFAULT)
     elif reply.status != 409:  # there it is
-        log.warning("the Queue %s is not made: %s", DEFAULT, reply.refusal())
+        log.warning("the Queue %s is not made: %s", DEFAULT, reply.error())

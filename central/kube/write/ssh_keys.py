@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import (
 BITS = 2048
 
 
-def pair() -> dict[str, str]:
+def generate_key_pair() -> dict[str, str]:
     """RSA in the oldest format: every sshd that an image may hold reads it."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=BITS)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())

@@ -15,9 +15,9 @@ from typing import Any
 
 import orjson
 
-from central.kube.resource_paths import NAMED, Place
+from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply, Unreachable
-from central.kube.transport.workers import Lane, Pace
+from central.kube.transport.workers import RateLimiter, WorkerPool
 from central.kube.write.requests import pod_path
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 Key = tuple[str, str, bool]
 
-GROUP, EVENT, POD = NAMED["PodGroup"], NAMED["Event"], NAMED["Pod"]
+GROUP, EVENT, POD = BY_KIND["PodGroup"], BY_KIND["Event"], BY_KIND["Pod"]
 INQUEUE = "Inqueue"  # let in, and not tried yet: neither good nor bad
 TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
 SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
@@ -43,7 +43,7 @@ EVENT_AGAIN_S = 600.0
 _REMEMBERED = 100_000
 
 
-class Tells:
+class StatusWriter:
     def __init__(
         self,
         client: Client,
@@ -72,8 +72,8 @@ class Tells:
         self._written: dict[Key, tuple[float, UpdateGangStatus]] = {}
         self._events: dict[str, float] = {}
         self._status_path = "/status"
-        self._good = (Lane("tell", 2), Pace(500.0, 100))
-        self._waiting = (Lane("tell-waiting", 1), Pace(waiting_per_s, 50))
+        self._good = (WorkerPool("tell", 2), RateLimiter(500.0, 100))
+        self._waiting = (WorkerPool("tell-waiting", 1), RateLimiter(waiting_per_s, 50))
         self._stopped = threading.Event()
 
     def put(self, tell: UpdateGangStatus) -> None:
@@ -113,7 +113,7 @@ class Tells:
         for lane, _ in (self._good, self._waiting):
             lane.stop()
 
-    def _lane(self, tell: UpdateGangStatus) -> tuple[Lane, Pace]:
+    def _lane(self, tell: UpdateGangStatus) -> tuple[WorkerPool, RateLimiter]:
         return self._good if _is_good(tell) else self._waiting
 
     def _work(self, key: Key) -> None:
@@ -170,12 +170,12 @@ class Tells:
         del self._next[key]
         self._since.pop(key, None)
 
-    def _again(self, lane: Lane, key: Key, delay_s: float) -> None:
+    def _again(self, lane: WorkerPool, key: Key, delay_s: float) -> None:
         if key not in self._queued:
             self._queued.add(key)
             lane.put_later(partial(self._work, key), delay_s)
 
-    def _tell(self, tell: UpdateGangStatus, pace: Pace) -> None:
+    def _tell(self, tell: UpdateGangStatus, pace: RateLimiter) -> None:
         involved: Json | None = None
         if tell.has_object:
             involved = self._status(tell, pace)
@@ -198,7 +198,7 @@ class Tells:
             newer = self._next.get((tell.namespace, tell.gang, tell.has_object))
         return newer is not None and newer.phase != tell.phase
 
-    def _status(self, tell: UpdateGangStatus, pace: Pace) -> Json | None:
+    def _status(self, tell: UpdateGangStatus, pace: RateLimiter) -> Json | None:
         condition = {
             "type": "Scheduled" if _is_good(tell) else "Unschedulable",
             "status": "True",
@@ -225,7 +225,7 @@ class Tells:
         _complain(reply, "PodGroup", tell.namespace, tell.gang)
         return _reference(reply, GROUP, tell.namespace, tell.gang)
 
-    def _condition(self, tell: UpdateGangStatus, name: str, pace: Pace) -> Json | None:
+    def _condition(self, tell: UpdateGangStatus, name: str, pace: RateLimiter) -> Json | None:
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -239,7 +239,9 @@ class Tells:
         _complain(reply, "pod", tell.namespace, name)
         return _reference(reply, POD, tell.namespace, name)
 
-    def _event(self, involved: Json, reason: str, message: str, kind: str, pace: Pace) -> None:
+    def _event(
+        self, involved: Json, reason: str, message: str, kind: str, pace: RateLimiter
+    ) -> None:
         """One Event object per object, reason and sentence, however often it is told."""
         told = "\n".join((involved.get("uid") or "", reason, message))
         digest = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
@@ -273,13 +275,18 @@ class Tells:
             log.warning("an Event of %s/%s was lost: %s", namespace, involved["name"], error)
 
     def _ask(
-        self, pace: Pace, method: str, path: str, body: Any = None, kind: str = "application/json"
+        self,
+        pace: RateLimiter,
+        method: str,
+        path: str,
+        body: Any = None,
+        kind: str = "application/json",
     ) -> Reply:
         if self._stopped.wait(pace.wait_s()):
             raise Unreachable("stopping")
         reply = self._client.request(method, path, orjson.dumps(body) if body else None, kind)
         if reply.status in {401, 408, 429} or reply.status >= 500:
-            raise Unreachable(reply.refusal().message)
+            raise Unreachable(reply.error().message)
         return reply
 
 
@@ -287,7 +294,7 @@ def _is_good(tell: UpdateGangStatus) -> bool:
     return tell.phase in {"Running", "Completed"}
 
 
-def _reference(reply: Reply, of: Place, namespace: str, name: str) -> Json | None:
+def _reference(reply: Reply, of: ResourcePath, namespace: str, name: str) -> Json | None:
     """Of the object that the answer holds, as Events refer to it."""
     if not reply.ok:
         return None
@@ -298,4 +305,4 @@ def _reference(reply: Reply, of: Place, namespace: str, name: str) -> Json | Non
 
 def _complain(reply: Reply, what: str, namespace: str, name: str) -> None:
     if not reply.ok and reply.status != 404:  # gone meanwhile: nobody to tell
-        log.warning("%s %s/%s was not told: %s", what, namespace, name, reply.refusal())
+        log.warning("%s %s/%s was not told: %s", what, namespace, name, reply.error())

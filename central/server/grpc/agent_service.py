@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 
 from central.model.facts import Fact, MemoryExceeded, NodeReported, NodeSilent, RdmaUsed
-from central.model.identity import Review
+from central.model.identity import ReviewToken
 from central.server.grpc.auth import Authenticator, Context
 from central.server.grpc.plans import PlannedDevices
 from protos import wire
@@ -53,7 +53,7 @@ class AgentService(fleet_pb2_grpc.FleetServicer):
     def __init__(
         self,
         inbox: Callable[[Fact], None],
-        review: Review,
+        review: ReviewToken,
         plans: PlannedDevices,
         silent_after_s: float = 30.0,
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from central.model.identity import NO_TOKEN, Identity, Refusal, Review, bearer
+from central.model.identity import NO_TOKEN, AuthFailure, Identity, ReviewToken, bearer_token
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Authenticator:
-    def __init__(self, review: Review) -> None:
+    def __init__(self, review: ReviewToken) -> None:
         self._review = review
         self._reviewers = ThreadPoolExecutor(_REVIEWS, thread_name_prefix="review")
         self._warned: dict[tuple[str, str, str], float] = {}
@@ -31,32 +31,32 @@ class Authenticator:
         """Aborts the call unless it comes from the agent of that node."""
         answer = await self._identify(context)
         if isinstance(answer, Identity) and (not node or answer.node != node):
-            answer = Refusal(
+            answer = AuthFailure(
                 f"the agent of node {answer.node} may not report for node {node!r:.80}"
                 if answer.node
                 else "only an agent may call this",
-                known=True,
+                authenticated=True,
             )
-        if isinstance(answer, Refusal):
+        if isinstance(answer, AuthFailure):
             await self._refuse(node, answer, context)
 
     async def admit_user(self, context: Context) -> None:
         """Aborts the call unless its token belongs to a user of the cluster."""
         answer = await self._identify(context)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, AuthFailure):
             await self._refuse("", answer, context)
 
-    async def _identify(self, context: Context) -> Identity | Refusal:
-        token = bearer(context.invocation_metadata())
+    async def _identify(self, context: Context) -> Identity | AuthFailure:
+        token = bearer_token(context.invocation_metadata())
         if not token:
             return NO_TOKEN
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reviewers, self._review, token)
 
-    async def _refuse(self, node: str, refusal: Refusal, context: Context) -> NoReturn:
-        if refusal.passing:
+    async def _refuse(self, node: str, refusal: AuthFailure, context: Context) -> NoReturn:
+        if refusal.transient:
             code = grpc.StatusCode.UNAVAILABLE
-        elif refusal.known:
+        elif refusal.authenticated:
             code = grpc.StatusCode.PERMISSION_DENIED
         else:
             code = grpc.StatusCode.UNAUTHENTICATED

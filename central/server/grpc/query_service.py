@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from central.model.identity import Review
+from central.model.identity import ReviewToken
 from central.server.grpc.auth import Authenticator, Context
 from central.server.version import version
 from protos import wire
@@ -95,7 +95,7 @@ class Queries(Protocol):
 
 
 class QueryService(fleet_pb2_grpc.DeskServicer):
-    def __init__(self, queries: Queries, review: Review) -> None:
+    def __init__(self, queries: Queries, review: ReviewToken) -> None:
         self._queries = queries
         self._auth = Authenticator(review)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="queries")

@@ -17,7 +17,7 @@ from central.cli.jobs import api as apis
 from central.cli.jobs import describe, follow
 from central.cli.jobs.api import Api, CannotDo
 from central.cli.main import main
-from central.kube.resource_paths import Place
+from central.kube.resource_paths import ResourcePath
 from central.kube.transport.http_client import Client
 from tests.central.cli.run_cli import (
     COMMANDS,
@@ -159,9 +159,9 @@ def test_a_view_says_what_stands_in_the_way_of_pods_that_are_placed(
 class Blind(Api):
     """Of a user who may see jobs, and neither pods nor events."""
 
-    def all(self, kind: Place, *, everywhere: bool = False, **query: str) -> list[Json]:
+    def all(self, kind: ResourcePath, *, everywhere: bool = False, **query: str) -> list[Json]:
         if kind in (apis.PODS, apis.EVENTS):
-            raise CannotDo(f"you may not list this {kind.word}")
+            raise CannotDo(f"you may not list this {kind.singular}")
         return super().all(kind, everywhere=everywhere, **query)
 
 

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.model.json_types import Json
 from protos import names
 
 LEVELS = (names.ZONE, names.BLOCK, names.RACK)
 
 
-def reader() -> Reader:
-    return Reader(("lockstep", "volcano"), LEVELS)
+def reader() -> Decoder:
+    return Decoder(("lockstep", "volcano"), LEVELS)
 
 
 def pod(name: str = "w-3", *containers: Json, **spec: Any) -> Json:

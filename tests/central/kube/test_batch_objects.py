@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from central.kube.decode import batch_objects, jobflow_decoder
-from central.kube.errors import Malformed
+from central.kube.errors import MalformedObject
 from central.model.cron_schedule import CronSchedule
 from central.model.facts import OwnerSeen
 from central.model.json_types import Json
@@ -26,7 +26,7 @@ def flow(*steps: Json, **spec: Any) -> Json:
 
 
 def test_a_cronjob() -> None:
-    seen = batch_objects.cron(
+    seen = batch_objects.decode_cronjob(
         cron(
             timeZone="Europe/Berlin",
             startingDeadlineSeconds=30,
@@ -39,7 +39,7 @@ def test_a_cronjob() -> None:
     assert (seen.deadline_s, seen.policy, seen.suspend) == (30.0, "Forbid", True)
     assert (seen.keep_done, seen.keep_failed) == (0, 1)
     assert (seen.last or 0) - seen.created == 3600
-    assert batch_objects.cron(cron(schedule="@every 1h30m")).plan == CronSchedule(
+    assert batch_objects.decode_cronjob(cron(schedule="@every 1h30m")).plan == CronSchedule(
         "", "", 5400.0, seen.created
     )
 
@@ -58,7 +58,7 @@ def test_a_cronjob() -> None:
     ],
 )
 def test_a_cronjob_that_cannot_be_used(spec: Json, why: str) -> None:
-    seen = batch_objects.cron(cron(**spec))
+    seen = batch_objects.decode_cronjob(cron(**spec))
     assert seen.error.startswith(why)
     assert seen.plan is None
 
@@ -73,16 +73,21 @@ def test_a_cronjob_that_cannot_be_used(spec: Json, why: str) -> None:
     ],
 )
 def test_a_flow_that_cannot_be_used(raw: Json, why: str) -> None:
-    assert jobflow_decoder.flow(raw).error.startswith(why)
+    assert jobflow_decoder.decode_jobflow(raw).error.startswith(why)
 
 
 @pytest.mark.parametrize(
     "read",
-    [batch_objects.command, batch_objects.cron, jobflow_decoder.flow, jobflow_decoder.template],
+    [
+        batch_objects.decode_command,
+        batch_objects.decode_cronjob,
+        jobflow_decoder.decode_jobflow,
+        jobflow_decoder.decode_job_template,
+    ],
 )
 @pytest.mark.parametrize("raw", [{}, {"metadata": {}}, {"metadata": {"name": "x"}}, [], None])
 def test_what_has_no_name_is_left_out(read: Any, raw: Any) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedObject):
         read(raw)
 
 
@@ -96,10 +101,10 @@ def test_they_are_the_same_after_a_journal() -> None:
     step = {"name": "b", "dependsOn": {"targets": ["a"], "probe": probe}, "patch": {"jobSpec": {}}}
     target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "v"}
     facts = [
-        batch_objects.cron(cron()),
-        batch_objects.command({"metadata": META, "action": "AbortJob", "target": target}),
-        jobflow_decoder.flow(flow({"name": "a"}, step)),
-        jobflow_decoder.template({"metadata": META, "spec": {"tasks": []}}),
+        batch_objects.decode_cronjob(cron()),
+        batch_objects.decode_command({"metadata": META, "action": "AbortJob", "target": target}),
+        jobflow_decoder.decode_jobflow(flow({"name": "a"}, step)),
+        jobflow_decoder.decode_job_template({"metadata": META, "spec": {"tasks": []}}),
         OwnerSeen("u", "replicaset/web-1", "deployment/web", 3),
     ]
     written = codec.dumps(codec.tagged(facts))

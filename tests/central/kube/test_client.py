@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from central.kube.transport.http_client import Client, Refused, Unreachable, Unusable, connect
+from central.kube.transport.http_client import (
+    Client,
+    KubeconfigError,
+    StatusError,
+    Unreachable,
+    connect,
+)
 from central.server import tls
 from tests.central.kube.api_fixtures import kubeconfig
 from tests.central.kube.scripted_api import Answer, Scripted, failure
@@ -70,10 +76,10 @@ def test_refusals_are_told_in_the_servers_words(tmp_path: Path) -> None:
     )
     with Scripted(lambda _: next(answers)) as server:
         client = connect(kubeconfig(tmp_path, server.url))
-        with pytest.raises(Refused, match="pods is forbidden") as refused:
+        with pytest.raises(StatusError, match="pods is forbidden") as refused:
             client.get("/x")
         assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
-        with pytest.raises(Refused, match="<html>"):
+        with pytest.raises(StatusError, match="<html>"):
             client.get("/x")
         with pytest.raises(Unreachable, match="not a JSON object"):
             client.get("/x")
@@ -122,7 +128,7 @@ def test_an_unusable_kubeconfig_is_one_sentence(
     file = tmp_path / "kubeconfig"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(Unusable) as unusable:
+    with pytest.raises(KubeconfigError) as unusable:
         connect(str(file))
     said = str(unusable.value)
     assert said.startswith(f"kubeconfig {file}: ")
@@ -141,5 +147,5 @@ def test_an_unusable_kubeconfig_is_one_sentence(
 def test_an_unusable_server(
     tmp_path: Path, url: str, cluster: dict[str, str], sentence: str
 ) -> None:
-    with pytest.raises(Unusable, match=sentence):
+    with pytest.raises(KubeconfigError, match=sentence):
         connect(kubeconfig(tmp_path, url, cluster))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from central.kube.transport.http_client import Client, Refused, Unreachable, connect
+from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
 from tests.central.kube.api_fixtures import kubeconfig
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -128,7 +128,7 @@ def test_a_watch_that_is_refused_says_why(tmp_path: Path) -> None:
     head = b"HTTP/1.1 410 Gone\r\nContent-Length: %d\r\n\r\n" % len(body)
     with (
         answering(tmp_path, [head + body]) as (client, _),
-        pytest.raises(Refused, match="too old") as refused,
+        pytest.raises(StatusError, match="too old") as refused,
     ):
         client.stream("/x?watch=1", 5)
     assert (refused.value.status, refused.value.reason) == (410, "Expired")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.kube.errors import Malformed
+from central.kube.errors import MalformedObject
 from central.model.facts import NodeSeen, Taint
 from central.model.json_types import Json
 from protos import names
@@ -18,7 +18,7 @@ from tests.central.kube.raw_objects import gang, pod, reader
 def test_nameless_objects_are_malformed_and_nothing_else(raw: Json) -> None:
     read = reader()
     for convert in (read.pod, read.node, read.gang):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedObject):
             convert(raw)
 
 
@@ -116,6 +116,6 @@ def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json) -
     raw = json.loads(json.dumps(raw))
     read = reader()
     for convert in (read.pod, read.node, read.gang):
-        with contextlib.suppress(Malformed):
+        with contextlib.suppress(MalformedObject):
             seen = convert(raw)
             assert isinstance(seen, NodeSeen) or hash(seen)

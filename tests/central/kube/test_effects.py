@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from central.kube.transport.http_client import Client
-from central.kube.write.effects import Effects
+from central.kube.write.effects import DecisionExecutor
 from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact
 from tests.central.kube.api_fixtures import PODS, pod
@@ -21,7 +21,7 @@ Make = Callable[[str, dict[str, Any]], dict[str, Any]]
 Run = Callable[..., list[Fact]]
 
 
-class Gate:
+class PlanGate:
     """Holds everything back until it is opened."""
 
     def __init__(self) -> None:
@@ -34,11 +34,13 @@ class Gate:
 @pytest.fixture
 def run() -> Iterator[Run]:
     """run(client, *decisions): the facts that they end in, as many as decisions."""
-    started: list[Effects] = []
+    started: list[DecisionExecutor] = []
 
     def act(client: Client, *decisions: Bind | Evict, patience_s: float = 10.0) -> list[Fact]:
         facts: list[Fact] = []
-        effects = Effects(client, facts.append, Gate(), workers=8, patience_s=patience_s)
+        effects = DecisionExecutor(
+            client, facts.append, PlanGate(), workers=8, patience_s=patience_s
+        )
         started.append(effects)
         effects.submit(decisions)
         eventually(lambda: len(facts) == len(decisions))
@@ -181,9 +183,9 @@ def test_many_calls_are_in_flight(connected: Connected, run: Run) -> None:
 
 
 def test_a_bind_waits_for_the_agent_to_know(connected: Connected) -> None:
-    gate, facts = Gate(), list[Fact]()
+    gate, facts = PlanGate(), list[Fact]()
     with Scripted(lambda _: Answer(201, {})) as server:
-        effects = Effects(connected(server.url), facts.append, gate, workers=2)
+        effects = DecisionExecutor(connected(server.url), facts.append, gate, workers=2)
         effects.submit([bind(gpus=0b11), bind("q", "v")])
         eventually(lambda: facts == [BindDone("v", "n1")])
         [(node, go)] = gate.held
@@ -241,7 +243,7 @@ def test_an_older_server_evicts_by_v1beta1(connected: Connected, run: Run) -> No
 
     with Scripted(answer) as server:
         facts: list[Fact] = []
-        effects = Effects(connected(server.url), facts.append, Gate(), workers=1)
+        effects = DecisionExecutor(connected(server.url), facts.append, PlanGate(), workers=1)
         effects.submit([evict("a", "1"), evict("b", "2"), evict("gone", "3")])
         eventually(lambda: len(facts) == 3)
         effects.stop()

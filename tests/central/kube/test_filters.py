@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from central.kube.decode import storage_decoder
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.model.decisions import Bind
 from central.model.facts import NamespaceSeen, NodeGone, PodGone
 from central.model.json_types import Json
@@ -22,7 +22,7 @@ from tests.central.kube.naive_filters import World
 from tests.central.kube.random_worlds import CELL, HOST, ZONE, Maker
 
 
-def believed(world: World, reader: Reader) -> Cluster:
+def believed(world: World, reader: Decoder) -> Cluster:
     cluster = Cluster((ZONE,))
     for name, labels in world.namespaces.items():
         cluster.apply(NamespaceSeen(name, tuple(sorted(labels.items()))))
@@ -36,17 +36,17 @@ def believed(world: World, reader: Reader) -> Cluster:
 
 def _tell_storage(cluster: Cluster, world: World) -> None:
     for claim in world.claims.values():
-        cluster.apply(storage_decoder.claim(claim))
+        cluster.apply(storage_decoder.decode_claim(claim))
     for volume in world.volumes.values():
-        cluster.apply(storage_decoder.volume(volume))
+        cluster.apply(storage_decoder.decode_volume(volume))
     for made in world.classes.values():
-        cluster.apply(storage_decoder.storage_class(made))
+        cluster.apply(storage_decoder.decode_storage_class(made))
     for csinode in world.csinodes.values():
-        cluster.apply(storage_decoder.attach_limits(csinode))
+        cluster.apply(storage_decoder.decode_csi_node(csinode))
     for driver in world.csidrivers.values():
-        cluster.apply(storage_decoder.driver(driver))
+        cluster.apply(storage_decoder.decode_csi_driver(driver))
     for room in world.capacities:
-        cluster.apply(storage_decoder.capacity(room))
+        cluster.apply(storage_decoder.decode_capacity(room))
 
 
 def feasible(cluster: Cluster, uid: str) -> set[str]:
@@ -67,7 +67,7 @@ def test_the_nodes_that_may_take_a_pod(base: int) -> None:
         for pod in asking:
             if maker.chance(0.3):
                 maker.claim(world, pod)
-        reader = Reader(("lockstep",), (ZONE,))
+        reader = Decoder(("lockstep",), (ZONE,))
         cluster = believed(world, reader)
         for pod in asking:
             cluster.apply(reader.pod(pod))
@@ -86,7 +86,7 @@ def test_worlds_that_move(seed: int) -> None:
     """What is counted as pods, nodes and namespaces come, change and go is what is there."""
     maker = Maker(seed + 10**6)
     world = maker.world(5, 8)
-    reader = Reader(("lockstep",), (ZONE,))
+    reader = Decoder(("lockstep",), (ZONE,))
     cluster = believed(world, reader)
     for _ in range(12):
         _change(maker, world, cluster, reader)
@@ -101,7 +101,7 @@ def test_worlds_that_move(seed: int) -> None:
             cluster.apply(PodGone(pod["metadata"]["uid"]))
 
 
-def _change(maker: Maker, world: World, cluster: Cluster, reader: Reader) -> None:
+def _change(maker: Maker, world: World, cluster: Cluster, reader: Decoder) -> None:
     dice = maker.dice
     match dice.choice(("goes", "ends", "leaves", "comes", "node", "node gone", "space", "claim")):
         case "goes" if world.pods:
@@ -151,7 +151,7 @@ def _claim_moves(key: tuple[str, str], world: World, cluster: Cluster, dice: ran
         del world.volumes[name]
         claim["metadata"]["annotations"] = {}
         cluster.apply(VolumeGone(name))
-    cluster.apply(storage_decoder.claim(claim))
+    cluster.apply(storage_decoder.decode_claim(claim))
 
 
 @pytest.mark.parametrize("base", range(0, 200, 50))
@@ -162,7 +162,7 @@ def test_gangs_whose_pods_have_rules_about_each_other(base: int) -> None:
         maker = Maker(seed + 2 * 10**6)
         world = maker.world(maker.dice.randint(3, 8), maker.dice.randint(0, 6))
         gang = _gang(maker)
-        reader = Reader(("lockstep",), (ZONE,))
+        reader = Decoder(("lockstep",), (ZONE,))
         cluster = believed(world, reader)
         decisions = schedule_once(cluster, [reader.pod(pod) for pod in gang], 0.0)
         cluster.check()
@@ -221,7 +221,7 @@ def test_a_no_is_true_for_equal_pods_with_one_rule(base: int) -> None:
         pod["metadata"]["namespace"] = "one"
         _one_rule(maker, pod)
         size = maker.dice.randint(2, 4)
-        reader = Reader(("lockstep",), (ZONE,))
+        reader = Decoder(("lockstep",), (ZONE,))
         cluster = believed(world, reader)
         cluster.apply(reader.pod(pod))
         draft = Draft(cluster.snapshot)

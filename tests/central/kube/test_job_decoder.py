@@ -47,7 +47,7 @@ def mpi() -> Json:
 
 
 def test_a_job_as_users_write_it() -> None:
-    seen = job_decoder.job(mpi())
+    seen = job_decoder.decode_job(mpi())
     assert not seen.error
     spec = seen.spec
     master, worker = spec.tasks
@@ -76,7 +76,7 @@ def test_what_is_left_out_has_its_usual_value() -> None:
     raw["spec"]["tasks"][1] |= {"minAvailable": 2}
     raw["spec"]["tasks"][0].pop("name")
     raw["spec"]["tasks"][1].pop("dependsOn")
-    spec = job_decoder.job(raw).spec
+    spec = job_decoder.decode_job(raw).spec
     assert (spec.max_retry, spec.min_available) == (3, 3)
     assert spec.tasks[0].name == "default0"
 
@@ -85,11 +85,11 @@ def test_a_scaled_job_has_so_many_pods_of_its_last_task() -> None:
     raw = mpi()
     raw["spec"].pop("minAvailable", None)
     raw["spec"]["replicas"] = 7
-    spec = job_decoder.job(raw).spec
+    spec = job_decoder.decode_job(raw).spec
     assert [task.replicas for task in spec.tasks][-1] == 7
     assert spec.min_available == sum(task.minimum for task in spec.tasks)
     raw["spec"]["tasks"][-1]["minAvailable"] = 8
-    assert "minAvailable: 8 is more than its 7 replicas" in job_decoder.job(raw).error
+    assert "minAvailable: 8 is more than its 7 replicas" in job_decoder.decode_job(raw).error
 
 
 def test_partitions() -> None:
@@ -97,7 +97,7 @@ def test_partitions() -> None:
     raw["spec"]["minAvailable"] = 3
     wish = {"totalPartitions": 3, "partitionSize": 1, "minPartitions": 2}
     raw["spec"]["tasks"][1]["partitionPolicy"] = wish
-    task = job_decoder.job(raw).spec.tasks[1]
+    task = job_decoder.decode_job(raw).spec.tasks[1]
     assert (task.partition, task.minimum) == (Partition(3, 1, 2), 2)
 
 
@@ -163,7 +163,7 @@ CIRCLE = [
 def test_what_is_refused_names_the_field(change: dict[str, Any], said: str) -> None:
     raw = mpi()
     raw["spec"] |= change
-    seen = job_decoder.job(raw)
+    seen = job_decoder.decode_job(raw)
     assert seen.error.startswith(said), seen.error
 
 
@@ -183,7 +183,7 @@ def test_status_is_read_back() -> None:
         "controlledResources": {"plugin-svc": "svc"},
         "conditions": [{"status": "Pending", "lastTransitionTime": "1970-01-01T00:00:10Z"}],
     }
-    status = job_decoder.job(raw).status
+    status = job_decoder.decode_job(raw).status
     assert (status.phase, status.reason, status.message, status.since) == (
         "Running",
         "r",
@@ -217,7 +217,7 @@ def test_what_a_pod_is_to_its_job() -> None:
         ],
         "conditions": [{"type": "Ready", "status": "True"}],
     }
-    assert job_decoder.part(meta, status) == JobMember(
+    assert job_decoder.decode_job_member(meta, status) == JobMember(
         "lm-mpi-job", "u1", "mpiworker", 11, 2, 0, 3, (137,), True, 60.0
     )
-    assert job_decoder.part({**meta, "ownerReferences": []}, status) is None
+    assert job_decoder.decode_job_member({**meta, "ownerReferences": []}, status) is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from central.kube.transport.http_client import Client, Refused, Unreachable
+from central.kube.transport.http_client import Client, StatusError, Unreachable
 from central.kube.transport.lease import NAME, Lease
 from central.kube.write import leader_label
 from tests.central.kube.api_fixtures import PODS, pod
@@ -37,13 +37,13 @@ def wanting(client: Client, *holders: str) -> tuple[Clock, list[Lease]]:
 
 def test_one_has_it_while_it_renews(client: Client) -> None:
     clock, (a, b) = wanting(client, "a_1", "b_1")
-    assert a.take()
-    assert not b.take()
-    assert b.other == "a_1"
+    assert a.acquire()
+    assert not b.acquire()
+    assert b.other_holder == "a_1"
     for _ in range(20):
         clock.now += 5.0
-        assert a.take()
-        assert not b.take()
+        assert a.acquire()
+        assert not b.acquire()
         assert a.held
         assert not b.held
     told = record(client)
@@ -53,56 +53,56 @@ def test_one_has_it_while_it_renews(client: Client) -> None:
 
 def test_whoever_falls_silent_stops_before_another_begins(client: Client) -> None:
     clock, (a, b) = wanting(client, "a_1", "b_1")
-    assert a.take()
-    assert not b.take()
+    assert a.acquire()
+    assert not b.acquire()
     clock.now += 10.5
     assert not a.held
-    assert not b.take()
+    assert not b.acquire()
     clock.now += 4.0
-    assert not b.take()
+    assert not b.acquire()
     clock.now += 1.0
-    assert b.take()
-    assert not a.take()
-    assert a.other == "b_1"
+    assert b.acquire()
+    assert not a.acquire()
+    assert a.other_holder == "b_1"
     assert record(client)["leaseTransitions"] == 2
 
 
 def test_who_looks_late_waits_as_long_as_all(client: Client) -> None:
     """What matters is since when it stands unchanged before our own eyes, whatever its clock said."""
     clock, (a, b) = wanting(client, "a_1", "b_1")
-    assert a.take()
+    assert a.acquire()
     clock.now += 3600.0
-    assert not b.take()
+    assert not b.acquire()
     clock.now += 15.5
-    assert b.take()
+    assert b.acquire()
 
 
 def test_given_back_it_is_free_at_once(client: Client) -> None:
     clock, (a, b) = wanting(client, "a_1", "b_1")
-    assert a.take()
-    assert not b.take()
+    assert a.acquire()
+    assert not b.acquire()
     a.release()
     assert not a.held
-    assert b.take()
+    assert b.acquire()
     a.release()  # no longer its to give
     assert record(client)["holderIdentity"] == "b_1"
     clock.now += 1.0
-    assert b.take()
+    assert b.acquire()
 
 
 def test_a_restarted_container_waits_for_nobody(client: Client) -> None:
     _, (before, after, other) = wanting(client, "pod-a_1", "pod-a_2", "pod-b_1")
-    assert before.take()
-    assert not other.take()
-    assert after.take()
-    assert not before.take()
+    assert before.acquire()
+    assert not other.acquire()
+    assert after.acquire()
+    assert not before.acquire()
     assert not before.held
 
 
 def test_two_at_once(client: Client, api: Any, connected: Callable[[str], Client]) -> None:
     """Both saw that it is free: the API server lets one of them through."""
     clock, (a,) = wanting(client, "a_1")
-    assert a.take()
+    assert a.acquire()
     a.release()
 
     class Slow(Client):
@@ -110,12 +110,12 @@ def test_two_at_once(client: Client, api: Any, connected: Callable[[str], Client
 
         def request(self, method: str, *rest: Any, **more: Any) -> Any:
             if method == "PUT":
-                assert a.take()
+                assert a.acquire()
             return super().request(method, *rest, **more)
 
     slow = connected(api.url)
     slow.__class__ = Slow
-    assert not Lease(slow, "default", "b_1", 15, clock=clock).take()
+    assert not Lease(slow, "default", "b_1", 15, clock=clock).acquire()
     assert record(client)["holderIdentity"] == "a_1"
 
 
@@ -123,20 +123,20 @@ def test_no_answer_is_no_lease(
     client: Client, cable: Cable, connected: Callable[[str], Client]
 ) -> None:
     clock, (a,) = wanting(connected(cable.url), "a_1")
-    assert a.take()
+    assert a.acquire()
     cable.pull()
     with pytest.raises(Unreachable):
-        a.take()
+        a.acquire()
     clock.now += 10.5
     cable.plug()
     assert not a.held
-    assert a.take()
+    assert a.acquire()
 
 
 def test_without_the_right_to_it(client: Client) -> None:
     lease = Lease(client, "not-there", "a_1", 15)
-    with pytest.raises(Refused):
-        lease.take()
+    with pytest.raises(StatusError):
+        lease.acquire()
     assert not lease.held
 
 
@@ -147,11 +147,11 @@ def test_the_label_goes_with_the_lead(client: Client, made: Callable[..., Any]) 
 
     for name in ("a", "b"):
         made(PODS, pod(name))
-    assert leader_label.mark(client, "default", "a", leads=True)
-    assert leader_label.mark(client, "default", "a", leads=True)
+    assert leader_label.set_label(client, "default", "a", leads=True)
+    assert leader_label.set_label(client, "default", "a", leads=True)
     assert marked() == ["a"]
-    assert leader_label.mark(client, "default", "b", leads=True)
+    assert leader_label.set_label(client, "default", "b", leads=True)
     assert marked() == ["b"]
-    assert leader_label.mark(client, "default", "b", leads=False)
-    assert leader_label.mark(client, "default", "gone", leads=False)
+    assert leader_label.set_label(client, "default", "b", leads=False)
+    assert leader_label.set_label(client, "default", "gone", leads=False)
     assert marked() == []

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from central.kube.transport.http_client import Client
 from central.kube.write import objects_writer
-from central.kube.write.effects import Effects
+from central.kube.write.effects import DecisionExecutor
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact
 from tests.central.kube.api_fixtures import GROUPS, group
@@ -32,11 +32,13 @@ class Open:
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    started: list[Effects] = []
+    started: list[DecisionExecutor] = []
 
-    def act(client: Client, *asked: objects_writer.Thing, patience_s: float = 10.0) -> list[Fact]:
+    def act(
+        client: Client, *asked: objects_writer.ObjectDecision, patience_s: float = 10.0
+    ) -> list[Fact]:
         facts: list[Fact] = []
-        effects = Effects(client, facts.append, Open(), workers=1, patience_s=patience_s)
+        effects = DecisionExecutor(client, facts.append, Open(), workers=1, patience_s=patience_s)
         started.append(effects)
         effects.submit(asked)
         eventually(lambda: len(facts) == len(asked))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.model.json_types import Json
@@ -14,7 +14,7 @@ from central.scheduler.state.cluster import Cluster
 from protos import names
 from tests.central import factories
 
-READER = Reader(["lockstep", "volcano"], factories.LEVELS)
+READER = Decoder(["lockstep", "volcano"], factories.LEVELS)
 GROUP = names.GROUP_NAMES[0]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from central.kube.decode import api_kinds
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.kube.transport import watch
 from central.model.facts import OwnerGone, OwnerSeen
 from central.model.json_types import Json
@@ -14,7 +14,7 @@ from protos import names
 from tests.central.kube.api_fixtures import pod
 from tests.fakes.eventually import eventually
 
-READER = Reader(["lockstep"], [names.RACK])
+READER = Decoder(["lockstep"], [names.RACK])
 
 
 def owned(kind: str, name: str, **annotations: str) -> Json:
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_a_reason(annotations: dict[str, str], why: str) 
 
 def test_controllers_are_watched(api: StandaloneApi, client: Any, made: Any) -> None:
     told: list[Any] = []
-    owners = [one for one in api_kinds.kinds(READER) if one.bare]
+    owners = [one for one in api_kinds.kinds(READER) if one.metadata_only]
     watches = watch.start(owners, client, told.append)
     try:
         assert watches.wait_synced(10)

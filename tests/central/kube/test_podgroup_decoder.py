@@ -2,7 +2,7 @@
 
 import pytest
 
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.model.facts import Roles, SubGroups
 from central.model.json_types import Json
 from central.model.pod_rules import Expression
@@ -117,10 +117,10 @@ def test_what_the_gangs_status_says_now() -> None:
 def test_minimum_resources_under_their_own_names_or_as_quotas_call_them() -> None:
     asked = {"cpu": "3500m", "requests.cpu": "4", "limits.cpu": "9", "count/pods": "4", "pods": 4}
     raw = {"metadata": {"namespace": "ns", "name": "g"}, "spec": {"minResources": asked}}
-    found = Reader(("lockstep",), ()).gang(raw)
+    found = Decoder(("lockstep",), ()).gang(raw)
     assert found.min_resources == (("cpu", 4000), ("pods", 4))
     asked["requests.memory"] = "lots"
-    wrong = Reader(("lockstep",), ()).gang(raw)
+    wrong = Decoder(("lockstep",), ()).gang(raw)
     assert wrong.error == 'spec.minResources.memory: "lots" is not a quantity'
 
 

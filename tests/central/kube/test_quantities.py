@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.kube.decode.quantities import NotAQuantity, whole
+from central.kube.decode.quantities import InvalidQuantity, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from central.kube.decode.quantities import NotAQuantity, whole
     ],
 )
 def test_amounts(resource: str, quantity: object, amount: int) -> None:
-    assert whole(resource, quantity) == amount
+    assert parse_quantity(resource, quantity) == amount
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_amounts(resource: str, quantity: object, amount: int) -> None:
     ["", "abc", "1 Gi", "1gi", "1e999999", "--1", "-1", "1Kim", "٣", None, True, [], "."],
 )
 def test_not_a_quantity(quantity: object) -> None:
-    with pytest.raises(NotAQuantity):
-        whole("memory", quantity)
+    with pytest.raises(InvalidQuantity):
+        parse_quantity("memory", quantity)
 
 
 @given(st.decimals(min_value=0, max_value=10**9, places=4), st.sampled_from(["", "m", "k", "Mi"]))
 def test_rounds_up_and_never_down(number: Decimal, unit: str) -> None:
     exact = number * Decimal({"": "1", "m": "0.001", "k": "1000", "Mi": "1048576"}[unit])
-    assert exact <= whole("memory", f"{number:f}{unit}") < exact + 1
+    assert exact <= parse_quantity("memory", f"{number:f}{unit}") < exact + 1

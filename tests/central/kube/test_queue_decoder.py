@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from central.kube.decode import queue_decoder
-from central.kube.errors import Malformed
+from central.kube.errors import MalformedObject
 from central.model.facts import PrioritySeen, QueueSeen
 from central.model.json_types import Json
 from protos.names import GPU
@@ -27,7 +27,7 @@ def test_a_queue_with_everything() -> None:
         reclaimable=False,
     )
     raw["status"] = {"state": "Closing", "running": 3}
-    assert queue_decoder.queue(raw) == QueueSeen(
+    assert queue_decoder.decode_queue(raw) == QueueSeen(
         "a",
         weight=3,
         priority=7,
@@ -41,17 +41,17 @@ def test_a_queue_with_everything() -> None:
 
 
 def test_a_queue_with_nothing() -> None:
-    assert queue_decoder.queue(api_fixtures.queue("a")) == QueueSeen("a")
-    assert queue_decoder.queue({"metadata": {"name": "a"}, "spec": None}) == QueueSeen("a")
-    assert queue_decoder.queue(api_fixtures.queue("a", state="Closed")) == QueueSeen(
+    assert queue_decoder.decode_queue(api_fixtures.queue("a")) == QueueSeen("a")
+    assert queue_decoder.decode_queue({"metadata": {"name": "a"}, "spec": None}) == QueueSeen("a")
+    assert queue_decoder.decode_queue(api_fixtures.queue("a", state="Closed")) == QueueSeen(
         "a", closed=True
     )
-    assert queue_decoder.queue(api_fixtures.queue("a", dequeueStrategy="fifo")) == QueueSeen(
+    assert queue_decoder.decode_queue(api_fixtures.queue("a", dequeueStrategy="fifo")) == QueueSeen(
         "a", fifo=True
     )
-    assert queue_decoder.queue(api_fixtures.queue("a", dequeueStrategy="traverse")) == QueueSeen(
-        "a"
-    )
+    assert queue_decoder.decode_queue(
+        api_fixtures.queue("a", dequeueStrategy="traverse")
+    ) == QueueSeen("a")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_wished_goes_before_what_was_brought_about(
 ) -> None:
     raw = api_fixtures.queue("a", **({"state": wished} if wished else {}))
     raw["status"] = {"state": brought_about}
-    assert queue_decoder.queue(raw).closed is closed
+    assert queue_decoder.decode_queue(raw).closed is closed
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,15 @@ def test_what_is_wished_goes_before_what_was_brought_about(
     ],
 )
 def test_a_queue_that_cant_be_used_says_why(spec: Json, error: str) -> None:
-    seen = queue_decoder.queue(api_fixtures.queue("a", **spec))
+    seen = queue_decoder.decode_queue(api_fixtures.queue("a", **spec))
     assert seen.name == "a"
     assert seen.error.startswith(error)
 
 
 def test_a_priority_class() -> None:
-    assert queue_decoder.priority(api_fixtures.priority_class("high", 9)) == PrioritySeen("high", 9)
+    assert queue_decoder.decode_priority_class(
+        api_fixtures.priority_class("high", 9)
+    ) == PrioritySeen("high", 9)
 
 
 ANYTHING = st.recursive(
@@ -127,6 +129,6 @@ FIELDS = ("weight", "priority", "parent", "capability", "guarantee", "deserved",
 def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json, more: Json) -> None:
     raw: Json = {"metadata": {"name": "q", **meta}, "spec": spec, "status": more, "value": spec}
     raw = json.loads(json.dumps(raw))
-    for convert in (queue_decoder.queue, queue_decoder.priority):
-        with contextlib.suppress(Malformed):
+    for convert in (queue_decoder.decode_queue, queue_decoder.decode_priority_class):
+        with contextlib.suppress(MalformedObject):
             assert hash(convert(raw)) is not None

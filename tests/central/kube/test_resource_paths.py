@@ -2,11 +2,11 @@
 
 from central.kube import resource_paths
 from central.kube.decode import api_kinds
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 
 
 def test_paths() -> None:
-    pod, queue = resource_paths.NAMED["Pod"], resource_paths.NAMED["Queue"]
+    pod, queue = resource_paths.BY_KIND["Pod"], resource_paths.BY_KIND["Queue"]
     assert pod.path() == "/api/v1/pods"
     assert pod.path("ns", "p") == "/api/v1/namespaces/ns/pods/p"
     assert queue.path("ns", "q") == "/apis/scheduling.volcano.sh/v1beta1/queues/q"
@@ -14,13 +14,13 @@ def test_paths() -> None:
 
 
 def test_names() -> None:
-    assert resource_paths.NAMED["Pod"].api_version == "v1"
-    assert resource_paths.NAMED["Pod"].full_name == "pods"
-    assert resource_paths.NAMED["Job"].api_version == "batch.volcano.sh/v1alpha1"
-    assert resource_paths.OF["batch", "Job"].full_name == "jobs.batch"
+    assert resource_paths.BY_KIND["Pod"].api_version == "v1"
+    assert resource_paths.BY_KIND["Pod"].full_name == "pods"
+    assert resource_paths.BY_KIND["Job"].api_version == "batch.volcano.sh/v1alpha1"
+    assert resource_paths.BY_GROUP_KIND["batch", "Job"].full_name == "jobs.batch"
 
 
 def test_the_cores_words_are_read_by_their_kinds() -> None:
-    read = api_kinds.by_word(Reader(("lockstep",), ()))
+    read = api_kinds.kinds_by_name(Decoder(("lockstep",), ()))
     assert read["Job"].place.group == "batch.volcano.sh"
     assert "ReplicaSet" not in read, "only its pods speak of it"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from central.kube.transport.http_client import Client
-from central.kube.write.status_writer import Tells
+from central.kube.write.status_writer import StatusWriter
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from tests.central.kube.api_fixtures import EVENTS, GROUPS, PODS, group, pod
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
@@ -16,17 +16,17 @@ from tests.fakes.eventually import eventually
 
 Connected = Callable[[str], Client]
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]
-Start = Callable[..., Tells]
+Start = Callable[..., StatusWriter]
 
 WAITS = "needs 16 GPUs in one rack; r7 has 12 free"
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    started: list[Tells] = []
+    started: list[StatusWriter] = []
 
-    def begin(client: Client, **options: Any) -> Tells:
-        started.append(Tells(client, **options))
+    def begin(client: Client, **options: Any) -> StatusWriter:
+        started.append(StatusWriter(client, **options))
         return started[-1]
 
     yield begin

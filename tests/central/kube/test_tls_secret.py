@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from central.kube.transport.http_client import Client, Refused
+from central.kube.transport.http_client import Client, StatusError
 from central.server.tls import Credentials, UnusableCredentials
 from central.server.tls_secret import from_cluster
 from tests.central.kube.scripted_api import Scripted, failure
@@ -85,6 +85,6 @@ def test_a_secret_that_is_no_certificate(
 
 def test_no_right_to_secrets(connected: Callable[[str], Client]) -> None:
     with Scripted(lambda _: failure(403, "secrets is forbidden")) as server:
-        with pytest.raises(Refused, match="secrets is forbidden"):
+        with pytest.raises(StatusError, match="secrets is forbidden"):
             from_cluster(connected(server.url), "lockstep-system", NOW)
         assert json.dumps([call.body for call in server.calls]) == "[null]"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from central.kube.transport.http_client import Client
-from central.kube.transport.token_review import Reviewer
-from central.model.identity import Identity, Refusal
+from central.kube.transport.token_review import TokenReviewer
+from central.model.identity import AuthFailure, Identity
 from central.standalone.apiserver import StandaloneApi
 from protos import names
 from tests.central.kube.api_fixtures import pod
@@ -41,7 +41,7 @@ def token(
 
 
 def test_an_agent_speaks_for_the_node_of_its_pod(client: Client, world: Make) -> None:
-    agent = Reviewer(client, names.NAMESPACE).agent(token(world, "agent-1"))
+    agent = TokenReviewer(client, names.NAMESPACE).review_agent(token(world, "agent-1"))
     assert agent == Identity("system:serviceaccount:lockstep-system:lockstep-agent", "n1")
 
 
@@ -58,54 +58,54 @@ def test_an_agent_speaks_for_the_node_of_its_pod(client: Client, world: Make) ->
 def test_strangers_are_told_why(
     client: Client, world: Make, asked: dict[str, str], known: bool, why: str
 ) -> None:
-    answer = Reviewer(client, names.NAMESPACE).agent(token(world, **asked))
-    assert isinstance(answer, Refusal)
-    assert (answer.known, answer.passing) == (known, False)
+    answer = TokenReviewer(client, names.NAMESPACE).review_agent(token(world, **asked))
+    assert isinstance(answer, AuthFailure)
+    assert (answer.authenticated, answer.transient) == (known, False)
     assert why in answer.why
 
 
 def test_a_forged_token(client: Client, world: Make) -> None:
     genuine = token(world, "agent-1")
-    reviewer = Reviewer(client, names.NAMESPACE)
+    reviewer = TokenReviewer(client, names.NAMESPACE)
     for forged in ("x", genuine[:-2], genuine + "\n", "ü"):
-        assert isinstance(reviewer.agent(forged), Refusal)
-        assert isinstance(reviewer.user(forged), Refusal)
+        assert isinstance(reviewer.review_agent(forged), AuthFailure)
+        assert isinstance(reviewer.review_user(forged), AuthFailure)
 
 
 def test_an_agents_namespace_is_ours(client: Client, world: Make) -> None:
-    answer = Reviewer(client, "elsewhere").agent(token(world, "agent-1"))
-    assert isinstance(answer, Refusal)
-    assert answer.known
+    answer = TokenReviewer(client, "elsewhere").review_agent(token(world, "agent-1"))
+    assert isinstance(answer, AuthFailure)
+    assert answer.authenticated
 
 
 def test_users_come_with_either_audience(client: Client, world: Make) -> None:
-    user = Reviewer(client, names.NAMESPACE).user
+    user = TokenReviewer(client, names.NAMESPACE).review_user
     other = Identity("system:serviceaccount:lockstep-system:other")
     assert user(token(world, account="other", audience="")) == other
     assert user(token(world, account="other")) == other
-    assert isinstance(user(token(world, account="other", audience="vault")), Refusal)
+    assert isinstance(user(token(world, account="other", audience="vault")), AuthFailure)
 
 
 def test_what_was_reviewed_is_known_for_a_while(
     api: StandaloneApi, client: Client, world: Make
 ) -> None:
-    reviewer = Reviewer(client, names.NAMESPACE)
+    reviewer = TokenReviewer(client, names.NAMESPACE)
     seen, unseen = token(world, "agent-1"), token(world, "agent-2")
-    known = reviewer.agent(seen)
+    known = reviewer.review_agent(seen)
     api.stop()
-    assert reviewer.agent(seen) == known
-    assert reviewer.agent(unseen) == Refusal(
-        "the API server can't be asked about the token now", passing=True
+    assert reviewer.review_agent(seen) == known
+    assert reviewer.review_agent(unseen) == AuthFailure(
+        "the API server can't be asked about the token now", transient=True
     )
     assert seen not in repr(vars(reviewer))
 
 
 def test_it_is_not_known_for_ever(client: Client, world: Make) -> None:
-    reviewer = Reviewer(client, names.NAMESPACE, keep_s=0.0)
+    reviewer = TokenReviewer(client, names.NAMESPACE, keep_s=0.0)
     seen = token(world, "agent-1")
-    assert isinstance(reviewer.agent(seen), Identity)
+    assert isinstance(reviewer.review_agent(seen), Identity)
     client.request("DELETE", f"{NS}/pods/agent-1?gracePeriodSeconds=0")
-    assert isinstance(reviewer.agent(seen), Refusal)
+    assert isinstance(reviewer.review_agent(seen), AuthFailure)
 
 
 def test_a_server_that_ignores_audiences_vouches_for_nothing(connected: Connected) -> None:
@@ -115,8 +115,8 @@ def test_a_server_that_ignores_audiences_vouches_for_nothing(connected: Connecte
         return Answer(201, {"status": {"authenticated": True, "user": user}})
 
     with Scripted(answer) as server:
-        answered = Reviewer(connected(server.url), names.NAMESPACE).agent("t")
-        assert isinstance(answered, Refusal)
+        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review_agent("t")
+        assert isinstance(answered, AuthFailure)
         assert "audience" in answered.why
 
 
@@ -138,13 +138,13 @@ def test_a_pod_of_the_same_name_is_another_pod(connected: Connected) -> None:
         return Answer(200, {"metadata": {"uid": "younger"}, "spec": {"nodeName": "n2"}})
 
     with Scripted(answer) as server:
-        answered = Reviewer(connected(server.url), names.NAMESPACE).agent("t")
-        assert isinstance(answered, Refusal)
+        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review_agent("t")
+        assert isinstance(answered, AuthFailure)
         assert "is gone" in answered.why
 
 
 def test_no_right_to_review_is_no_refusal(connected: Connected) -> None:
     with Scripted(lambda _: failure(403, "tokenreviews is forbidden")) as server:
-        answered = Reviewer(connected(server.url), names.NAMESPACE).agent("t")
-        assert isinstance(answered, Refusal)
-        assert answered.passing
+        answered = TokenReviewer(connected(server.url), names.NAMESPACE).review_agent("t")
+        assert isinstance(answered, AuthFailure)
+        assert answered.transient

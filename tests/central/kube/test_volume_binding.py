@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from central.kube.transport.http_client import Client
-from central.kube.write.effects import Effects
-from central.kube.write.requests import Again
-from central.kube.write.volume_binding import Provisioning
+from central.kube.write.effects import DecisionExecutor
+from central.kube.write.requests import Retry
+from central.kube.write.volume_binding import VolumeBinder
 from central.model.decisions import Bind
 from central.model.facts import BindDone, BindFailed, Fact
 from central.model.json_types import Json
@@ -78,14 +78,14 @@ class Controller:
         return Answer(200, {"metadata": {"name": "v1", "resourceVersion": "3"}, "spec": spec})
 
 
-class Gate:
+class PlanGate:
     def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None:
         go()
 
 
 def outcome(client: Client, asked: Bind = ASKED) -> Fact:
     facts: list[Fact] = []
-    effects = Effects(client, facts.append, Gate(), workers=2)
+    effects = DecisionExecutor(client, facts.append, PlanGate(), workers=2)
     effects.submit([asked])
     eventually(lambda: facts)
     effects.stop()
@@ -114,9 +114,9 @@ def test_what_is_being_made_for_another_pod_is_waited_for(connected: Connected) 
     maker = Maker(looks=9)
     maker.annotations = {"volume.kubernetes.io/selected-node": "n2"}
     with Scripted(maker.answer) as server:
-        volumes = Provisioning(connected(server.url))
-        with pytest.raises(Again, match="claim data is still being made for node n2"):
-            volumes.refusal(ASKED)
+        volumes = VolumeBinder(connected(server.url))
+        with pytest.raises(Retry, match="claim data is still being made for node n2"):
+            volumes.bind_volumes(ASKED)
         assert not server.of("PATCH")
 
 
@@ -205,4 +205,4 @@ def test_a_claim_that_got_another_volume_frees_the_pod(connected: Connected) -> 
 
 def test_a_claim_that_is_gone(connected: Connected) -> None:
     with Scripted(lambda call: failure(404, "not found")) as server:
-        assert Provisioning(connected(server.url)).refusal(ASKED) == "claim data is gone"
+        assert VolumeBinder(connected(server.url)).bind_volumes(ASKED) == "claim data is gone"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from central.kube.decode import api_kinds as watched
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.kube.transport import watch
 from central.kube.transport.http_client import Client
 from central.model.facts import (
@@ -92,7 +92,7 @@ class Inbox:
 
 
 def kinds(*names: str) -> tuple[watched.Kind, ...]:
-    every = watched.kinds(Reader(("lockstep",), ("rack",)))
+    every = watched.kinds(Decoder(("lockstep",), ("rack",)))
     return tuple(kind for kind in every if not names or kind.place.plural in names)
 
 

@@ -129,10 +129,10 @@ def test_what_happened_while_nobody_watched(client: Client, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("text", "wanted"), [("10s", 10), ("1h30m", 5400), ("250ms", 0.25)])
 def test_durations(text: str, wanted: float) -> None:
-    assert quantities.seconds(text) == wanted
+    assert quantities.parse_duration(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "10", "ten seconds", "5s!", "-1s"])
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
-        quantities.seconds(text)
+        quantities.parse_duration(text)

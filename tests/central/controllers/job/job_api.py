@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from central.kube.decode import api_kinds, storage_decoder
-from central.kube.decode.decoder import Reader
+from central.kube.decode.decoder import Decoder
 from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
 from central.model.facts import Answered, BindDone, Fact, NodeGone
 from central.model.timestamps import stamp
@@ -52,7 +52,7 @@ class Api:
         self._steps = 0
         self._calls_left = calls_left
         self._nodes = [factories.node(f"n{i}", cpu=cpu, gpus=8) for i in range(nodes)]
-        self._kinds = api_kinds.by_word(Reader(("lockstep", "volcano"), factories.LEVELS))
+        self._kinds = api_kinds.kinds_by_name(Decoder(("lockstep", "volcano"), factories.LEVELS))
         self._facts: list[Fact] = []
         self._uids = 0
         self._going: dict[str, int] = {}  # by pod name: steps left

@@ -97,7 +97,7 @@ def case(phase: str, event: str, action: str) -> tuple[Job, Gang]:
     raw = job_api.job({"a": 1, "b": 2}, f"{event} {action}{timeout}", maxRetry=5)
     raw["spec"]["minAvailable"] = 3 if phase == PENDING else 1
     raw["metadata"]["uid"] = "u"
-    seen = job_decoder.job(raw)
+    seen = job_decoder.decode_job(raw)
     old = phase == RESTARTING
     usual = PENDING if phase == PENDING else RUNNING
     phases = dict.fromkeys(NAMES, usual) | _phases(event)
