@@ -1,7 +1,9 @@
-"""One per node: sees the hardware, serves the kubelet, tells the centre. It has no rights on the API server.
+"""The node agent, one per node. It discovers the hardware, serves the kubelet's device-plugin API and reports
+to the scheduler. It has no rights on the API server.
 
-    nvml, machine --facts--> survey --topology--> health --> hardware --> node --> reporter --> the centre
-    the kubelet --> kubelet --> offers, sharing, mig, cards --> the container; who got what --> node
+    NVML, sysfs -> nvml, machine -> survey -> health -> device_monitor -> node -> reporter -> scheduler
+    kubelet <-> kubelet (gRPC) <-> resources (which devices, what the container gets) <-> node
 
-node owns the state of now; hardware keeps the topology in it true. machine and health are pure, and so
-is every choice (allocation, choosing). service starts the threads; keeper is a process of its own."""
+node owns the current state, an immutable NodeState; device_monitor keeps its topology up to date. machine,
+health and the *_allocation modules are pure. service starts the threads. gpu_setup is a process of its
+own. The import contract in pyproject.toml lists the layers."""

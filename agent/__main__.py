@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(chosen: Settings) -> int:
-    # gRPC's own chatter is not for users; it is read when gRPC is imported.
+    # gRPC reads the variable on import. Its own messages are not for users.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    from agent.service import Agent  # the other commands start without gRPC
+    from agent.service import Agent  # the other commands do not need gRPC
 
     logs.configure(chosen.log_level, chosen.log_format)
     logging.getLogger(__name__).info("%s", chosen)
@@ -46,8 +46,8 @@ def run(chosen: Settings) -> int:
     agent.wait()
     agent.stop()
     logging.getLogger(__name__).info("stopped")
-    # All is closed in order; what a thread of gRPC or a hanging driver still does must not hold up the
-    # end of the pod, as the interpreter's own taking down could.
+    # Everything is closed. A normal exit would wait for threads of gRPC or of a hanging driver, and so
+    # delay the end of the pod.
     logging.shutdown()
     os._exit(0)
 

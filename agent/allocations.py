@@ -1,12 +1,12 @@
-"""Who has which GPU: nobody, one container as a whole, or several in shares or MIG slices. These are
-several resources to the kubelet, which does not know that they are the same GPUs: here is where one
-GPU is never allocated in two ways. Pure.
+"""How each GPU is allocated: not at all, whole to one container, or in shares or MIG slices. Pure.
 
-A GPU that is in use one way is not healthy the other ways, which takes it off the kubelet's lists until
-it is free again. The kubelet may act on an older list: then Allocate refuses.
+These are separate resources to the kubelet, which does not know that they are the same GPUs, so the agent
+must not let one GPU be allocated in two ways. A GPU in use one way is reported as unhealthy in the other
+ways, which takes it off the kubelet's lists until it is free. The kubelet may still act on an older list;
+Allocate then refuses.
 
-Slices come and go while pods run: one that is gone and still held by a pod keeps its address, for its files
-would open what is made there next."""
+MIG slices can be destroyed while a pod holds them. Such a slice keeps its address occupied, because the
+pod's device files would open the slice that is created there next."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,44 +17,43 @@ from protos.names import GPU, GPU_SHARE
 from protos.nearest import card_of
 from protos.topology import Gpu, Grant, NodeTopology, Slice
 
-KEPT_S = 10.0  # a allocation that pod-resources never showed is forgotten after so long: nobody was admitted
+KEPT_S = 10.0  # an allocation that pod-resources has not listed by then was not admitted
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Devices that somebody has of whom pod-resources does not tell, or not yet."""
+    """Devices of a container that pod-resources does not list, or not yet."""
 
     resource: str
     device_ids: tuple[str, ...]  # sorted
-    at: float = 0.0  # when Allocate was answered
+    at: float = 0.0  # monotonic time of the answer to Allocate
 
 
-MigAddress = tuple[
-    str, int, int
-]  # of a slice: its GPU's uuid, its GPU instance, its compute instance
-MigAddresses = Mapping[str, MigAddress]  # by the slice's uuid
+MigAddress = tuple[str, int, int]  # of a slice: UUID of its GPU, GPU instance, compute instance
+MigAddresses = Mapping[str, MigAddress]  # by the slice's UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    whole: frozenset[str]  # uuids
-    shared: Mapping[str, int]  # hundredths by uuid
-    sliced: frozenset[str]  # GPUs of which slices are in use
-    addresses: Mapping[
-        MigAddress, frozenset[tuple[str, str]]
-    ]  # who is there: resource and uuid of slices
+    whole: frozenset[str]  # UUIDs of GPUs
+    shared: Mapping[str, int]  # hundredths by the GPU's UUID
+    sliced: frozenset[str]  # UUIDs of GPUs with slices in use
+    holders: Mapping[MigAddress, frozenset[tuple[str, str]]]  # resource and UUID of slices
 
     def refusal(self, resource: str, ids: Iterable[str], topology: NodeTopology) -> str:
-        """Why these must not be given; empty: they may."""
+        """Why the devices must not be allocated; empty if they may."""
         if slicing.is_slice(resource):
             return self._of_slices(resource, ids, topology)
         gpus = sorted(set(map(card_of, ids)))
         if resource == GPU_SHARE and len(gpus) > 1:
-            return f"shares of {len(gpus)} GPUs ({_words(gpus, topology)}): no GPU here has so much left"
+            return f"request spans {len(gpus)} GPUs ({_words(gpus, topology)}); a share must fit on one GPU"
         other = self.shared.keys() if resource == GPU else self.whole
         in_mig = {gpu.uuid for gpu in topology.gpus if gpu.mig}
         for taken, how in (
-            ([gpu for gpu in gpus if gpu in in_mig], "is in MIG mode: it is given in slices"),
+            (
+                [gpu for gpu in gpus if gpu in in_mig],
+                "is in MIG mode; only its slices can be allocated",
+            ),
             (
                 [gpu for gpu in gpus if gpu in other],
                 "is in use in shares" if resource == GPU else "is in use as a whole",
@@ -79,39 +78,39 @@ class Allocated:
         return ""
 
     def withheld(self, gpu: Gpu, part: Slice) -> str:
-        """Why this slice must not be given; empty: it may."""
+        """Why the slice must not be allocated; empty if it may."""
         if gpu.uuid in self.whole:
             return f"GPU {gpu.index} is in use as a whole"
         if gpu.uuid in self.shared:
             return f"GPU {gpu.index} is in use in shares"
         mine = (slicing.resource(part.profile), part.uuid)
-        if self.addresses.get((gpu.uuid, part.gi, part.ci), frozenset()) - {mine}:
-            return f"{slicing.words(gpu, part)} is in the place of a slice that is still in use"
+        if self.holders.get((gpu.uuid, part.gi, part.ci), frozenset()) - {mine}:
+            return f"{slicing.words(gpu, part)} has the address of a former slice that a pod holds"
         return ""
 
 
 def allocated(
     grants: Iterable[Grant], allocations: Iterable[Allocation], addresses: MigAddresses
 ) -> Allocated:
-    """addresses: of the slices that there are, and of those that are gone."""
+    """addresses: of the slices that exist and of those that are gone."""
     held = {(grant.resource, grant.device_ids) for grant in grants}
-    held |= {(allocation.resource, allocation.device_ids) for allocation in allocations}
+    held |= {(each.resource, each.device_ids) for each in allocations}
     shares = {each for resource, ids in held if resource == GPU_SHARE for each in ids}
-    taken: dict[MigAddress, set[tuple[str, str]]] = {}
+    holders: dict[MigAddress, set[tuple[str, str]]] = {}
     for resource, ids in held:
         for each in ids if slicing.is_slice(resource) else ():
             if each in addresses:
-                taken.setdefault(addresses[each], set()).add((resource, each))
+                holders.setdefault(addresses[each], set()).add((resource, each))
     return Allocated(
         frozenset(each for resource, ids in held if resource == GPU for each in ids),
         Counter(map(card_of, shares)),
-        frozenset(address[0] for address in taken),
-        {address: frozenset(holders) for address, holders in taken.items()},
+        frozenset(address[0] for address in holders),
+        {address: frozenset(each) for address, each in holders.items()},
     )
 
 
 def uses_gpus(resource: str) -> bool:
-    """Whether its devices are GPUs, or parts of them."""
+    """Whether the resource's devices are GPUs or parts of GPUs."""
     return resource in (GPU, GPU_SHARE) or slicing.is_slice(resource)
 
 
@@ -126,13 +125,13 @@ def slices_held(held: Iterable[Grant | Allocation]) -> set[str]:
 def unconfirmed(
     allocations: Iterable[Allocation], listed: Iterable[Grant], began: float
 ) -> tuple[Allocation, ...]:
-    """The allocations that a listing, begun at this time, has not settled."""
+    """The allocations that are still open after a List call that began at that monotonic time: not
+    listed, and younger than KEPT_S."""
     shown = {(grant.resource, grant.device_ids) for grant in listed}
     return tuple(
-        allocation
-        for allocation in allocations
-        if (allocation.resource, allocation.device_ids) not in shown
-        and began - allocation.at < KEPT_S
+        each
+        for each in allocations
+        if (each.resource, each.device_ids) not in shown and began - each.at < KEPT_S
     )
 
 

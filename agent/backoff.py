@@ -1,5 +1,4 @@
-"""WithTimeout with a world that may heal: longer and longer pauses with jitter, and one log line per
-change of state, not per attempt."""
+"""Retrying: pauses that grow with jitter, and one log line per change of state instead of one per attempt."""
 
 import logging
 import random
@@ -11,7 +10,7 @@ class Backoff:
         self._next_s = first_s
 
     def pause_s(self) -> float:
-        """Between half and all of a span that doubles with each call."""
+        """A random pause between half and all of a span, which doubles with each call."""
         span = self._next_s
         self._next_s = min(self.most_s, span * 2)
         return span * random.uniform(0.5, 1.0)
@@ -21,7 +20,7 @@ class Backoff:
 
 
 class StateLogger:
-    """Says a sentence when it is another than the last one."""
+    """Logs a sentence only if it differs from the last one."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

@@ -1,5 +1,5 @@
-"""The commands that look at one machine: topology and capture; and observe(), which the agent's
-service looks with, too."""
+"""The commands `topology` and `capture`, and observe(), which reads the machine for them and for the
+device monitor."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ def observe(
     sysfs_root: str | Path = "/sys",
     proc_root: str | Path = "/proc",
 ) -> Machine:
-    """The machine in the capture, else this one. Raises Unusable."""
+    """Reads the machine from the capture if one is given, else this machine. Raises Unusable."""
     if capture:
         return captures.load(capture)
     return Machine(
@@ -30,17 +30,26 @@ def observe(
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the machine's facts come from: for every command that observes one."""
+    """Adds the flags that say where a machine's facts come from."""
     parser.add_argument(
-        "--capture", metavar="FILE", help="take the machine from this file, not from the hardware"
+        "--capture",
+        metavar="FILE",
+        help="read the machine from this capture instead of the hardware",
     )
     parser.add_argument(
         "--driver-root",
         metavar="DIR",
-        help="where to look for libnvidia-ml.so.1 besides the loader's path",
+        help="root of the driver installation, searched for libnvidia-ml.so.1 after the loader's path",
     )
-    parser.add_argument("--sysfs-root", metavar="DIR", default="/sys", help="the host's /sys")
-    parser.add_argument("--proc-root", metavar="DIR", default="/proc", help="the host's /proc")
+    parser.add_argument(
+        "--sysfs-root", metavar="DIR", default="/sys", help="the host's /sys (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--proc-root",
+        metavar="DIR",
+        default="/proc",
+        help="the host's /proc (default: %(default)s)",
+    )
 
 
 def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +59,12 @@ def add_topology_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=("table", "json"),
         default="table",
-        help="for people or for programs (default: table)",
+        help="output format (default: %(default)s)",
     )
     parser.add_argument(
-        "--node", default=os.environ.get("NODE_NAME", ""), help="the node's name in JSON"
+        "--node",
+        default=os.environ.get("NODE_NAME", ""),
+        help="node name in the JSON output (default: NODE_NAME, else the host name)",
     )
 
 
@@ -62,7 +73,7 @@ def add_capture_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def topology(arguments: argparse.Namespace) -> int:
-    """Prints the machine's matrix."""
+    """Prints the topology matrix."""
     machine = _observed(arguments)
     seen = survey(machine)
     if arguments.output == "json":

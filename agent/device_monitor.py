@@ -1,5 +1,5 @@
-"""Keeps the node's topology what the hardware says: looks from time to time and at every event, and
-never waits for a driver that hangs longer than it said it would."""
+"""Keeps the node's topology up to date: surveys the hardware periodically and on driver events, and applies
+health, sharing and NIC selection to the result. Every driver call has a timeout."""
 
 import logging
 import threading
@@ -31,32 +31,31 @@ from protos.topology import NodeTopology, RdmaLimit
 
 log = logging.getLogger(__name__)
 
-USAGE_S = 2.0  # what was read is good for so long
-METER_S = 1.0  # a driver that takes longer tells no usage
-
-CALM_S = 1.0  # a storm of errors is one look in so long
-MOST_XIDS = 1000  # that are counted apart
+USAGE_S = 2.0  # how long a reading of usage is reused
+METER_S = 1.0  # timeout of a reading of usage or processes
+CALM_S = 1.0  # pause after a survey that events triggered: a burst of errors causes one survey
+MOST_XIDS = 1000  # pairs of GPU and XID that are counted; more are not
 
 
 class DeviceMonitor:
     def __init__(self, settings: Settings, node: AgentNode) -> None:
         self._settings, self._node = settings, node
         self._log = StateLogger(log)
-        self._noted: set[str] = set()
+        self._warned: set[str] = set()
         self._driver = WithTimeout("the NVIDIA driver")
         self._news: SimpleQueue[XidEvent | None] = SimpleQueue()
-        self.minors: dict[str, int] = {}  # of the GPUs' device files, by uuid
+        self.minors: dict[str, int] = {}  # minor numbers of the GPUs' device files, by UUID
         self._meter = WithTimeout("the NVIDIA driver")
         self._usage: tuple[float, tuple[Usage, ...]] = (-USAGE_S, ())
         self.sharing = Sharing(settings, node, self.processes)
         self.facts: tuple[GpuFacts, ...] = ()
-        self.gpus: dict[str, DeviceHealth] = {}  # by uuid
+        self.gpus: dict[str, DeviceHealth] = {}  # by UUID
         self.nics: dict[str, DeviceHealth] = {}  # by name
-        self.slices: dict[str, DeviceHealth] = {}  # by uuid
-        self.looked_at = 0.0  # by the monotonic clock
-        self.xids: dict[tuple[str, int], int] = {}  # how often, by uuid and number
+        self.slices: dict[str, DeviceHealth] = {}  # by UUID
+        self.refreshed_at = 0.0  # monotonic time
+        self.xids: dict[tuple[str, int], int] = {}  # counts by UUID and XID
         self.events = (
-            None if settings.capture else nvml.EventListener(settings.driver_root, self.heard)
+            None if settings.capture else nvml.EventListener(settings.driver_root, self.on_event)
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -64,19 +63,19 @@ class DeviceMonitor:
             events = self._wait()
             if stop.is_set():
                 return
-            self.look(events)
+            self.refresh(events)
             if events:
                 stop.wait(CALM_S)
 
-    def heard(self, uuid: str, xid: int, gi: int = -1, ci: int = -1) -> None:
-        """From any thread: the driver says that something happened."""
+    def on_event(self, uuid: str, xid: int, gi: int = -1, ci: int = -1) -> None:
+        """The driver reported an XID; may be called from any thread."""
         self._news.put(XidEvent(uuid, xid, gi, ci))
 
     def wake(self) -> None:
         self._news.put(None)
 
     def _wait(self) -> list[XidEvent]:
-        """For the next look: what was heard until then."""
+        """Waits until the next survey is due; returns the events that came until then."""
         events: list[XidEvent] = []
         try:
             item = self._news.get(timeout=self._pause_s())
@@ -88,16 +87,17 @@ class DeviceMonitor:
             return events
 
     def _pause_s(self) -> float:
-        """Until the next look; sooner where a hold ends."""
+        """Until the next survey; shorter if a hold-down ends before."""
         every_s = self._settings.survey_every_s
         held = (*self.gpus.values(), *self.nics.values(), *self.slices.values())
         due = gpu_health.next_release(held, self._settings.hold_down)
         return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
-    def look(self, events: Sequence[XidEvent] = (), *, first: bool = False) -> None:
-        """Raises CaptureError at the first look: a capture that can't be read will not heal."""
+    def refresh(self, events: Sequence[XidEvent] = (), *, first: bool = False) -> None:
+        """Surveys the hardware and updates the node. Raises CaptureError if first: an unreadable capture
+        stays unreadable."""
         known = self._node.state.topology
-        self._tell(events, known)
+        self._log_xids(events, known)
         try:
             seen = self._seen(known)
         except CaptureError as error:
@@ -120,43 +120,43 @@ class DeviceMonitor:
             self.slices, topology, xids, now=now, hold_down=hold_down
         )
         self.nics, topology = nic_health.step(self.nics, topology, now=now, hold_down=hold_down)
-        self._say(known, topology, first)
-        self._node.set_topology(self._offered(topology))
-        self.looked_at = time.monotonic()
+        self._log_changes(known, topology, first)
+        self._node.set_topology(self._with_shares(topology))
+        self.refreshed_at = time.monotonic()
         if self.events and _listed(before) != _listed(self.gpus):
             self.events.renew()
 
-    def _say(self, known: NodeTopology, topology: NodeTopology, first: bool) -> None:
+    def _log_changes(self, known: NodeTopology, topology: NodeTopology, first: bool) -> None:
         for sentence in slice_health.layout_changes(known, topology):
             log.info("%s", sentence)
-        for judge in () if first else (gpu_health, slice_health, nic_health):
-            for sentence in judge.changes(known, topology):
+        for health in () if first else (gpu_health, slice_health, nic_health):
+            for sentence in health.changes(known, topology):
                 log.warning("%s", sentence)
 
-    def _offered(self, topology: NodeTopology) -> NodeTopology:
+    def _with_shares(self, topology: NodeTopology) -> NodeTopology:
         s = self._settings
         default = RdmaLimit(s.rdma_hca_handles, s.rdma_hca_objects)
         policy = nic_shares.NicPolicy(s.rdma_shares, default, s.cgroup_root is not None)
         topology = nic_shares.with_shares(topology, s.rdma_devices, policy)
-        self._note(topology)
+        self._warn(topology)
         return self.sharing.with_sharing(topology, self.facts)
 
-    def _note(self, topology: NodeTopology) -> None:
-        """What an admin should know of the network cards, once."""
+    def _warn(self, topology: NodeTopology) -> None:
+        """Warns once about each limitation of the RDMA NICs."""
         idle = selector.unmatched(topology, self._settings.rdma_devices)
-        noted = {f"--rdma-devices: no network card here is {each}" for each in idle}
+        warnings = {f"--rdma-devices: no RDMA NIC matches {each}" for each in idle}
         if any(hca.shares for hca in topology.hcas):
-            noted.update(matrix.notes(topology))
-        for sentence in sorted(noted - self._noted):
+            warnings.update(matrix.notes(topology))
+        for sentence in sorted(warnings - self._warned):
             log.warning("%s", sentence)
-        self._noted = noted
+        self._warned = warnings
 
     def processes(self, uuids: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         """Raises NvmlError or TimedOut."""
         return self._meter.call(lambda: read_processes(self._settings.driver_root, uuids), METER_S)
 
-    def _tell(self, events: Sequence[XidEvent], known: NodeTopology) -> None:
-        """One line for each error of each GPU, however often it came."""
+    def _log_xids(self, events: Sequence[XidEvent], known: NodeTopology) -> None:
+        """One log line for each XID of each GPU, with its count."""
         for event, times in Counter(event for event in events if event.xid).items():
             gpu = next((gpu.index for gpu in known.gpus if gpu.uuid == event.uuid), "?")
             kind, found = xid_rules.classify(event.xid)
@@ -169,7 +169,7 @@ class DeviceMonitor:
                 self.xids[key] = self.xids.get(key, 0) + times
 
     def _seen(self, known: NodeTopology) -> NodeTopology:
-        """The topology with what speaks against each GPU at this moment."""
+        """The topology, with the reason why each GPU is unhealthy at this moment."""
         s = self._settings
         try:
             machine = self._driver.call(
@@ -179,10 +179,10 @@ class DeviceMonitor:
         except CaptureError:
             raise
         except (Unusable, TimedOut) as error:
-            self._log.failed(f"{error}; looking again every {s.survey_every_s:g} s")
+            self._log.failed(f"{error}; retrying every {s.survey_every_s:g} s")
             if known.gpus:
                 if not isinstance(error, TimedOut):
-                    self.facts = ()  # no driver: when it is back, it starts anew
+                    self.facts = ()  # the driver's counters start again when it is back
                 return gpu_health.all_unhealthy(known, str(error))
             return self._surveyed(
                 Machine(NvmlFacts(), sysfs.read(s.sysfs_root), host.read(s.proc_root))
@@ -190,14 +190,14 @@ class DeviceMonitor:
         self.minors.update({gpu.uuid: gpu.minor for gpu in machine.nvml.gpus})
         self.facts = machine.nvml.gpus
         seen = self._surveyed(machine)
-        self._log.ok(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} network cards")
+        self._log.ok(f"{len(seen.gpus)} GPUs, {len(seen.hcas)} RDMA NICs")
         return gpu_health.keep_layout(known, seen)
 
     def _surveyed(self, machine: Machine) -> NodeTopology:
         return survey(machine, functions=selector.functions(self._settings.rdma_devices))
 
     def usage(self) -> tuple[Usage, ...]:
-        """What the GPUs do now, or did a moment ago; none where the driver does not say."""
+        """Usage of the GPUs, at most USAGE_S old; empty if the driver does not report it."""
         when, usage = self._usage
         if self._settings.capture or time.monotonic() - when < USAGE_S:
             return usage

@@ -1,4 +1,4 @@
-"""The agent's command line: every flag, its default and what it means. Environment only as a flag's default."""
+"""The agent's command line. Environment variables are read only as defaults of flags."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ from protos import logs
 
 
 class Parser(argparse.ArgumentParser):
-    """What is wrong in one line."""
+    """Reports errors in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -26,15 +26,19 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     top = Parser(
         prog="lockstep-agent",
-        description="One per node: sees the hardware, serves the kubelet, tells the centre.",
+        description="Node agent: discovers the hardware, serves the kubelet's device-plugin API, reports to the scheduler.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"lockstep-agent {version()}")
     kinds = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = kinds.add_parser("run", help="serve the kubelet and the centre", allow_abbrev=False)
+    run = kinds.add_parser(
+        "run", help="serve the kubelet and report to the scheduler", allow_abbrev=False
+    )
     commands.add_machine_arguments(run)
     _add_run_arguments(run)
-    topology = kinds.add_parser("topology", help="print this machine's matrix", allow_abbrev=False)
+    topology = kinds.add_parser(
+        "topology", help="print the machine's topology matrix", allow_abbrev=False
+    )
     commands.add_topology_arguments(topology)
     add_setup_arguments(
         kinds.add_parser(
@@ -45,7 +49,9 @@ def parser() -> Parser:
     )
     # The former name of gpu-setup, without help: hidden, for one version.
     add_setup_arguments(kinds.add_parser("keeper", allow_abbrev=False))
-    capture = kinds.add_parser("capture", help="print this machine as JSON", allow_abbrev=False)
+    capture = kinds.add_parser(
+        "capture", help="print the machine as a JSON capture", allow_abbrev=False
+    )
     commands.add_capture_arguments(capture)
     return top
 
@@ -54,41 +60,51 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--node",
         type=_node,
-        default=os.environ.get("NODE_NAME") or socket.gethostname().lower(),  # as kubelets do
+        default=os.environ.get("NODE_NAME") or socket.gethostname().lower(),  # as the kubelet does
         metavar="NAME",
-        help="this node's name in Kubernetes (default: NODE_NAME, else the host's name)",
+        help="the node's name in Kubernetes (default: NODE_NAME, else the host name)",
     )
     run.add_argument(
         "--server",
         type=_server,
         default=os.environ.get("LOCKSTEP_SERVER", ""),
         metavar="HOST:PORT",
-        help="the centre (default: LOCKSTEP_SERVER; none: serve the kubelet only)",
+        help="address of the scheduler (default: LOCKSTEP_SERVER; empty: serve the kubelet only)",
     )
     run.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="who has signed the centre's certificate"
+        "--ca-file",
+        type=Path,
+        metavar="FILE",
+        help="CA certificate for the scheduler's certificate (default: the system's)",
     )
     run.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="this agent's ServiceAccount token"
+        "--token-file", type=Path, metavar="FILE", help="the agent's ServiceAccount token"
     )
     run.add_argument(
-        "--server-name", default="", metavar="NAME", help="the name in the centre's certificate"
+        "--server-name",
+        default="",
+        metavar="NAME",
+        help="name to expect in the scheduler's certificate (default: the host of --server)",
     )
     run.add_argument(
         "--kubelet-dir",
         type=Path,
         default=Path("/var/lib/kubelet"),
         metavar="DIR",
-        help="holds device-plugins/ and pod-resources/ (default: %(default)s)",
+        help="directory with device-plugins/ and pod-resources/ (default: %(default)s)",
     )
     run.add_argument(
-        "--dev-root", type=Path, default=Path("/dev"), metavar="DIR", help="the host's /dev"
+        "--dev-root",
+        type=Path,
+        default=Path("/dev"),
+        metavar="DIR",
+        help="the host's /dev (default: %(default)s)",
     )
     run.add_argument(
         "--pass-device-nodes",
         choices=("auto", "always", "never"),
         default="auto",
-        help="give containers their device files: those that exist, all or an error, none",
+        help="device files to pass to containers: auto: those that exist; always: all, and refuse the container if one is missing; never: none (default: %(default)s)",
     )
     add_sharing_arguments(run)
     run.add_argument(
@@ -96,7 +112,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="how long a pod may exceed its cap where it is watched (default: %(default)g)",
+        help="how long a pod may exceed its memory cap on a GPU with watch enforcement (default: %(default)g)",
     )
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
@@ -105,21 +121,21 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=5.0,
         metavar="SECONDS",
-        help="tell the centre that we live, when there is no news (default: %(default)g)",
+        help="heartbeat interval in seconds (default: %(default)g)",
     )
     run.add_argument(
         "--survey-every",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="look at the hardware (default: %(default)g); some events make it look at once",
+        help="interval of hardware surveys in seconds (default: %(default)g); driver events trigger one at once",
     )
     run.add_argument(
         "--driver-wait",
         type=_seconds,
         default=20.0,
         metavar="SECONDS",
-        help="a driver that has not answered for so long counts as hanging (default: %(default)g)",
+        help="timeout of driver calls in seconds (default: %(default)g)",
     )
     held = HoldDown()
     run.add_argument(
@@ -127,38 +143,38 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=held.hold_s,
         metavar="SECONDS",
-        help="a GPU is fit again when nothing has spoken against it for so long; doubled at each "
-        "further fall (default: %(default)g)",
+        help="seconds without errors before a GPU is healthy again; doubled on each relapse "
+        "(default: %(default)g)",
     )
     run.add_argument(
         "--hold-most",
         type=_seconds,
         default=held.max_hold_s,
         metavar="SECONDS",
-        help="at most so long",
+        help="upper bound of the hold time in seconds (default: %(default)g)",
     )
     run.add_argument(
         "--hold-xid",
         type=_seconds,
         default=held.xid_s,
         metavar="SECONDS",
-        help="an XID that needs a reset counts so long where the driver does not say that it is "
-        "over and no reset is seen (default: %(default)g)",
+        help="seconds for which a GPU is unhealthy after an XID that needs a reset, unless the "
+        "driver reports the recovery or a reset is observed (default: %(default)g)",
     )
     run.add_argument(
         "--settled",
         type=_seconds,
         default=held.settled_s,
         metavar="SECONDS",
-        help="a GPU that was fit for so long has its earlier falls forgotten (default: %(default)g)",
+        help="seconds in good health after which a GPU's earlier failures no longer count (default: %(default)g)",
     )
     run.add_argument(
         "--metrics-listen",
         type=_server,
         default="",
         metavar="HOST:PORT",
-        help="serve /metrics, /healthz and /readyz there (default: nowhere; the shipped manifests "
-        "say 0.0.0.0:9400)",
+        help="address for /metrics, /healthz and /readyz (default: none; the shipped manifests set "
+        "0.0.0.0:9400)",
     )
     logs.add_arguments(run)
 
@@ -168,61 +184,61 @@ def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
         "--device-mode",
         choices=("auto", "env", "cdi", "both"),
         default="auto",
-        help="how containers come by their devices: env: variables and device files; cdi: names of "
-        "CDI devices (Kubernetes 1.29 and newer); auto: both with --cdi-dir, else env (default)",
+        help="how devices get into containers: env: environment variables and device files; cdi: CDI "
+        "device names (Kubernetes 1.29 and newer); both; auto: both if --cdi-dir is set, else env "
+        "(default: %(default)s)",
     )
     run.add_argument(
         "--cdi-dir",
         type=Path,
         metavar="DIR",
-        help="where to write CDI specs: /var/run/cdi is where runtimes look",
+        help="directory for CDI specs; container runtimes read /var/run/cdi (default: none are written)",
     )
     run.add_argument(
         "--cdi-kind",
         choices=("lockstep.dev/gpu", "nvidia.com/gpu"),
         default="lockstep.dev/gpu",
-        help="of GPUs: our own specs, device files alone, or those that NVIDIA's toolkit writes, "
-        "driver libraries and all (default: %(default)s)",
+        help="CDI kind of GPUs: lockstep.dev/gpu: the agent's own specs, with device files only; "
+        "nvidia.com/gpu: the specs of NVIDIA's toolkit, with driver libraries (default: %(default)s)",
     )
 
 
 def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--rdma-devices",
-        type=_cards,
+        type=_nics,
         default=("auto",),
-        metavar="CARDS",
-        help="network cards to offer, comma separated: names with * and ?; all; none; auto: those that "
-        "share a PCIe switch with a GPU, else the fastest (default); what holds of a card, such as "
+        metavar="NICS",
+        help="RDMA NICs to serve, comma separated: names with * and ?; all; none; auto: those that "
+        "share a PCIe switch with a GPU, else the fastest (default); properties joined by +, such as "
         "vendor=15b3+link=InfiniBand (vendor, device, driver, link, net, pci); vf: virtual functions "
-        "(vf+pf=mlx5_0: of this card)",
+        "(vf+pf=mlx5_0: of this NIC)",
     )
     run.add_argument(
         "--rdma-shares",
         type=_count,
         default=0,
         metavar="N",
-        help="how many shares a network card is, or auto: how many pods have room below the limit "
-        "that the cgroup of all pods has, 16 without one (default: auto)",
+        help="shares per RDMA NIC, each for one pod; auto: as many pods with the default limit as fit in "
+        "the limit of the cgroup of all pods, 16 if there is no limit (default: auto)",
     )
 
     run.add_argument(
         "--cgroup-root",
         type=Path,
         metavar="DIR",
-        help="the host's /sys/fs/cgroup, writable: where pods' limits go (default: none are set)",
+        help="the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written there (default: none are written)",
     )
     for name, what in (
-        ("handles", "opened contexts"),
-        ("objects", "queue pairs, memory regions ..."),
+        ("handles", "RDMA contexts"),
+        ("objects", "RDMA objects (queue pairs, memory regions, ...)"),
     ):
         run.add_argument(
             f"--rdma-hca-{name}",
             type=_limit,
             default=-1,
             metavar="N",
-            help=f"{what} that a pod may have of each of its network cards, where it wishes no "
-            "other limit (default: max)",
+            help=f"default limit of {what} for a pod on each of its RDMA NICs (default: max)",
         )
 
 
@@ -234,7 +250,7 @@ def _limit(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor max")
 
 
-def _cards(text: str) -> tuple[str, ...]:
+def _nics(text: str) -> tuple[str, ...]:
     try:
         return selector.parse(text)
     except ValueError as error:
@@ -253,7 +269,7 @@ def _node(text: str) -> str:
     if re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", text, re.ASCII):
         return text
     raise argparse.ArgumentTypeError(
-        f"{text!r} is no node's name: small letters, digits, - and ., as kubectl get nodes shows it"
+        f"{text!r} is not a node name: lower-case letters, digits, - and ., as shown by kubectl get nodes"
     )
 
 

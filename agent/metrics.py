@@ -1,5 +1,4 @@
-"""The node in Prometheus' words. Everything is counted or read elsewhere; here it is only named, at the
-moment somebody asks."""
+"""Prometheus metrics of the node, collected from the agent's state at each scrape."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -37,41 +36,43 @@ class Metrics(Collector):
     def __init__(
         self,
         node: AgentNode,
-        hardware: DeviceMonitor,
-        kubelets: Sequence[PluginRegistration],
+        monitor: DeviceMonitor,
+        registrations: Sequence[PluginRegistration],
         reporter: Reporter | None,
     ) -> None:
-        self._node, self._hardware = node, hardware
-        self._kubelets, self._reporter = kubelets, reporter
+        self._node, self._monitor = node, monitor
+        self._registrations, self._reporter = registrations, reporter
 
     def collect(self) -> Iterator[Metric]:
-        usage = {each.uuid: each for each in self._hardware.usage()}
+        usage = {each.uuid: each for each in self._monitor.usage()}
         yield from self._gpus(usage)
         yield from self._errors()
         yield from self._grants(usage)
         yield from slice_metrics.families(self._node.state, usage)
-        sharing = self._hardware.sharing
+        sharing = self._monitor.sharing
         yield from shares.families(self._node.state, sharing.settings(), sharing.used)
-        yield from self._cards()
+        yield from self._nics()
         yield from self._rdma()
         yield from self._self()
 
     def _gpus(self, usage: dict[str, Usage]) -> Iterator[Metric]:
         gpus = self._node.state.topology.gpus
         names = {gpu.uuid: (str(gpu.index), gpu.uuid) for gpu in gpus}
-        devices = self._hardware.gpus
-        info = GaugeMetricFamily("lockstep_gpu_info", "A GPU", labels=(*GPU_LABELS, "model"))
+        devices = self._monitor.gpus
+        info = GaugeMetricFamily(
+            "lockstep_gpu_info", "1 for each GPU", labels=(*GPU_LABELS, "model")
+        )
         for gpu in gpus:
             info.add_metric((*names[gpu.uuid], gpu.model), 1)
         yield info
         yield _gauge(
             "lockstep_gpu_healthy",
-            "1: fit for work",
+            "1 if the GPU is healthy",
             GPU_LABELS,
             ((names[gpu.uuid], int(gpu.healthy)) for gpu in gpus),
         )
         unfit = GaugeMetricFamily(
-            "lockstep_gpu_unfit", "What speaks against it", labels=(*GPU_LABELS, "class")
+            "lockstep_gpu_unfit", "Unhealthy GPUs by cause", labels=(*GPU_LABELS, "class")
         )
         for gpu in gpus:
             health = devices.get(gpu.uuid)
@@ -81,37 +82,41 @@ class Metrics(Collector):
         yield unfit
         yield _gauge(
             "lockstep_gpu_memory_bytes",
-            "Memory that it has",
+            "Memory of the GPU",
             GPU_LABELS,
             ((names[gpu.uuid], gpu.memory_bytes) for gpu in gpus),
         )
-        told = [(names[uuid], each) for uuid, each in usage.items() if uuid in names]
+        used = [(names[uuid], each) for uuid, each in usage.items() if uuid in names]
         for name, what, rows in (
-            ("memory_used_bytes", "Memory in use", [(n, u.memory_used) for n, u in told]),
-            ("utilization_ratio", "Part of time at work", [(n, u.utilization) for n, u in told]),
-            ("temperature_celsius", "Temperature", [(n, u.celsius) for n, u in told]),
-            ("power_watts", "Power drawn", [(n, u.watts) for n, u in told]),
+            ("memory_used_bytes", "Memory in use", [(n, u.memory_used) for n, u in used]),
+            (
+                "utilization_ratio",
+                "Share of time in which a kernel ran",
+                [(n, u.utilization) for n, u in used],
+            ),
+            ("temperature_celsius", "Temperature", [(n, u.celsius) for n, u in used]),
+            ("power_watts", "Power drawn", [(n, u.watts) for n, u in used]),
         ):
             yield _gauge(f"lockstep_gpu_{name}", what, GPU_LABELS, rows)
         yield _counter(
             "lockstep_gpu_nvlink_errors",
-            "Replays, recoveries and checksum errors of all its NVLinks",
+            "Replay, recovery and CRC errors of the GPU's NVLinks",
             GPU_LABELS,
-            ((n, u.link_errors) for n, u in told),
+            ((n, u.link_errors) for n, u in used),
         )
 
     def _errors(self) -> Iterator[Metric]:
         names = {g.uuid: (str(g.index), g.uuid) for g in self._node.state.topology.gpus}
-        facts = [gpu for gpu in self._hardware.facts if gpu.uuid in names]
+        facts = [gpu for gpu in self._monitor.facts if gpu.uuid in names]
         yield _gauge(
             "lockstep_gpu_nvlinks_active",
-            "NVLinks that are up",
+            "Active NVLinks of the GPU",
             GPU_LABELS,
             ((names[g.uuid], sum(link.active for link in g.nvlinks)) for g in facts if g.nvlinks),
         )
         ecc = GaugeMetricFamily(
             "lockstep_gpu_ecc_uncorrectable",
-            "Uncorrectable memory errors: volatile (since its reset) and aggregate",
+            "Uncorrectable ECC errors: volatile (since the last reset) and aggregate",
             labels=(*GPU_LABELS, "since"),
         )
         for gpu in facts:
@@ -124,11 +129,11 @@ class Metrics(Collector):
         yield ecc
         yield _counter(
             "lockstep_gpu_xid",
-            "Errors that the driver sent, by number",
+            "XIDs that the driver reported",
             (*GPU_LABELS, "xid"),
             (
                 ((*names.get(uuid, ("", uuid)), str(code)), count)
-                for (uuid, code), count in list(self._hardware.xids.items())
+                for (uuid, code), count in list(self._monitor.xids.items())
             ),
         )
 
@@ -136,14 +141,14 @@ class Metrics(Collector):
         grants = self._node.state.grants
         yield _gauge(
             "lockstep_grant_devices",
-            "Devices that a container holds",
+            "Devices of the container",
             (*GRANT_LABELS, "resource"),
             (((g.namespace, g.pod, g.container, g.resource), len(g.device_ids)) for g in grants),
         )
         index = {gpu.uuid: str(gpu.index) for gpu in self._node.state.topology.gpus}
         yield _gauge(
             "lockstep_grant_gpu_memory_used_bytes",
-            "Memory in use of a whole GPU that a container holds",
+            "Memory in use on a whole GPU of the container",
             (*GRANT_LABELS, "gpu"),
             (
                 ((g.namespace, g.pod, g.container, index[uuid]), usage[uuid].memory_used)
@@ -154,17 +159,17 @@ class Metrics(Collector):
             ),
         )
 
-    def _cards(self) -> Iterator[Metric]:
+    def _nics(self) -> Iterator[Metric]:
         hcas = self._node.state.topology.hcas
         yield _gauge(
             "lockstep_hca_up",
-            "1: a port is active",
+            "1 if a port of the RDMA NIC is active",
             ("hca",),
             (((hca.name,), int(not hca.why)) for hca in hcas),
         )
         yield _gauge(
             "lockstep_hca_rate_gbps",
-            "Rate of its fastest port",
+            "Rate of the RDMA NIC's fastest port",
             ("hca",),
             (((hca.name,), hca.rate_gbps) for hca in hcas),
         )
@@ -172,25 +177,25 @@ class Metrics(Collector):
         memlock = self._node.state.topology.memlock
         yield _gauge(
             "lockstep_runtime_memlock_bytes",
-            "Memory that containers may lock, by what their runtime was started with",
+            "Memlock limit of containers, as inherited from the container runtime",
             (),
             (((), float(memlock if memlock > 0 else "inf")),) if memlock else (),
         )
-        nics = self._hardware.nics
+        nics = self._monitor.nics
         yield _gauge(
             "lockstep_hca_falls",
-            "How often it went down, since it was last fit for long",
+            "Failures of the RDMA NIC that still count for its hold-down",
             ("hca",),
             (((name,), health.failures) for name, health in list(nics.items())),
         )
 
     def _rdma(self) -> Iterator[Metric]:
-        """Of containers' cards, what their cgroups say. No limit is not a number."""
+        """Usage and limits from the pods' cgroups; a NIC without a limit has no sample."""
         uses = self._node.state.rdma_use
         labels = ("namespace", "pod", "hca", "kind")
-        for name, what, told in (
-            ("used", "RDMA resources in use", [(use, use.current) for use in uses]),
-            ("limit", "RDMA resources that it may have", [(use, use.limit) for use in uses]),
+        for name, what, used in (
+            ("used", "RDMA resources in use by the pod", [(use, use.current) for use in uses]),
+            ("limit", "RDMA limit of the pod", [(use, use.limit) for use in uses]),
         ):
             yield _gauge(
                 f"lockstep_grant_rdma_{name}",
@@ -198,7 +203,7 @@ class Metrics(Collector):
                 labels,
                 (
                     ((use.namespace, use.pod, use.card, kind), count if count >= 0 else None)
-                    for use, amount in told
+                    for use, amount in used
                     for kind, count in (
                         ("handles", amount.hca_handle),
                         ("objects", amount.hca_object),
@@ -207,7 +212,7 @@ class Metrics(Collector):
             )
         yield _counter(
             "lockstep_grant_rdma_failures",
-            "How often its limits were in the way, where the kernel tells",
+            "Allocations that the pod's RDMA limits refused, if the kernel reports them",
             labels[:3],
             (
                 ((use.namespace, use.pod, use.card), use.failures if use.failures >= 0 else None)
@@ -216,25 +221,25 @@ class Metrics(Collector):
         )
 
     def _self(self) -> Iterator[Metric]:
-        state, events = self._node.state, self._hardware.events
-        kubelets = [(kubelet, (kubelet.resource,)) for kubelet in tuple(self._kubelets)]
+        state, events = self._node.state, self._monitor.events
+        registered = [(each, (each.resource,)) for each in tuple(self._registrations)]
         yield _gauge(
             "lockstep_agent_registered",
-            "1: the kubelet takes this resource from us",
+            "1 if the resource is registered with the kubelet",
             ("resource",),
-            ((name, int(kubelet.registered)) for kubelet, name in kubelets),
+            ((name, int(each.registered)) for each, name in registered),
         )
         took = HistogramMetricFamily(
-            "lockstep_agent_allocate_seconds", "Answers to Allocate", labels=("resource",)
+            "lockstep_agent_allocate_seconds", "Duration of Allocate calls", labels=("resource",)
         )
-        for kubelet, name in kubelets:
-            took.add_metric(name, kubelet.took.buckets(), kubelet.took.total_s)
+        for each, name in registered:
+            took.add_metric(name, each.took.buckets(), each.took.total_s)
         yield took
         plain = {
-            "intents": ("Plans of the centre for pods here", len(state.intents)),
-            "generation": ("Of the node's state", state.generation),
+            "intents": ("Planned allocations received from the scheduler", len(state.intents)),
+            "generation": ("Generation of the node's state", state.generation),
             "event_gpus": (
-                "GPUs that tell errors as they happen",
+                "GPUs whose driver events the agent receives",
                 events.listening if events else 0,
             ),
         }
@@ -243,7 +248,7 @@ class Metrics(Collector):
         if self._reporter:
             reports = {"sent": self._reporter.sent, "failed": self._reporter.failed}
             rows = [((outcome,), count) for outcome, count in reports.items()]
-            yield _counter("lockstep_agent_reports", "To the centre", ("outcome",), rows)
+            yield _counter("lockstep_agent_reports", "Reports to the scheduler", ("outcome",), rows)
 
 
 def _gauge(name: str, what: str, labels: Sequence[str], rows: Rows) -> Metric:

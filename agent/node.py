@@ -27,8 +27,8 @@ class AgentNode:
         with self._changed:
             if topology != self._state.topology:
                 here = allocations.addresses(topology)
-                were = {**self._state.orphaned, **allocations.addresses(self._state.topology)}
-                orphaned = {uuid: place for uuid, place in were.items() if uuid not in here}
+                known = {**self._state.orphaned, **allocations.addresses(self._state.topology)}
+                orphaned = {uuid: at for uuid, at in known.items() if uuid not in here}
                 self._become(replace(self._next(), topology=topology, orphaned=orphaned))
 
     def set_grants(
@@ -38,8 +38,8 @@ class AgentNode:
         began: float = inf,
         orphaned: MigAddresses | None = None,
     ) -> None:
-        """What a listing says that began then, what the checkpoint knows beside it, and where it says
-        that slices were."""
+        """grants come from a List call that began at that monotonic time; unlisted and orphaned from the
+        kubelet's checkpoint."""
         with self._changed:
             old = self._state
             grants = tuple(sorted(grants))
@@ -47,8 +47,8 @@ class AgentNode:
                 self._become(replace(self._next(), grants=grants, grants_known=True))
             kept = allocations.unconfirmed(old.allocations, grants, began)
             held = allocations.slices_held((*grants, *kept, *unlisted))
-            were = {**(orphaned or {}), **old.orphaned}
-            left = {uuid: place for uuid, place in were.items() if uuid in held}
+            known = {**(orphaned or {}), **old.orphaned}
+            left = {uuid: at for uuid, at in known.items() if uuid in held}
             if (kept, unlisted, left) != (old.allocations, old.unlisted, old.orphaned):
                 self._become(
                     replace(self._state, allocations=kept, unlisted=unlisted, orphaned=left)
@@ -59,18 +59,16 @@ class AgentNode:
             self._become(replace(self._state, unlisted=unlisted))
 
     def record_allocation(self, resource: str, ids: tuple[str, ...], now: float) -> None:
-        """Devices are about to be given. Raises ValueError where a GPU would be allocated twice."""
+        """Call before Allocate is answered. Raises ValueError if a GPU would be allocated twice."""
         if not allocations.uses_gpus(resource):
             return
         with self._changed:
             state = self._state
             if refusal := state.allocated().refusal(resource, ids, state.topology):
                 raise ValueError(refusal)
-            allocation = Allocation(resource, tuple(sorted(ids)), now)
-            kept = tuple(
-                each for each in state.allocations if each.device_ids != allocation.device_ids
-            )
-            self._become(replace(state, allocations=(*kept, allocation)))
+            new = Allocation(resource, tuple(sorted(ids)), now)
+            kept = tuple(each for each in state.allocations if each.device_ids != new.device_ids)
+            self._become(replace(state, allocations=(*kept, new)))
 
     def set_intents(self, intents: tuple[Grant, ...], version: int) -> None:
         with self._changed:
@@ -92,12 +90,12 @@ class AgentNode:
         self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let everyone who waits look around: something else than the state has changed."""
+        """Makes every wait() check its condition again, after something outside the state changed."""
         with self._changed:
             self._changed.notify_all()
 
-    def wait(self, enough: Callable[[NodeState], bool], timeout_s: float) -> NodeState:
-        """The state as soon as it is enough, or as it is after the time."""
+    def wait(self, until: Callable[[NodeState], bool], timeout_s: float) -> NodeState:
+        """Returns the state once the condition holds, or as it is after the timeout."""
         with self._changed:
-            self._changed.wait_for(lambda: enough(self._state), timeout=timeout_s)
+            self._changed.wait_for(lambda: until(self._state), timeout=timeout_s)
             return self._state

@@ -12,28 +12,22 @@ from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
 class NodeState:
     generation: int = 1  # grows with every change of topology or grants
     topology: NodeTopology = field(default_factory=NodeTopology)
-    grants: tuple[Grant, ...] = ()  # the truth
+    grants: tuple[Grant, ...] = ()  # observed: devices of containers as pod-resources lists them
     grants_known: bool = False
-    allocations: tuple[Allocation, ...] = ()  # beside the grants, of GPUs: not listed yet
-    unlisted: tuple[Allocation, ...] = ()  # the same: of pods that only the checkpoint knows
-    orphaned: MigAddresses = field(
-        default_factory=dict
-    )  # where slices were that somebody may still hold
-    intents: tuple[Grant, ...] = ()
+    allocations: tuple[Allocation, ...] = ()  # GPUs of answered Allocates, not in grants yet
+    unlisted: tuple[Allocation, ...] = ()  # GPUs of pods that only the kubelet's checkpoint has
+    orphaned: MigAddresses = field(default_factory=dict)  # of slices that are gone but still held
+    intents: tuple[Grant, ...] = ()  # planned: devices as the scheduler chose them
     intents_version: int = 0
-    rdma_use: tuple[RdmaUse, ...] = ()  # no change of it is news
+    rdma_use: tuple[RdmaUse, ...] = ()  # a change alone triggers no report
     memory_over: tuple[MemoryOver, ...] = ()
 
     def allocated(self) -> Allocated:
         held = (*self.allocations, *self.unlisted)
-        return allocations.allocated(
-            self.grants, held, {**self.orphaned, **allocations.addresses(self.topology)}
-        )
+        addresses = {**self.orphaned, **allocations.addresses(self.topology)}
+        return allocations.allocated(self.grants, held, addresses)
 
     def unplaced(self, grants: Iterable[Grant]) -> set[str]:
-        """Slices that somebody holds of which is not known where they are, or were."""
-        return (
-            allocations.slices_held(grants)
-            - allocations.addresses(self.topology).keys()
-            - self.orphaned.keys()
-        )
+        """UUIDs of allocated MIG slices whose address is unknown."""
+        known = self.orphaned.keys() | allocations.addresses(self.topology).keys()
+        return allocations.slices_held(grants) - known

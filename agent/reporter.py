@@ -1,5 +1,6 @@
-"""To the centre: the node on every change and a heartbeat in between; from it: the plans for pods
-bound here. A centre that is away is tried again and again, and nothing else here notices."""
+"""Reports the node to the scheduler, on every change and as a heartbeat in between, and receives the
+planned devices of pods bound to this node. While the scheduler is unreachable it retries; the rest of the
+agent is not affected."""
 
 import logging
 import threading
@@ -20,10 +21,13 @@ from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
-REPORT_S = 10.0  # the most one report may take
-POLL_S = 20.0  # how long the centre may hold an Intents call
-PING_S = 10.0  # of silence, after which it is asked whether anybody is there; half of it to answer
-PING_TIMEOUTS = ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")  # the later one counts
+REPORT_S = 10.0  # timeout of a report
+POLL_S = 20.0  # how long the scheduler may hold an Intents call
+PING_S = 10.0  # without traffic until a keepalive ping; half of it for the answer
+PING_TIMEOUTS = (
+    "grpc.keepalive_timeout_ms",
+    "grpc.http2.ping_timeout_ms",
+)  # gRPC uses the larger one
 TRUTH_S = 3.0  # how long the first report waits for pod-resources
 LOST = (
     grpc.StatusCode.UNAVAILABLE,
@@ -33,51 +37,51 @@ LOST = (
 
 
 class SchedulerUnavailable(Exception):
-    """The centre can't be reached, or does not want us; the message is a sentence."""
+    """The scheduler is unreachable or rejects the agent; the message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerEndpoint:
-    """Where the centre is, and how both prove who they are."""
+    """The scheduler's address, and how both sides authenticate."""
 
     server: str
-    ca_file: Path | None = None  # None: the system's authorities
+    ca_file: Path | None = None  # None: the system's CA certificates
     token_file: Path | None = None
-    server_name: str = ""  # the name in its certificate, where it is another than server's
+    server_name: str = ""  # the name in its certificate, if it is not the host of server
     ping_s: float = PING_S
 
     def channel(self) -> grpc.Channel:
-        """The CA is read anew each time: it may have been replaced."""
+        """Reads the CA certificate each time, because it may have been replaced."""
         options: list[tuple[str, str | int]] = [
-            ("grpc.enable_http_proxy", 0),  # the centre is in the cluster
+            ("grpc.enable_http_proxy", 0),  # the scheduler is in the cluster
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 2000),
-            # A centre that lost its power or its network closes nothing: a call would wait for its
-            # deadline, and plans for that of a long poll.
+            # Without pings, calls to a scheduler that lost its power or network would wait for their
+            # deadlines, and plans for that of a long poll.
             ("grpc.keepalive_time_ms", int(self.ping_s * 1000)),
             *((name, int(self.ping_s * 500)) for name in PING_TIMEOUTS),
-            ("grpc.http2.max_pings_without_data", 0),  # as many as it takes
+            ("grpc.http2.max_pings_without_data", 0),  # no limit
         ]
         if self.server_name:
             options.append(("grpc.ssl_target_name_override", self.server_name))
         roots = None
         if self.ca_file:
-            roots = _read(self.ca_file, "the centre's CA certificate (--ca-file)").encode()
+            roots = _read(self.ca_file, "the scheduler's CA certificate (--ca-file)").encode()
             if b"BEGIN CERTIFICATE" not in roots:
-                raise SchedulerUnavailable(f"{self.ca_file} holds no certificate in PEM form")
+                raise SchedulerUnavailable(f"{self.ca_file} contains no PEM certificate")
         return grpc.secure_channel(
             self.server, grpc.ssl_channel_credentials(root_certificates=roots), options=options
         )
 
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """The token is read anew for every call: the kubelet replaces it before it expires."""
+        """Reads the token for every call, because the kubelet replaces it before it expires."""
         if self.token_file is None:
             return ()
         token = _read(self.token_file, "the ServiceAccount token (--token-file)").strip()
         if not token or not token.isascii() or not token.isprintable():
-            raise SchedulerUnavailable(f"{self.token_file} holds no token")
+            raise SchedulerUnavailable(f"{self.token_file} contains no token")
         return (("authorization", f"Bearer {token}"),)
 
 
@@ -85,10 +89,10 @@ def _read(file: Path, what: str) -> str:
     try:
         return file.read_text()
     except FileNotFoundError:
-        raise SchedulerUnavailable(f"{file} is not there yet: {what}") from None
+        raise SchedulerUnavailable(f"{file} does not exist yet: {what}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SchedulerUnavailable(
-            f"{file} can't be read: {error}; it should hold {what}"
+            f"cannot read {file}: {error}; it should contain {what}"
         ) from None
 
 
@@ -96,14 +100,14 @@ class Reporter:
     def __init__(
         self,
         node: AgentNode,
-        peer: SchedulerEndpoint,
+        scheduler: SchedulerEndpoint,
         report_every_s: float,
         version: str,
         *,
         backoff: Callable[[], Backoff] = Backoff,
         on_plans: Callable[[tuple[Grant, ...]], None] = lambda plans: None,
     ) -> None:
-        self._node, self._peer = node, peer
+        self._node, self._scheduler = node, scheduler
         self._backoff, self._on_plans = backoff, on_plans
         self._report_every_s = report_every_s
         self._version = version
@@ -112,7 +116,7 @@ class Reporter:
         self._channel: grpc.Channel | None = None
         self._stopping = threading.Event()
         self._lost = ""  # why the last channel was dropped
-        self._trouble: dict[str, str] = {}  # by loop; empty: none
+        self._trouble: dict[str, str] = {}  # by loop; empty: no trouble
         self.sent = self.failed = 0  # reports
 
     # The connection, shared by both loops
@@ -122,7 +126,7 @@ class Reporter:
             if self._channel is None:
                 if self._stopping.is_set():
                     raise SchedulerUnavailable("stopping")
-                self._channel = self._peer.channel()
+                self._channel = self._scheduler.channel()
             return self._channel, rpc.FleetStub(self._channel)
 
     def _drop(self, channel: grpc.Channel) -> None:
@@ -135,58 +139,58 @@ class Reporter:
     def _report(self, report: pb.NodeReport) -> pb.ReportAck:
         channel, stub = self._stub()
         try:
-            return stub.Report(report, timeout=REPORT_S, metadata=self._peer.metadata())
+            return stub.Report(report, timeout=REPORT_S, metadata=self._scheduler.metadata())
         except (grpc.RpcError, ValueError) as error:
-            raise self._away(error, channel) from None
+            raise self._unavailable(error, channel) from None
 
     def _intents(self, request: pb.IntentsRequest) -> pb.IntentList:
         channel, stub = self._stub()
         try:
             return stub.Intents(
-                request, timeout=request.wait_s + REPORT_S, metadata=self._peer.metadata()
+                request, timeout=request.wait_s + REPORT_S, metadata=self._scheduler.metadata()
             )
         except (grpc.RpcError, ValueError) as error:
-            raise self._away(error, channel) from None
+            raise self._unavailable(error, channel) from None
 
-    def _away(self, error: Exception, channel: grpc.Channel) -> SchedulerUnavailable:
-        where, said = f"the centre at {self._peer.server}", details(error)
+    def _unavailable(self, error: Exception, channel: grpc.Channel) -> SchedulerUnavailable:
+        where, why = f"the scheduler at {self._scheduler.server}", details(error)
         if isinstance(error, ValueError) and self._lost:
             return SchedulerUnavailable(
                 self._lost
-            )  # the other loop closed the channel, and has said why
+            )  # the other loop closed the channel and knows why
         code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.CANCELLED
         if code in LOST:
-            self._lost = f"{where} is away ({_brief(said)})"
+            self._lost = f"{where} is unreachable ({_brief(why)})"
             self._drop(channel)
             return SchedulerUnavailable(self._lost)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            return SchedulerUnavailable(f"{where} refuses us: {said}")
-        return SchedulerUnavailable(f"{where} answered {code.name}: {said}")
+            return SchedulerUnavailable(f"{where} rejects this agent: {why}")
+        return SchedulerUnavailable(f"{where} answered {code.name}: {why}")
 
-    def _say(self, loop: str, trouble: str) -> None:
-        """One voice for both loops: what ails one mostly ails the other."""
+    def _log_state(self, loop: str, trouble: str) -> None:
+        """One log state for both loops, because they mostly fail for the same reason."""
         if self._stopping.is_set():
             return
         with self._lock:
             self._trouble[loop] = trouble
-            first = next((said for _, said in sorted(self._trouble.items()) if said), "")
+            first = next((why for _, why in sorted(self._trouble.items()) if why), "")
         if first:
-            self._log.failed(f"{first}; trying again")
+            self._log.failed(f"{first}; retrying")
         else:
-            self._log.ok(f"the centre at {self._peer.server} answers")
+            self._log.ok(f"connected to the scheduler at {self._scheduler.server}")
 
     # Reports
 
     def run(self, stop: threading.Event) -> None:
         backoff = self._backoff()
-        told = 0  # the generation that the centre has
+        reported = 0  # the generation that the scheduler has
         topology = NodeState()  # the state whose topology it has
         self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
         while not stop.is_set():
             state = self._node.state
             try:
-                same = told and state.topology is topology.topology
-                news = told != state.generation
+                same = reported and state.topology is topology.topology
+                news = reported != state.generation
                 ack = self._report(
                     self._message(state, news=news, topology_of=topology.generation if same else 0)
                 )
@@ -194,25 +198,25 @@ class Reporter:
                     self._report(self._message(state, news=True))
                 if ack.want_full or not same:
                     topology = state
-            except SchedulerUnavailable as away:
+            except SchedulerUnavailable as error:
                 self.failed += 1
-                topology = (
-                    NodeState()
-                )  # a centre that is older may not know what it means to leave it out
-                self._say("reports", str(away))
+                # Send the topology again: the next scheduler may not have it, or be an older version.
+                topology = NodeState()
+                self._log_state("reports", str(error))
                 stop.wait(backoff.pause_s())
                 continue
             self.sent += 1
-            told = state.generation
+            reported = state.generation
             backoff.reset()
-            self._say("reports", "")
-            self._node.wait(self._due(told, stop), self._report_every_s)
+            self._log_state("reports", "")
+            self._node.wait(self._due(reported, stop), self._report_every_s)
 
-    def _due(self, told: int, stop: threading.Event) -> Callable[[NodeState], bool]:
-        return lambda state: state.generation != told or stop.is_set()
+    def _due(self, reported: int, stop: threading.Event) -> Callable[[NodeState], bool]:
+        return lambda state: state.generation != reported or stop.is_set()
 
     def _message(self, state: NodeState, *, news: bool, topology_of: int = 0) -> pb.NodeReport:
-        """Without news a heartbeat; else what is new: not the topology of an earlier generation."""
+        """A heartbeat, or with news a report; without the topology if the scheduler has it from the
+        generation topology_of."""
         report = pb.NodeReport(
             node=self._node.name,
             boot_id=self._node.boot_id,
@@ -241,20 +245,21 @@ class Reporter:
             )
             try:
                 answer = self._intents(request)
-            except SchedulerUnavailable as away:
-                # What was planned stays planned. A centre that comes back may count its versions
-                # from the start.
+            except SchedulerUnavailable as error:
+                # The plans stay. A restarted scheduler may count versions from the start.
                 version = 0
-                self._say("plans", str(away))
+                self._log_state("plans", str(error))
                 stop.wait(backoff.pause_s())
                 continue
             backoff.reset()
-            self._say("plans", "")
+            self._log_state("plans", "")
             if answer.version != version:
                 version = answer.version
                 plans = wire.from_grants(answer.intents)
                 self._node.set_intents(plans, version)
-                self._on_plans(plans)  # before the centre hears that they have arrived
+                self._on_plans(
+                    plans
+                )  # before the next call tells the scheduler that they have arrived
 
     def stop(self) -> None:
         self._stopping.set()
@@ -265,7 +270,7 @@ class Reporter:
 
 
 def _brief(text: str) -> str:
-    """Without the addresses and times that change from attempt to attempt: it is said once."""
+    """Without the parts that differ between attempts, so that the message is logged once."""
     for sign in ("; RPC Error", "; last error"):
         text = text.split(sign, maxsplit=1)[0]
     return text

@@ -107,7 +107,7 @@ class Agent:
         if folder and not folder.is_dir():
             raise Unusable(f"--cgroup-root {folder}: no such directory")
         self._serve_probes()
-        self._monitor.look(first=True)
+        self._monitor.refresh(first=True)
         every = self._settings.report_every_s
         self._spawn("survey", partial(self._monitor.run, self._stop))
         if events := self._monitor.events:
@@ -157,7 +157,7 @@ class Agent:
         if dead:
             return f"threads ended: {', '.join(dead)}"
         s = self._settings
-        late_s = time.monotonic() - self._monitor.looked_at
+        late_s = time.monotonic() - self._monitor.refreshed_at
         if late_s > 3 * s.survey_every_s + 2 * s.driver_wait_s + 30:
             return f"last hardware survey {late_s:.0f} s ago"
         return ""

@@ -1,4 +1,4 @@
-"""Every knob of the agent as one frozen value; flags.py says how each is given."""
+"""The agent's configuration as one immutable value; flags.py describes each field."""
 
 import argparse
 from dataclasses import dataclass, field, fields
@@ -33,14 +33,14 @@ class Settings:
     gpu_memory_grace_s: float = 10.0
     sharing_dir: Path | None = None
     rdma_devices: tuple[str, ...] = ("auto",)
-    rdma_shares: int = 0  # from the cards' limits
+    rdma_shares: int = 0  # 0: derived from the NICs' limits
     device_mode: str = "auto"
     cdi_dir: Path | None = None
     cdi_kind: str = "lockstep.dev/gpu"
     cgroup_root: Path | None = None
     rdma_hca_handles: int = -1  # -1: no limit
     rdma_hca_objects: int = -1
-    metrics_listen: str = ""  # empty: none
+    metrics_listen: str = ""  # empty: not served
     log_level: str = "info"
     log_format: str = "text"
 
@@ -52,7 +52,7 @@ class Settings:
 
 
 def settings(arguments: argparse.Namespace) -> Settings:
-    """Of the arguments of `run`."""
+    """From the arguments of `run`. Raises Unusable for flags that contradict each other."""
     values = vars(arguments)
     given = {
         each.name: values[each.name.removesuffix("_s")]

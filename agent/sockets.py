@@ -1,14 +1,14 @@
-"""What the kubelet's two sockets, and every gRPC peer, have in common."""
+"""Constants and helpers for the gRPC sockets of the kubelet and the scheduler."""
 
 import grpc
 
-PATH_BYTES = 107  # of a unix socket's path, without the closing zero
-MESSAGE_BYTES = 64 << 20  # a node with many pods has more to list than the usual 4 MiB
+PATH_BYTES = 107  # longest path of a unix socket, without the closing zero
+MESSAGE_BYTES = 64 << 20  # lists of nodes with many pods exceed gRPC's default of 4 MiB
 CHANNEL = (
-    # What Python makes of a socket's path as authority is refused by the kubelet's server.
+    # The kubelet's server rejects the authority that gRPC derives from the socket's path.
     ("grpc.default_authority", "localhost"),
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # a new kubelet is dialled at once
+    ("grpc.use_local_subchannel_pool", 1),  # connect at once to a restarted kubelet
 )
 
 

@@ -1,50 +1,49 @@
-"""Questions to a library that may hang: each is asked by a thread of its own, one at a time, and
-whoever asks waits no longer than it wants to."""
+"""Calls into a library that may hang, with a timeout. Each call runs in a thread of its own, one at a time."""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TooLong
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
 
 class TimedOut(Exception):
-    """No answer in time; the message is a sentence. The question stays with the library."""
+    """The call did not return in time; the message is a sentence. Its thread keeps waiting."""
 
 
 class WithTimeout:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._asked: Future[Any] | None = None
+        self._running: Future[Any] | None = None
 
-    def call(self, question: Callable[[], Result], at_most_s: float) -> Result:
-        """What the question raises is raised. While an older one hangs, no new one is asked: its
-        late answer is of no use, but it says that the library is back."""
+    def call(self, function: Callable[[], Result], timeout_s: float) -> Result:
+        """Raises TimedOut, or what the function raises. While an earlier call hangs, no new one starts:
+        call() waits for the earlier one first, whose return shows that the library works again."""
         with self._lock:
-            older = self._asked
-            if older is not None and not older.done():
-                self._wait(older, at_most_s)
-            mine: Future[Result] = Future()
-            self._asked = mine
-            # A daemon: what hangs in the kernel must not keep the process from ending.
+            earlier = self._running
+            if earlier is not None and not earlier.done():
+                self._wait(earlier, timeout_s)
+            future: Future[Result] = Future()
+            self._running = future
+            # A daemon thread: a call that hangs in the kernel must not keep the process from ending.
             threading.Thread(
-                target=_answer, args=(mine, question), name="timeout-call", daemon=True
+                target=_run, args=(future, function), name="timeout-call", daemon=True
             ).start()
-            self._wait(mine, at_most_s)
-        return mine.result()
+            self._wait(future, timeout_s)
+        return future.result()
 
-    def _wait(self, asked: "Future[Any]", at_most_s: float) -> None:
+    def _wait(self, future: "Future[Any]", timeout_s: float) -> None:
         try:
-            asked.exception(at_most_s)
-        except TooLong:
-            raise TimedOut(f"{self._name} has not answered for {at_most_s:g} s") from None
+            future.exception(timeout_s)
+        except FutureTimeout:
+            raise TimedOut(f"{self._name} has not answered for {timeout_s:g} s") from None
 
 
-def _answer(asked: "Future[Any]", question: Callable[[], Any]) -> None:
+def _run(future: "Future[Any]", function: Callable[[], Any]) -> None:
     try:
-        asked.set_result(question())
-    except BaseException as error:  # noqa: BLE001  it is raised to whoever asked
-        asked.set_exception(error)
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001  call() raises it again
+        future.set_exception(error)

@@ -1,4 +1,4 @@
-"""lockstep-agent gpu-setup."""
+"""The command `lockstep-agent gpu-setup`."""
 
 import argparse
 import signal
@@ -13,45 +13,47 @@ from protos import logs
 if TYPE_CHECKING:
     from agent.gpu_setup.manager import GpuSetupManager
 
-AGAIN_S = 1.0  # where another keeper is still there
+RETRY_S = 1.0  # between attempts while another gpu-setup holds the directory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--sharing-dir", type=Path, required=True, metavar="DIR", help="that of the agent"
+        "--sharing-dir", type=Path, required=True, metavar="DIR", help="the agent's --sharing-dir"
     )
     parser.add_argument(
         "--driver-root",
         type=Path,
         metavar="DIR",
-        help="where to look for libnvidia-ml.so.1, nvidia-cuda-mps-control and nvidia-smi besides the path",
+        help="root of the driver installation, searched for libnvidia-ml.so.1, nvidia-cuda-mps-control and nvidia-smi after the path",
     )
     parser.add_argument(
         "--one-user",
         action="store_true",
-        help="clients of another user than the first one's wait until those have ended; for drivers "
-        "whose nvidia-cuda-mps-control does not know -M",
+        help="serve one user's clients at a time; for drivers whose nvidia-cuda-mps-control does not "
+        "support -M",
     )
     logs.add_arguments(parser)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Until a signal. What clients use goes on without us. Raises Unusable."""
-    from agent.gpu_setup.manager import GpuSetupManager  # the other commands do without it
+    """Runs until a signal. MPS daemons keep running for their clients. Raises Unusable."""
+    from agent.gpu_setup.manager import GpuSetupManager  # the other commands do not need it
     from agent.sharing.setup_requests import SetupRequests
 
     logs.configure(given.log_level, given.log_format)
     stop, ended = threading.Event(), SimpleQueue[BaseException | None]()
-    keeper = GpuSetupManager(
+    manager = GpuSetupManager(
         SetupRequests(given.sharing_dir), given.driver_root, multi_user=not given.one_user
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.put(None))
-    work = threading.Thread(target=_work, args=(keeper, stop, ended), name="keeper", daemon=True)
+    work = threading.Thread(
+        target=_work, args=(manager, stop, ended), name="gpu-setup", daemon=True
+    )
     work.start()
     failure = ended.get()
     stop.set()
-    keeper.wake()
+    manager.wake()
     work.join(2.0)
     if isinstance(failure, OSError):
         raise Unusable(f"{failure.filename or given.sharing_dir}: {failure.strerror}") from failure
@@ -61,11 +63,11 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _work(
-    keeper: "GpuSetupManager", stop: threading.Event, ended: "SimpleQueue[BaseException | None]"
+    manager: "GpuSetupManager", stop: threading.Event, ended: "SimpleQueue[BaseException | None]"
 ) -> None:
     try:
         while not stop.is_set():
-            keeper.run(stop)
-            stop.wait(AGAIN_S)
-    except BaseException as error:  # noqa: BLE001  it is raised by who waits
+            manager.run(stop)
+            stop.wait(RETRY_S)
+    except BaseException as error:  # noqa: BLE001  run() raises it again
         ended.put(error)

@@ -1,1 +1,2 @@
-"""The kubelet's side: registered and answered (registration, plugin), asked who holds what (podresources, checkpoint)."""
+"""The kubelet: the device plugins that it calls (registration, plugin), and which container holds which
+devices (pod_resources, checkpoint, unlisted_pods)."""

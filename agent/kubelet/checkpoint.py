@@ -1,5 +1,5 @@
-"""The kubelet's checkpoint of its devices: the one place on a node that says which pod, by uid, holds
-which. pod-resources tells names only, and a pod's cgroup is named by its uid."""
+"""The kubelet's checkpoint of allocated devices. Only this file names pods by UID, as cgroups do;
+pod-resources has their names."""
 
 import base64
 import binascii
@@ -22,17 +22,17 @@ class Entry:
     container: str
     resource: str
     device_ids: tuple[str, ...]  # sorted
-    answer: str = ""  # ours to Allocate, as the kubelet keeps it
+    answer: str = ""  # the plugin's answer to Allocate, base64
 
     def envs(self) -> Mapping[str, str]:
-        """The variables of that answer."""
-        return dict(self._told().envs)
+        """The environment variables of that answer."""
+        return dict(self._response().envs)
 
     def annotations(self) -> Mapping[str, str]:
-        return dict(self._told().annotations)
+        return dict(self._response().annotations)
 
-    def _told(self) -> pb.ContainerAllocateResponse:
-        """What can't be read says nothing."""
+    def _response(self) -> pb.ContainerAllocateResponse:
+        """An empty response if the answer cannot be decoded."""
         try:
             raw = base64.b64decode(self.answer, validate=True)
             return pb.ContainerAllocateResponse.FromString(raw)
@@ -41,7 +41,7 @@ class Entry:
 
 
 def read(directory: Path) -> tuple[Entry, ...]:
-    """directory: the kubelet's device-plugins. Raises OSError with a sentence."""
+    """directory: the kubelet's device-plugins directory. Raises OSError with a sentence."""
     file = directory / NAME
     try:
         data = json.loads(file.read_text(encoding="utf-8"))["Data"]
@@ -49,19 +49,19 @@ def read(directory: Path) -> tuple[Entry, ...]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise OSError(f"{file} can't be read: {error.strerror}") from None
+        raise OSError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise OSError(f"{file} is not a checkpoint of devices") from None
+        raise OSError(f"{file} is not a device checkpoint") from None
 
 
-def told(directory: Path) -> tuple[Mapping[str, str], ...]:
-    """The annotations that plugins gave containers beside their devices. Raises OSError likewise."""
+def annotations(directory: Path) -> tuple[Mapping[str, str], ...]:
+    """Annotations of all answers to Allocate. Raises OSError with a sentence."""
     return tuple(entry.annotations() for entry in read(directory))
 
 
 def _entry(raw: Mapping[str, Any]) -> Entry:
     ids = raw["DeviceIDs"]
-    # By NUMA node since Kubernetes 1.20, a plain list before.
+    # By NUMA node since Kubernetes 1.20, before that a plain list.
     flat = [each for part in ids.values() for each in part or ()] if isinstance(ids, dict) else ids
     return Entry(
         str(raw["PodUID"]),

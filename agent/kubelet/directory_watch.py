@@ -1,5 +1,5 @@
-"""Tells when names in a directory come and go, as the kernel does (inotify), so that nobody has to look
-again and again. Where the kernel has no watches left, it says so, and others look more often."""
+"""Watches a directory with inotify for names that come and go. If the kernel has no watches left, `watching`
+is False and callers poll more often."""
 
 import contextlib
 import ctypes
@@ -20,64 +20,64 @@ CREATE, DELETE, MOVED, DELETE_SELF, MOVE_SELF = 0x100, 0x200, 0xC0, 0x400, 0x800
 NAMES = CREATE | DELETE | MOVED | DELETE_SELF | MOVE_SELF
 ONLY_DIRECTORY, IGNORED = 0x01000000, 0x8000
 EVENT = struct.Struct("iIII")
-AGAIN_S = 30.0  # between tries, where there is nothing to watch
+RETRY_S = 30.0  # longest pause between attempts
 
 
 class DirectoryWatch:
-    """changed() is called from the thread of run()."""
+    """Calls changed() from the thread of run()."""
 
     def __init__(self, path: Path, changed: Callable[[], None]) -> None:
         self.path, self._changed = path, changed
         self._log = StateLogger(log)
         self._waker: socket.socket | None = None
         self.watching = False
-        self.moves = 0  # how often something came or went
+        self.changes = 0  # names that came or went so far
 
     def run(self, stop: threading.Event) -> None:
-        backoff = Backoff(first_s=0.5, most_s=AGAIN_S)
-        ear, self._waker = socket.socketpair()
-        with ear, self._waker:
+        backoff = Backoff(first_s=0.5, most_s=RETRY_S)
+        receiver, self._waker = socket.socketpair()
+        with receiver, self._waker:
             while not stop.is_set():
                 try:
-                    self._watch(stop, ear, backoff)
+                    self._watch(stop, receiver, backoff)
                 except OSError as error:
                     self._log.failed(
-                        f"{self.path} can't be watched ({error.strerror}): it is looked at instead"
+                        f"cannot watch {self.path} ({error.strerror}); polling it instead"
                     )
                 self.watching = False
-                self._tell()
-                select.select([ear], [], [], backoff.pause_s())
+                self._notify()
+                select.select([receiver], [], [], backoff.pause_s())
 
     def stop(self) -> None:
-        """After the event that run() was given was set."""
+        """Call after setting the event that run() was given."""
         if waker := self._waker:
             with contextlib.suppress(OSError):
                 waker.send(b"x")
 
-    def _watch(self, stop: threading.Event, ear: socket.socket, backoff: Backoff) -> None:
-        """Until stop, or the directory is another one."""
+    def _watch(self, stop: threading.Event, receiver: socket.socket, backoff: Backoff) -> None:
+        """Runs until stop, or until the directory itself is replaced."""
         handle = _begin(self.path)
         try:
             self.watching = True
-            self._log.ok(f"{self.path} is watched")
-            self._tell()  # what came before the watch
+            self._log.ok(f"watching {self.path}")
+            self._notify()  # changes before the watch
             poll = select.poll()
             poll.register(handle, select.POLLIN)
-            poll.register(ear, select.POLLIN)
+            poll.register(receiver, select.POLLIN)
             while True:
                 poll.poll()
                 if stop.is_set():
                     return
                 gone = _gone(os.read(handle, 65536))
                 backoff.reset()
-                self._tell()
+                self._notify()
                 if gone:
                     return
         finally:
             os.close(handle)
 
-    def _tell(self) -> None:
-        self.moves += 1
+    def _notify(self) -> None:
+        self.changes += 1
         self._changed()
 
 
@@ -94,11 +94,11 @@ def _begin(path: Path) -> int:
 
 
 def _gone(data: bytes) -> bool:
-    """Whether the directory itself went."""
-    place = 0
-    while place < len(data):
-        _, mask, _, length = EVENT.unpack_from(data, place)
+    """Whether the directory itself was removed or moved."""
+    offset = 0
+    while offset < len(data):
+        _, mask, _, length = EVENT.unpack_from(data, offset)
         if mask & (IGNORED | DELETE_SELF | MOVE_SELF):
             return True
-        place += EVENT.size + length
+        offset += EVENT.size + length
     return False

@@ -1,4 +1,4 @@
-"""How long something took, in counts by size: for a histogram that nobody may ever ask for."""
+"""Durations counted in buckets, for a Prometheus histogram."""
 
 import bisect
 
@@ -15,6 +15,6 @@ class Latency:
         self.total_s += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Up to each size, as Prometheus counts them."""
+        """Cumulative counts by upper bound, as Prometheus has them."""
         sizes = [*(str(size) for size in BUCKETS_S), "+Inf"]
         return [(size, float(sum(self._counts[: i + 1]))) for i, size in enumerate(sizes)]

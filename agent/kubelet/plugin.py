@@ -1,5 +1,5 @@
-"""The kubelet's questions about devices, v1beta1. Thin: translates, asks allocation and node,
-translates back. No answer takes longer than about a second: the kubelet waits without a limit."""
+"""The device plugin API v1beta1: translates between gRPC and a DeviceResource. The kubelet sets no timeout on
+GetPreferredAllocation and Allocate, so their answers are bounded to a few seconds here."""
 
 import logging
 import threading
@@ -25,8 +25,8 @@ from protos.stubs import deviceplugin_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
-LIST_S = 2.0  # a busy node answers late, and a guess is no grant; nobody else is admitted meanwhile
-WHO_S = 3.0  # of the 30 that PreStartContainer has
+LIST_S = 2.0  # timeout of pod-resources, long enough for busy nodes; the kubelet admits no other pod meanwhile
+HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContainer is 30 s
 
 OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
@@ -36,18 +36,18 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self,
         resource: DeviceResource,
         node: AgentNode,
-        resources: PodResourcesClient,
+        pod_resources: PodResourcesClient,
         admissions: AdmissionGate,
-        truth: ObservedGrants,
+        grants: ObservedGrants,
     ) -> None:
         self.resource = resource
-        self._node, self._resources = node, resources
-        self._admissions, self._truth = admissions, truth
+        self._node, self._pod_resources = node, pod_resources
+        self._admissions, self._grants = admissions, grants
         self._asked: frozenset[ContainerKey] = frozenset()
         self._count = threading.Lock()
-        self.streams = 0  # ListAndWatch calls that are open
+        self.streams = 0  # open ListAndWatch calls
         self.closing = threading.Event()
-        self.took = Latency()  # Allocate
+        self.took = Latency()  # of Allocate
 
     def GetDevicePluginOptions(
         self, request: pb.Empty, context: grpc.ServicerContext
@@ -62,19 +62,21 @@ class DevicePlugin(rpc.DevicePluginServicer):
         try:
             if not context.add_callback(self._node.wake):
                 return
-            told: tuple[Device, ...] | None = None
+            sent: tuple[Device, ...] | None = None
             state = self._node.state
             while context.is_active() and not self.closing.is_set():
                 now = self.resource.devices(state)
-                if now != told:
+                if now != sent:
                     yield listing(now)
-                    told = now
-                state = self._node.wait(self._news(state, context), timeout_s=60)
+                    sent = now
+                state = self._node.wait(self._changed(state, context), timeout_s=60)
         finally:
             with self._count:
                 self.streams -= 1
 
-    def _news(self, old: NodeState, context: grpc.ServicerContext) -> Callable[[NodeState], bool]:
+    def _changed(
+        self, old: NodeState, context: grpc.ServicerContext
+    ) -> Callable[[NodeState], bool]:
         return lambda state: (
             not same_devices(state, old) or self.closing.is_set() or not context.is_active()
         )
@@ -85,24 +87,26 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self._admissions.begin()
         listed: tuple[ContainerDevices, ...] | None
         try:
-            listed = self._resources.list(LIST_S)
+            listed = self._pod_resources.list(LIST_S)
         except OSError as error:
-            log.warning("choosing without knowing for whom: %s", error)
+            log.warning(
+                "pod-resources unavailable (%s); choosing devices without pod identity", error
+            )
             listed = None
         state = self._node.state
         answer = pb.PreferredAllocationResponse()
-        for wanted in request.container_requests:
-            question = DeviceRequest(
-                tuple(wanted.available_deviceIDs),
-                tuple(wanted.must_include_deviceIDs),
-                wanted.allocation_size,
+        for each in request.container_requests:
+            wanted = DeviceRequest(
+                tuple(each.available_deviceIDs),
+                tuple(each.must_include_deviceIDs),
+                each.allocation_size,
             )
-            choice = self.resource.preferred(question, state, listed, self._asked)
+            choice = self.resource.preferred(wanted, state, listed, self._asked)
             self._asked = choice.asked
             log.info(
                 "prefer %d of %d: %s (%s)",
-                wanted.allocation_size,
-                len(wanted.available_deviceIDs),
+                each.allocation_size,
+                len(each.available_deviceIDs),
                 self.resource.describe(choice.device_ids, state),
                 choice.why,
             )
@@ -119,9 +123,9 @@ class DevicePlugin(rpc.DevicePluginServicer):
                 for container in request.container_requests:
                     answer.container_responses.append(self._response(container.devices_ids))
             except ValueError as error:
-                log.warning("allocate: refused: %s", error)
+                log.warning("refused Allocate: %s", error)
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        self._truth.stale()
+        self._grants.stale()
         self.took.add(time.monotonic() - began)
         return answer
 
@@ -148,22 +152,22 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
         ids = tuple(request.devices_ids)
-        holder = self._truth.holder(self.resource.name, ids, WHO_S)
+        holder = self._grants.holder(self.resource.name, ids, HOLDER_S)
         held = self.resource.describe(ids, self._node.state)
         if holder is None:
-            log.warning("a container starts with %s; pod-resources does not say which", held)
+            log.warning("a container starts with %s; pod-resources does not list it yet", held)
         else:
             log.info("%s/%s, container %s, starts with %s", *holder, held)
         try:
             self.resource.pre_start(ids, holder)
         except Refused as refused:
-            log.warning("a container with %s may not start: %s", held, refused)
+            log.warning("refused to start a container with %s: %s", held, refused)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
         return pb.PreStartContainerResponse()
 
 
 def same_devices(state: NodeState, old: NodeState) -> bool:
-    """Whether no offer can have other devices."""
+    """Whether the devices of all resources are the same in both states."""
     return (
         state.topology is old.topology
         and state.grants is old.grants

@@ -1,9 +1,9 @@
-"""The kubelet's pod-resources socket: which container holds which devices, and when it may be asked.
+"""The kubelet's pod-resources API: which container holds which devices.
 
-A kubelet that prunes an ended pod while it answers forgets the devices of an Allocate that is under
-way (they are recorded after it), and would give them out twice. So List and Allocate exclude each
-other here: nothing is listed from the moment the kubelet asks for a preference until a little after
-Allocate, except by the one who answers that question, when nothing is in the balance yet.
+A kubelet that prunes ended pods while it answers List forgets the devices of an Allocate in progress, which
+it records only after the answer, and would allocate them twice. So List and Allocate exclude each other
+here: from GetPreferredAllocation until shortly after Allocate nothing calls List, except
+GetPreferredAllocation itself, when no devices are pending yet.
 """
 
 import logging
@@ -28,14 +28,16 @@ from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
-RECORD_S = 0.05  # from our answer to Allocate until the kubelet has certainly recorded it
-CALM = 6  # listings without news, after which it is listed less often
-SELDOM = 6  # times so seldom
-ALLOCATE_S = 1.0  # from our preference until Allocate; longer: the pod was not admitted
+RECORD_S = 0.05  # from the answer to Allocate until the kubelet has recorded it
+CALM = 6  # List calls without a change, after which the interval grows
+SELDOM = 6  # factor of the longer interval
+ALLOCATE_S = (
+    1.0  # longest time from GetPreferredAllocation to Allocate; later, the pod was not admitted
+)
 
 
 class AdmissionGate:
-    """When pod-resources may be asked, and when not."""
+    """Keeps List and Allocate apart."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -44,7 +46,7 @@ class AdmissionGate:
         self._busy_until = 0.0
 
     def begin(self) -> None:
-        """The kubelet asks for a preference: an admission is under way."""
+        """Call on GetPreferredAllocation: the admission of a pod has begun."""
         with self._changed:
             self._busy_until = time.monotonic() + ALLOCATE_S
             self._changed.wait_for(lambda: not self._listing, timeout=ALLOCATE_S)
@@ -63,9 +65,9 @@ class AdmissionGate:
                 self._changed.notify_all()
 
     @contextmanager
-    def quiet(self, patience_s: float) -> Iterator[bool]:
-        """Yields whether nothing was under way before patience ended; then nothing will be."""
-        deadline = time.monotonic() + patience_s
+    def quiet(self, timeout_s: float) -> Iterator[bool]:
+        """Yields True if no admission is in progress within the timeout; then none starts inside the block."""
+        deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._allocating or time.monotonic() < self._busy_until:
                 if time.monotonic() >= deadline:
@@ -91,8 +93,8 @@ class PodResourcesClient:
         self._channel: grpc.Channel | None = None
 
     def list(self, timeout_s: float) -> tuple[ContainerDevices, ...]:
-        """Containers in the kubelet's order, with our devices. Raises OSError where there is no
-        answer."""
+        """Containers in the kubelet's order, with the devices that this agent serves. Raises OSError with
+        a sentence."""
         with self._lock:
             if self._channel is None:
                 self._channel = grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL)
@@ -108,7 +110,7 @@ class PodResourcesClient:
             channel.close()
             raise OSError(_why_not(self.socket, error)) from None
         return tuple(
-            ContainerDevices(pod.namespace, pod.name, container.name, _ours(container))
+            ContainerDevices(pod.namespace, pod.name, container.name, _served(container))
             for pod in answer.pod_resources
             for container in pod.containers
         )
@@ -120,8 +122,8 @@ class PodResourcesClient:
             channel.close()
 
 
-def _ours(container: pb.ContainerResources) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """A resource may be listed in several parts, one per NUMA node."""
+def _served(container: pb.ContainerResources) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """A resource may have several entries, one per NUMA node."""
     held: dict[str, list[str]] = {}
     for devices in container.devices:
         if table.served(devices.resource_name):
@@ -135,55 +137,55 @@ def _why_not(socket: Path, error: Exception) -> str:
     except PermissionError:
         there = True
     if not there:
-        return f"{socket} is not there: is the directory mounted, and does the kubelet run?"
-    said = details(error)
-    if "Permission denied" in said:
-        return f"{socket}: no permission; the agent must run as root"
-    return f"{socket} does not answer: {said}"
+        return f"{socket} does not exist; is the directory mounted, and is the kubelet running?"
+    why = details(error)
+    if "Permission denied" in why:
+        return f"no permission for {socket}; the agent must run as root"
+    return f"{socket} does not answer: {why}"
 
 
 class ObservedGrants:
-    """Keeps the node's grants what pod-resources says."""
+    """Keeps the node's grants as pod-resources lists them."""
 
     def __init__(
         self,
         node: AgentNode,
-        resources: PodResourcesClient,
+        client: PodResourcesClient,
         admissions: AdmissionGate,
         unlisted: UnlistedPods | None = None,
     ) -> None:
-        self._node, self._resources, self._admissions = node, resources, admissions
+        self._node, self._client, self._admissions = node, client, admissions
         self._unlisted = unlisted
         self._log = StateLogger(log)
         self._refreshing = threading.Lock()
         self._wake = threading.Event()
-        self._allocated = 0  # Allocates so far
-        self._confirmed = 0  # of them, how many the last listing has certainly seen
+        self._allocated = 0  # Allocate calls so far
+        self._confirmed = 0  # Allocate calls that the last List has certainly seen
 
     def stale(self) -> None:
-        """An Allocate was answered: what is known of grants is old."""
+        """Call after Allocate: the known grants are out of date."""
         self._allocated += 1
         self._wake.set()
 
-    def refresh(self, patience_s: float) -> bool:
-        """Whether the grants are now as new as the last Allocate before this call."""
+    def refresh(self, timeout_s: float) -> bool:
+        """Returns True if the grants include the last Allocate before this call."""
         target = self._allocated
         with self._refreshing:
             if 0 < target <= self._confirmed:
                 return True
-            with self._admissions.quiet(patience_s) as ready:
+            with self._admissions.quiet(timeout_s) as ready:
                 return ready and self._list()
 
     def _list(self) -> bool:
         seen, began = self._allocated, time.monotonic()
         try:
-            listed = self._resources.list(timeout_s=1.0)
+            listed = self._client.list(timeout_s=1.0)
         except OSError as error:
-            self._log.failed(f"pod-resources: {error}")
+            self._log.failed(f"pod-resources unavailable: {error}")
             if self._unlisted and not self._node.state.grants_known:
                 self._node.set_unlisted(self._unlisted.allocations(None))
             return False
-        self._log.ok(f"pod-resources at {self._resources.socket} answers")
+        self._log.ok(f"connected to pod-resources at {self._client.socket}")
         self._confirmed = seen
         grants = tuple(
             Grant(row.namespace, row.pod, row.container, resource, ids)
@@ -197,8 +199,8 @@ class ObservedGrants:
         return True
 
     def look_for(self, plans: tuple[Grant, ...]) -> None:
-        """Plans have come. A GPU that is still off the list they need may be free by now: the centre
-        knows of pods that have ended before pod-resources is asked again."""
+        """Call when plans arrive. Lists at once if a plan needs a GPU that is allocated in another way:
+        the scheduler may know earlier than the agent that its pod has ended."""
         allocated = self._node.state.allocated()
         for plan in plans:
             other = allocated.shared.keys() if plan.resource == GPU else allocated.whole
@@ -208,24 +210,22 @@ class ObservedGrants:
                 return
 
     def holder(
-        self, resource: str, device_ids: tuple[str, ...], patience_s: float
+        self, resource: str, device_ids: tuple[str, ...], timeout_s: float
     ) -> ContainerKey | None:
-        """Who holds exactly these."""
+        """The container that holds exactly these devices; None if unknown."""
         wanted = resource, tuple(sorted(device_ids))
         for _ in range(2):
-            if not self.refresh(patience_s):
+            if not self.refresh(timeout_s):
                 return None
             for grant in self._node.state.grants:
                 if (grant.resource, grant.device_ids) == wanted:
                     return grant.namespace, grant.pod, grant.container
-            self._confirmed = (
-                -1
-            )  # a kubelet on a busy node records what we answered later than it should
+            self._confirmed = -1  # a kubelet on a busy node may record the answer late: list again
         return None
 
     def run(self, every_s: float, stop: threading.Event) -> None:
-        """Lists after every Allocate, and from time to time, since nobody tells of pods that end:
-        less often where nothing has happened for long."""
+        """Lists after every Allocate and periodically, because the kubelet does not report the end of
+        pods; less often after CALM calls without a change."""
         same = 0
         while not stop.is_set():
             self._wake.clear()
@@ -233,13 +233,13 @@ class ObservedGrants:
             with self._refreshing, self._admissions.quiet(0.5) as ready:
                 done = ready and self._list()
             same = same + 1 if done and self._node.state.grants == before else 0
-            pause_s = every_s * (SELDOM if same > CALM and not self._both_ways() else 1)
+            pause_s = every_s * (SELDOM if same > CALM and not self._must_return_soon() else 1)
             if self._wake.wait(pause_s if done else min(every_s, 0.5)):
                 same = 0
 
-    def _both_ways(self) -> bool:
-        """Whether somebody holds a GPU that is not on one of the kubelet's lists for it: it has to
-        come back soon after."""
+    def _must_return_soon(self) -> bool:
+        """Whether a GPU is withheld from one of the kubelet's lists because it is allocated in another way.
+        It must return soon after its pod ends."""
         state = self._node.state
         shared = any(gpu.shares for gpu in state.topology.gpus)
         held = any(grant.resource in (GPU, GPU_SHARE) for grant in state.grants)

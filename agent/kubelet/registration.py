@@ -1,5 +1,5 @@
-"""Serves the plugin's socket, registers with the kubelet, and starts anew when the kubelet does: a
-starting kubelet empties the directory of sockets and forgets who was registered."""
+"""Serves the plugin's socket and registers it with the kubelet, again after each restart of the kubelet: a
+starting kubelet empties the directory and forgets all registrations."""
 
 import contextlib
 import logging
@@ -24,23 +24,23 @@ from protos.stubs import deviceplugin_pb2_grpc as rpc
 log = logging.getLogger(__name__)
 
 VERSION = "v1beta1"
-LOOK_EVERY_S = 0.5  # where the kernel does not tell of the directory
-WATCHED_S = 5.0  # where it does: what it could have missed
-REGISTER_S = 15.0  # a newer kubelet dials us, for up to 10 s, before it answers
-TRUTH_S = 3.0  # how long pod-resources is waited for; then the checkpoint is believed
-DEAF_S = 10.0  # without a ListAndWatch for so long: the kubelet has dropped us
-EMPTY_S = 1.0  # the kubelet has been told that there is no device
-THREADS = 32  # a container that starts may wait in PreStartContainer; nobody waits for a thread
+POLL_S = 0.5  # between checks without inotify
+WATCHED_S = 5.0  # between checks with inotify, for events that it missed
+REGISTER_S = 15.0  # newer kubelets connect back, for up to 10 s, before they answer
+GRANTS_S = 3.0  # wait for pod-resources; after it the checkpoint counts
+SILENT_S = 10.0  # without a ListAndWatch call: the kubelet has dropped the plugin
+EMPTY_S = 1.0  # time to send the empty device list before the socket closes
+THREADS = 32  # calls of PreStartContainer can take long and must not block the others
 
 Identity = tuple[int, int, int] | None
 
 
 class KubeletUnavailable(Exception):
-    """Can't serve the kubelet now; the message is a sentence. It may heal."""
+    """The kubelet cannot be served now; the message is a sentence. The registration retries."""
 
 
 class PluginRegistration:
-    """For one plugin, in a thread of its own: the trouble of one resource is not another's."""
+    """One plugin, in a thread of its own, so that a failing resource does not affect the others."""
 
     def __init__(self, folder: DirectoryWatch, node: AgentNode, plugin: DevicePlugin) -> None:
         self._folder, self.plugins = folder, folder.path
@@ -56,34 +56,34 @@ class PluginRegistration:
 
     @property
     def took(self) -> Latency:
-        """To answer Allocate."""
+        """Durations of Allocate."""
         return self._plugin.took
 
     @property
     def has_devices(self) -> bool:
-        """Whether there is anything to register."""
+        """A resource is registered only while it has devices."""
         return bool(self._resource.devices(self._node.state))
 
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff()
         while not stop.is_set():
-            # A resource that no device stands behind would only confuse.
+            # Do not show users a resource without devices.
             if not self.has_devices:
                 self._node.wait(
                     lambda state: stop.is_set() or bool(self._resource.devices(state)), 60
                 )
                 continue
-            # Nor may a GPU be given before it is known who has which.
-            self._node.wait(lambda state: state.grants_known or stop.is_set(), TRUTH_S)
+            # Do not allocate before the current grants are known.
+            self._node.wait(lambda state: state.grants_known or stop.is_set(), GRANTS_S)
             try:
                 if self._serve_once(stop):
                     backoff.reset()
-            except KubeletUnavailable as trouble:
-                self._log.failed(f"not serving the kubelet: {trouble}")
+            except KubeletUnavailable as error:
+                self._log.failed(f"cannot serve the kubelet: {error}")
                 stop.wait(backoff.pause_s())
 
     def _serve_once(self, stop: threading.Event) -> bool:
-        """Until the kubelet restarts, or our socket or the last device goes, or stop; True then."""
+        """Serves until the kubelet restarts, the socket or the last device goes, or stop; returns True."""
         self._check_directory()
         with contextlib.suppress(FileNotFoundError):
             self.own.unlink()
@@ -95,7 +95,7 @@ class PluginRegistration:
                 server.add_insecure_port(f"unix:{self.own}")
             except RuntimeError as error:
                 raise KubeletUnavailable(
-                    f"can't listen at {self.own}: {_why(self.own) or error}"
+                    f"cannot listen on {self.own}: {_why(self.own) or error}"
                 ) from None
             server.start()
             ours, kubelet = identity(self.own), identity(self.socket)
@@ -116,13 +116,13 @@ class PluginRegistration:
         length = len(str(self.own).encode())
         if length > PATH_BYTES:
             raise KubeletUnavailable(
-                f"{self.own} has {length} bytes, and a unix socket's path may have "
-                f"{PATH_BYTES}: choose a shorter --kubelet-dir"
+                f"the path {self.own} has {length} bytes; a unix socket's path is limited to "
+                f"{PATH_BYTES}: use a shorter --kubelet-dir"
             )
         try:
             if not self.plugins.is_dir():
                 raise KubeletUnavailable(
-                    f"{self.plugins} is not there: mount the kubelet's directory, or set --kubelet-dir"
+                    f"{self.plugins} does not exist: mount the kubelet's directory, or set --kubelet-dir"
                 )
             allowed = os.access(self.plugins, os.W_OK | os.X_OK)
             there = allowed and self.socket.exists()
@@ -130,10 +130,10 @@ class PluginRegistration:
             allowed = there = False
         if not allowed:
             raise KubeletUnavailable(
-                f"no permission to write in {self.plugins}: the agent must run as root"
+                f"no permission to write to {self.plugins}: the agent must run as root"
             )
         if not there:
-            raise KubeletUnavailable(f"{self.socket} is not there: the kubelet does not run")
+            raise KubeletUnavailable(f"{self.socket} does not exist: the kubelet is not running")
         if not os.access(self.socket, os.R_OK | os.W_OK):
             raise KubeletUnavailable(
                 f"no permission to connect to {self.socket}: the agent must run as root"
@@ -151,18 +151,18 @@ class PluginRegistration:
                 rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_S)
             except grpc.RpcError as error:
                 raise KubeletUnavailable(
-                    f"{self.socket} did not take the registration: {details(error)}"
+                    f"{self.socket} rejected the registration: {details(error)}"
                 ) from None
 
     def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> None:
-        heard, moves = time.monotonic(), -1
-        offered = time.monotonic()
-        while not self._idle(stop, moves):
-            moves = self._folder.moves
+        heard, changes = time.monotonic(), -1
+        had_devices = time.monotonic()
+        while not self._idle(stop, changes):
+            changes = self._folder.changes
             if self.has_devices:
-                offered = time.monotonic()
-            elif time.monotonic() - offered > EMPTY_S:
-                self._log.ok(f"there is no {self._resource.name} any more")
+                had_devices = time.monotonic()
+            elif time.monotonic() - had_devices > EMPTY_S:
+                self._log.ok(f"{self._resource.name} has no devices any more")
                 return
             if identity(self.socket) != kubelet:
                 self._log.ok("the kubelet has restarted")
@@ -172,25 +172,25 @@ class PluginRegistration:
                 return
             if self._plugin.streams:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > DEAF_S:
+            elif time.monotonic() - heard > SILENT_S:
                 self._log.failed(
-                    f"the kubelet does not listen to us any more; does another plugin serve "
+                    f"the kubelet has dropped this plugin; does another plugin serve "
                     f"{self._resource.name}?"
                 )
                 return
 
-    def _idle(self, stop: threading.Event, moves: int) -> bool:
-        """Until something came or went since then, or it is time to look again; whether to stop."""
+    def _idle(self, stop: threading.Event, changes: int) -> bool:
+        """Waits for a change in the directory since then, or until the next check; returns whether to stop."""
         watched = self._folder.watching and self._plugin.streams
         self._node.wait(
-            lambda _: stop.is_set() or self._folder.moves != moves,
-            WATCHED_S if watched else LOOK_EVERY_S,
+            lambda _: stop.is_set() or self._folder.changes != changes,
+            WATCHED_S if watched else POLL_S,
         )
         return stop.is_set()
 
 
 def _why(path: Path) -> str:
-    """gRPC does not say why it could not listen: the kernel does, asked in the same way."""
+    """gRPC does not say why it cannot listen, so try to bind and report the kernel's error."""
     with socket.socket(socket.AF_UNIX) as own:
         try:
             own.bind(str(path))
@@ -201,7 +201,7 @@ def _why(path: Path) -> str:
 
 
 def identity(path: Path) -> Identity:
-    """Of the file itself: an inode's number alone may be used again at once."""
+    """Identifies the file. Includes the modification time because inode numbers are reused."""
     try:
         found = path.stat()
     except OSError:

@@ -1,6 +1,6 @@
-"""GPUs of pods that pod-resources does not list though they run: for a while after a kubelet has
-started it lists none of those that it has not admitted again, but its checkpoint has them all. The checkpoint also has
-pods that ended; a pod that runs has a cgroup."""
+"""GPUs of running pods that pod-resources does not list. A restarted kubelet lists a pod only after it has
+admitted it again; its checkpoint has all pods from the start, and also pods that have ended. A pod that
+runs has a cgroup."""
 
 import logging
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class UnlistedPods:
         self._log = StateLogger(log)
 
     def allocations(self, listed: Iterable[Grant] | None) -> tuple[Allocation, ...]:
-        """None: pod-resources does not answer; then all that the checkpoint says is believed."""
+        """listed is None if pod-resources does not answer; then every entry of the checkpoint counts."""
         try:
             entries = checkpoint.read(self._plugins)
         except OSError as error:
@@ -41,9 +41,9 @@ class UnlistedPods:
         )
 
     def addresses(self, slices: Iterable[str]) -> MigAddresses:
-        """Of slices that are not here any more, as their holders' containers were told."""
+        """Addresses of slices that are gone, from the annotations of their containers."""
         try:
-            return orphans.addresses(checkpoint.told(self._plugins), slices)
+            return orphans.addresses(checkpoint.annotations(self._plugins), slices)
         except OSError as error:
             self._log.failed(str(error))
             return {}

@@ -20,9 +20,9 @@ def test_what_can_not_be_meant_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["run", "--node", "Bad_Name"])
-    assert "'Bad_Name' is no node's name" in capsys.readouterr().err
+    assert "'Bad_Name' is not a node name" in capsys.readouterr().err
     with pytest.raises(Unusable, match="--hold-most 30 is less than --hold 60"):
         settings(parser().parse_args(["run", "--hold", "60", "--hold-most", "30"]))
     made = settings(parser().parse_args(["run", "--cgroup-root", str(tmp_path / "nope")]))
-    with pytest.raises(Unusable, match="nope: there is no such folder"):
+    with pytest.raises(Unusable, match="nope: no such directory"):
         Agent(made).start()

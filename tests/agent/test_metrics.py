@@ -88,7 +88,7 @@ def test_gpus_grants_and_the_agent_itself(box: NodeBox) -> None:
 
 
 def test_an_unfit_gpu_and_its_class(box: NodeBox) -> None:
-    box.agent._monitor.heard(machines.uuid(5), 79)
+    box.agent._monitor.on_event(machines.uuid(5), 79)
     eventually(lambda: value(box, "lockstep_gpu_healthy", gpu="5") == 0)
     assert value(box, "lockstep_gpu_unfit", gpu="5", **{"class": "xid"}) == 1
     assert value(box, "lockstep_gpu_xid_total", gpu="5", xid="79") == 1

@@ -111,7 +111,7 @@ def test_the_centre_goes_and_comes_back(
     fleet.plan(intent("a", [6, 7]))
     eventually(lambda: box.agent.node.state.intents)
     fleet.stop()
-    eventually(lambda: "is away" in caplog.text)
+    eventually(lambda: "is unreachable" in caplog.text)
     assert gpus(box.kubelet.add_pod(pod("a", 2))) == [6, 7]  # a promise is a promise
     box.kubelet.restart()
     box.wait_for(8)
@@ -123,7 +123,7 @@ def test_the_centre_goes_and_comes_back(
     fleet.start()
     eventually(lambda: any(len(report.grants) == 2 for report in fleet.reports))
     eventually(lambda: box.agent.node.state.intents == (intent("c", [4, 5]),))
-    away = [r for r in caplog.records if r.name == "agent.reporter" and "away" in r.message]
+    away = [r for r in caplog.records if r.name == "agent.reporter" and "unreachable" in r.message]
     assert len(away) <= 6, [record.message for record in away]  # states, not attempts
 
 
@@ -132,12 +132,12 @@ def test_a_ca_that_is_not_there_yet(
 ) -> None:
     ca = fleet.ca_file.rename(fleet.ca_file.with_name("later"))
     box.start()
-    eventually(lambda: "ca.crt is not there yet: the centre's CA certificate" in caplog.text)
+    eventually(lambda: "ca.crt does not exist yet: the scheduler's CA certificate" in caplog.text)
     assert gpus(box.kubelet.add_pod(pod("a", 2))) == [0, 1]
     assert not fleet.reports
     ca.rename(fleet.ca_file)
     eventually(lambda: fleet.reports)
-    assert caplog.text.count("the centre's CA certificate (--ca-file); trying") == 1
+    assert caplog.text.count("the scheduler's CA certificate (--ca-file); retrying") == 1
 
 
 def test_a_token_that_is_wrong_or_missing_and_then_right(
@@ -145,7 +145,7 @@ def test_a_token_that_is_wrong_or_missing_and_then_right(
 ) -> None:
     fleet.token_file.write_text("a stranger's")
     box.start()
-    eventually(lambda: "refuses us: the token is not valid" in caplog.text)
+    eventually(lambda: "rejects this agent: the token is not valid" in caplog.text)
     fleet.token_file.unlink()
     eventually(lambda: "the ServiceAccount token (--token-file)" in caplog.text)
     fleet.token_file.write_text("eyJ.first\n")
@@ -164,7 +164,7 @@ def test_a_certificate_of_another_name(tmp_path: Path, caplog: pytest.LogCapture
     with node_box() as box:
         box.configure(server=fleet.address, ca_file=fleet.ca_file, token_file=fleet.token_file)
         box.start()
-        eventually(lambda: "is away" in caplog.text)
+        eventually(lambda: "is unreachable" in caplog.text)
         assert not fleet.reports
         box.agent.stop()
         box.configure(server_name="lockstep-central.lockstep-system.svc")

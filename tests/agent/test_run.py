@@ -140,8 +140,8 @@ def test_no_gpus_no_kubelet_no_centre_is_a_life_too(short: Path) -> None:
         *("--server", "localhost:1", "--ca-file", short / "none"),
         log=log,
     ) as process:
-        eventually(lambda: "is not there yet: the centre's CA" in log.read_text(), 20)
-        eventually(lambda: "looking again every 30 s" in log.read_text())
+        eventually(lambda: "does not exist yet: the scheduler's CA" in log.read_text(), 20)
+        eventually(lambda: "retrying every 30 s" in log.read_text())
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
     assert "Traceback" not in log.read_text()
@@ -168,7 +168,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
             LD_LIBRARY_PATH=str(machine.library),
         ) as process,
     ):
-        eventually(lambda: "looking again every 0.1 s" in log.read_text(), 20)
+        eventually(lambda: "retrying every 0.1 s" in log.read_text(), 20)
         assert kubelet.capacity == {}
         machine.install_profile(build.profile(whole))
         eventually(lambda: kubelet.allocatable.get(GPU) == 8)

@@ -235,10 +235,10 @@ def test_no_kubelet_yet(caplog: pytest.LogCaptureFixture) -> None:
     with node_box() as box:
         box.kubelet.stop()
         box.agent.start()
-        eventually(lambda: "kubelet.sock is not there: the kubelet does not run" in caplog.text)
+        eventually(lambda: "kubelet.sock does not exist: the kubelet is not running" in caplog.text)
         box.kubelet.start()
         box.wait_for(8)
-        assert caplog.text.count("the kubelet does not run") == 2  # for each resource
+        assert caplog.text.count("the kubelet is not running") == 2  # for each resource
 
 
 def _said(caplog: pytest.LogCaptureFixture, sentence: str) -> bool:
@@ -252,8 +252,8 @@ def test_a_directory_that_does_not_exist_or_is_too_long_is_named(
         with pytest.raises(ValueError, match="a unix socket's path may have 107"):
             HollowKubelet(box.directory / ("x" * 100))
         for place, sentence in (
-            ("nowhere", "nowhere/device-plugins is not there: mount the kubelet's directory"),
-            ("x" * 100, "choose a shorter --kubelet-dir"),
+            ("nowhere", "nowhere/device-plugins does not exist: mount the kubelet's directory"),
+            ("x" * 100, "use a shorter --kubelet-dir"),
         ):
             box.configure(kubelet_dir=box.directory / place)
             box.agent.start()
@@ -266,6 +266,6 @@ def test_no_permission_is_said_and_heals(caplog: pytest.LogCaptureFixture) -> No
     with node_box() as box:
         box.kubelet.plugins.chmod(0o555)
         box.agent.start()
-        eventually(lambda: "no permission to write in" in caplog.text)
+        eventually(lambda: "no permission to write to" in caplog.text)
         box.kubelet.plugins.chmod(0o755)
         box.wait_for(8)

@@ -89,7 +89,7 @@ def test_divided_anew_without_a_restart(box: Box) -> None:
         box.says("GPU 6's 3g.20gb (gi 2, ci 0) is unhealthy")
         can(box, THREE, 1)
         can(box, THREE, 2)
-        box.says("there is no nvidia.com/mig-2g.10gb any more")
+        box.says("nvidia.com/mig-2g.10gb has no devices any more")
         box.hardware.install(divided(6, {}))
         can(box, THREE, 0)
         box.says("is in MIG mode without slices")

@@ -223,7 +223,7 @@ def test_checkpoints_old_new_and_broken(tmp_path: Path) -> None:
     assert checkpoint.read(box.plugins) == ()
     for text in ("", "[]", '{"Data": {}}', '{"Data": {"PodDeviceEntries": [{"PodUID": 1}]}}'):
         file.write_text(text)
-        with pytest.raises(OSError, match="is not a checkpoint of devices"):
+        with pytest.raises(OSError, match="is not a device checkpoint"):
             checkpoint.read(box.plugins)
     file.unlink()
     assert checkpoint.read(box.plugins) == ()

@@ -119,7 +119,7 @@ def test_shares_across_two_gpus_are_refused_with_a_sentence(box: NodeBox) -> Non
         assert told(box.kubelet.add_pod(part(f"p{number}", 60)))[0] == str(number)
     box.plan()
     refused = box.kubelet.add_pod(part("b", 50))
-    assert "no GPU here has so much left" in refused.message
+    assert "a share must fit on one GPU" in refused.message
 
 
 def test_an_old_list_does_not_sell_a_gpu_twice() -> None:

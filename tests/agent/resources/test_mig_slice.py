@@ -161,7 +161,7 @@ def test_slices_of_a_gpu_that_is_in_use_as_a_whole_wait(box: NodeBox) -> None:
 def test_an_old_list_sells_nothing_twice(box: NodeBox) -> None:
     """The kubelet asks before it has heard of what has changed."""
     node = box.agent.node
-    with pytest.raises(ValueError, match="GPU 2 is in MIG mode: it is given in slices"):
+    with pytest.raises(ValueError, match="GPU 2 is in MIG mode; only its slices"):
         node.record_allocation(GPU, (machines.uuid(2),), time.monotonic())
     with pytest.raises(ValueError, match=r"no slice MIG-none of nvidia\.com/mig-1g\.5gb"):
         node.record_allocation(ONE, ("MIG-none",), time.monotonic())
@@ -204,16 +204,16 @@ def test_an_error_in_one_instance_is_that_slices_alone(box: NodeBox) -> None:
         gpus = box.agent.node.state.topology.gpus
         return {part.uuid for gpu in gpus for part in gpu.slices if not part.healthy}
 
-    hardware.look([XidEvent(machines.uuid(3), 94, 9, 0)])
+    hardware.refresh([XidEvent(machines.uuid(3), 94, 9, 0)])
     assert unfit() == {uuid(3, 9)}
     assert all(gpu.healthy for gpu in box.agent.node.state.topology.gpus)
     eventually(lambda: not unfit())
-    hardware.look([XidEvent(machines.uuid(3), 31, 9, 0)])  # a program's own
+    hardware.refresh([XidEvent(machines.uuid(3), 31, 9, 0)])  # a program's own
     assert not unfit()
-    hardware.look([XidEvent(machines.uuid(3), 94)])  # told of no instance: all of them
+    hardware.refresh([XidEvent(machines.uuid(3), 94)])  # told of no instance: all of them
     assert unfit() == {uuid(3, gi) for gi in EQUAL}
     eventually(lambda: not unfit())
-    hardware.look([XidEvent(machines.uuid(3), 79, 9, 0)])  # needs a reset: all of them
+    hardware.refresh([XidEvent(machines.uuid(3), 79, 9, 0)])  # needs a reset: all of them
     assert unfit() == {uuid(3, gi) for gi in EQUAL}
 
 
@@ -244,7 +244,7 @@ def test_slices_that_divide_an_instance_have_its_memory_together() -> None:
             told(box.kubelet.add_pod(wants("a", (name, 1))))["LOCKSTEP_GPU_ENFORCEMENT"] == "none"
         )
         counts(box, {name: 2})
-        box.agent._monitor.look([XidEvent(machines.uuid(3), 94, 1, 0)])
+        box.agent._monitor.refresh([XidEvent(machines.uuid(3), 94, 1, 0)])
         parts = box.agent.node.state.topology.gpus[3].slices
         assert [each.healthy for each in parts] == [False, True]
 

@@ -196,7 +196,7 @@ def test_a_virtual_function_is_given_whole(caplog: pytest.LogCaptureFixture) -> 
         given = box.kubelet.add_pod(pod("a", GPU_FIRST))
         assert told(given) == [20]
         assert not box.kubelet.add_pod(pod("b", ((RDMA, 1),))).ok
-    assert caplog.text.count("--rdma-devices: no network card here is mlx4_0") == 1
+    assert caplog.text.count("--rdma-devices: no RDMA NIC matches mlx4_0") == 1
 
 
 def test_how_many_shares_and_whether_limits_can_be_set() -> None:
