@@ -11,7 +11,7 @@ from agent.flags import parser
 from agent.gpu_setup import command as gpu_setup
 from agent.machine.facts import Unusable
 from agent.settings import Settings, settings
-from protos import logs
+from protos.common import logs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from protos import slicing
 from protos.names import GPU, GPU_SHARE
-from protos.nearest import card_of
+from protos.nearest import device_of
 from protos.topology import Gpu, Grant, NodeTopology, Slice
 
 KEPT_S = 10.0  # an allocation that pod-resources has not listed by then was not admitted
@@ -44,7 +44,7 @@ class Allocated:
         """Why the devices must not be allocated; empty if they may."""
         if slicing.is_slice(resource):
             return self._of_slices(resource, ids, topology)
-        gpus = sorted(set(map(card_of, ids)))
+        gpus = sorted(set(map(device_of, ids)))
         if resource == GPU_SHARE and len(gpus) > 1:
             return f"request spans {len(gpus)} GPUs ({_words(gpus, topology)}); a share must fit on one GPU"
         other = self.shared.keys() if resource == GPU else self.whole
@@ -103,7 +103,7 @@ def allocated(
                 holders.setdefault(addresses[each], set()).add((resource, each))
     return Allocated(
         frozenset(each for resource, ids in held if resource == GPU for each in ids),
-        Counter(map(card_of, shares)),
+        Counter(map(device_of, shares)),
         frozenset(address[0] for address in holders),
         {address: frozenset(each) for address, each in holders.items()},
     )

@@ -13,7 +13,7 @@ from agent.health.gpu_health import HoldDown
 from agent.nics import selector
 from agent.settings import version
 from agent.sharing.share_flags import add_arguments as add_sharing_arguments
-from protos import logs
+from protos.common import logs
 
 
 class Parser(argparse.ArgumentParser):

@@ -14,7 +14,7 @@ from agent.backoff import Backoff, StateLogger
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.sockets import MESSAGE_BYTES, details
-from protos import sharing, wire
+from protos import gpu_sharing, wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc as rpc
 from protos.topology import Grant
@@ -230,7 +230,7 @@ class Reporter:
                 report.topology_of = topology_of
             else:
                 report.topology.CopyFrom(wire.to_topology(state.topology))
-            report.grants.extend(wire.to_grants(sharing.folded(state.grants)))
+            report.grants.extend(wire.to_grants(gpu_sharing.fold_shares(state.grants)))
             report.agent_version = self._version
         return report
 

@@ -27,8 +27,8 @@ from agent.resources.gpu_resource import RecentAllocation
 from agent.settings import Settings, version
 from agent.sharing.memory_watch import MemoryWatch, capped
 from agent.sharing.setup_requests import STATES
+from protos.common.probes import Probes, Unservable
 from protos.names import RDMA
-from protos.probes import Probes, Unservable
 from protos.topology import RdmaLimit
 
 log = logging.getLogger(__name__)

@@ -1,3 +1,3 @@
-"""What agent, centre and kubelet agree on: the bytes on the wire (.proto, stubs), the words for
-a node's shape (topology), the one choice both sides must make alike (closest), and the
-Kubernetes names both use (names). Needs neither agent nor central."""
+"""What agent, scheduler and kubelet must agree on: the wire (.proto, stubs, wire.py), the topology of a
+node (topology.py), the choices that agent and scheduler must make alike (closest.py, nearest.py,
+gpu_sharing.py), and Kubernetes names (names.py). Imports neither agent nor central."""

@@ -1,12 +1,12 @@
-"""A node's topology for people and for programs: the matrix as `nvidia-smi topo -m` words it,
-network cards included, and the JSON of `topology -o json`. Pure."""
+"""Formats a node's topology: the matrix of `nvidia-smi topo -m` with NICs, and the JSON of `topology -o
+json`. Pure."""
 
 from collections.abc import Iterator, Mapping
 
 from protos import slicing
 from protos.topology import Gpu, NodeTopology, RdmaLimit
 
-LOCKABLE = 1 << 30  # bytes: with less to lock, RDMA programs fail or fall back to TCP
+LOCKABLE = 1 << 30  # bytes; below this limit RDMA programs fail or fall back to TCP
 AFFINITY = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 NONE = "N/A"
 LEGEND = """Legend:
@@ -21,61 +21,61 @@ LEGEND = """Legend:
 """
 
 
-def words(topology: NodeTopology) -> list[list[str]]:
-    """The header, then a row for each GPU and each HCA; all of the same length."""
+def rows(topology: NodeTopology) -> list[list[str]]:
+    """The header and a row for each GPU and NIC, all of the same length."""
     gpus, hcas = topology.gpus, topology.hcas
     names = [f"GPU{gpu.index}" for gpu in gpus] + [f"NIC{place}" for place in range(len(hcas))]
-    rows = [["", *names, *AFFINITY]]
+    table = [["", *names, *AFFINITY]]
     for place, (name, cells) in enumerate(zip(names, topology.links, strict=True)):
         columns = ["", "", ""]
         if place < len(gpus):
             gpu = gpus[place]
             numa_id = str(gpu.gpu_numa) if gpu.gpu_numa >= 0 else NONE
             columns = [gpu.cpu_affinity or NONE, gpu.numa_affinity or NONE, numa_id]
-        rows.append([name, *cells, *columns])
-    return rows
+        table.append([name, *cells, *columns])
+    return table
 
 
 def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> str:
-    """Columns are aligned and two spaces apart, so that they can be split again. holders: of MIG
-    slices, by uuid, where they are known."""
-    parts = ["\n".join(_aligned(words(topology))), LEGEND]
+    """The matrix, then what needs attention. Columns are separated by at least two spaces. holders: of MIG
+    slices by uuid, if known."""
+    parts = ["\n".join(_aligned(rows(topology))), LEGEND]
     if topology.hcas:
-        cards = [f"  NIC{place}: {hca.name}" for place, hca in enumerate(topology.hcas)]
-        parts.append("\n".join(["NIC Legend:", "", *cards, ""]))
+        nics = [f"  NIC{place}: {hca.name}" for place, hca in enumerate(topology.hcas)]
+        parts.append("\n".join(["NIC Legend:", "", *nics, ""]))
     if mig := [*_slices(topology, holders), *_modes(topology)]:
         parts.append("\n".join(["MIG:", "", *mig, ""]))
     if shared := list(_shared(topology)):
-        parts.append("\n".join(["In shares, and how caps of their memory hold:", "", *shared, ""]))
-    unfit = [f"  GPU{gpu.index}: {gpu.why}" for gpu in topology.gpus if not gpu.healthy]
-    unfit += [
+        parts.append("\n".join(["Shared GPUs, and how memory caps are enforced:", "", *shared, ""]))
+    unhealthy = [f"  GPU{gpu.index}: {gpu.why}" for gpu in topology.gpus if not gpu.healthy]
+    unhealthy += [
         f"  {slicing.words(gpu, part)}: {part.why}"
         for gpu, part in slicing.of(topology)
         if gpu.healthy and not part.healthy
     ]
-    unfit += [f"  NIC{place}: {hca.why}" for place, hca in enumerate(topology.hcas) if hca.why]
-    if unfit:
-        parts.append("\n".join(["Not fit for work:", "", *unfit, ""]))
-    if told := notes(topology):
-        parts.append("\n".join(["Network cards:", "", *(f"  {each}" for each in told), ""]))
+    unhealthy += [f"  NIC{place}: {hca.why}" for place, hca in enumerate(topology.hcas) if hca.why]
+    if unhealthy:
+        parts.append("\n".join(["Unhealthy:", "", *unhealthy, ""]))
+    if warnings := notes(topology):
+        parts.append("\n".join(["RDMA:", "", *(f"  {each}" for each in warnings), ""]))
     weak = [f"  GPU{pair.a} and GPU{pair.b}: {pair.why}" for pair in topology.weak]
     if weak:
-        parts.append("\n".join(["Joined worse than they are built for:", "", *weak, ""]))
+        parts.append("\n".join(["Degraded GPU pairs:", "", *weak, ""]))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def notes(topology: NodeTopology) -> tuple[str, ...]:
-    """What whoever uses the network cards should know."""
+    """Warnings for users of RDMA NICs."""
     found = []
     if topology.hcas and topology.rdma_exclusive:
         found.append(
             "RDMA devices are in exclusive network namespaces (rdma system show): only pods with "
-            "hostNetwork can open the cards of the host"
+            "hostNetwork can use the NICs of the host"
         )
     if topology.hcas and 0 < topology.memlock < LOCKABLE:
         found.append(
-            f"containers may lock {topology.memlock // 1024} KiB of memory, by their runtime's limit: RDMA "
-            "needs more (LimitMEMLOCK=infinity for the runtime, or CAP_IPC_LOCK for the container)"
+            f"the container runtime limits locked memory to {topology.memlock // 1024} KiB, too little for "
+            "RDMA (set LimitMEMLOCK=infinity for the runtime, or add CAP_IPC_LOCK to the container)"
         )
     return tuple(found)
 
@@ -98,7 +98,7 @@ def _slices(topology: NodeTopology, holders: Mapping[str, str] | None) -> Iterat
 
 
 def _shared(topology: NodeTopology) -> Iterator[str]:
-    """GPUs that are shared alike in one line."""
+    """One line for all GPUs with the same enforcement."""
     found: dict[str, list[str]] = {}
     for gpu in topology.gpus:
         if gpu.shares or gpu.share_why:
@@ -108,13 +108,13 @@ def _shared(topology: NodeTopology) -> Iterator[str]:
 
 
 def _modes(topology: NodeTopology) -> Iterator[str]:
-    """Of GPUs that are in the mode for nothing, or soon in another one."""
+    """GPUs in MIG mode without slices, and those whose mode changes at the next reset."""
     for gpu in topology.gpus:
         if gpu.mig and not gpu.slices:
             how = f"nvidia-smi mig -i {gpu.index} -cgi PROFILE -C"
-            yield f"  GPU{gpu.index}: MIG mode is on and there are no slices ({how})"
+            yield f"  GPU{gpu.index}: MIG mode is on without slices ({how})"
         if gpu.mig_change:
-            yield f"  GPU{gpu.index}: MIG mode is {_then(gpu)} after its next reset"
+            yield f"  GPU{gpu.index}: MIG mode is {_then(gpu)} after the next reset"
 
 
 def _then(gpu: Gpu) -> str:
@@ -196,7 +196,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
 
 
 def _limit(limit: RdmaLimit) -> dict[str, int | str]:
-    """In the words of rdma.max."""
+    """As in rdma.max."""
     return {
         "hca_handle": limit.hca_handle if limit.hca_handle >= 0 else "max",
         "hca_object": limit.hca_object if limit.hca_object >= 0 else "max",

@@ -1,10 +1,14 @@
-"""nearest(): which network cards sit closest to some GPUs. Agent and centre must choose alike, so
-the choice is a total order. Pure.
+"""nearest() chooses the NICs closest to a set of GPUs. Agent and scheduler must choose alike, so the choice
+is a total order. Pure.
 
-Two devices are as far apart as the links' word says; where that is the way between two sockets
-(as on Grace, whose cards tell no NUMA node), those of one socket are closer. Cards that share a
-PCIe switch with a GPU carry the work's traffic ("rails"); the others, for storage and management, do
-not. A machine without such a switch has no such sign: there the fastest cards are rails."""
+The distance of two devices is the PCIe level between them. At equal levels, devices of one socket are closer; this
+matters on Grace, whose NICs report no NUMA node. NICs that share a PCIe switch with a GPU carry the
+traffic of jobs ("rails"); the others are for storage and management. On a machine without such NICs,
+the fastest NICs are the rails.
+
+Example: GPUs 2 and 6 of a machine with one rail per GPU. Two shares are one of the rail of GPU 2 and one of that of
+GPU 6, because the second share goes to the NIC that most reduces the sum of the GPUs' distances to their closest
+chosen NIC."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,20 +16,22 @@ from protos.topology import LEVELS, Gpu, Hca, NodeTopology, indices_of
 
 BETWEEN = "::"  # mlx5_0::3 is the fourth share of mlx5_0
 SWITCHED = ("PIX", "PXB")
-SHARES = 16  # of a card whose real limits are not known
-GRACE_SOCKET = 4  # bits of the PCI domain that count the root ports of one Grace
+SHARES = 16  # of a NIC without a known limit
+GRACE_SOCKET = 4  # low bits of the PCI domain, which number the root ports of one Grace socket
 
 
-def share(card: str, number: int) -> str:
-    return f"{card}{BETWEEN}{number}"
+def share_id(device: str, number: int) -> str:
+    """The device id of one share: of a NIC by name, or of a GPU by uuid."""
+    return f"{device}{BETWEEN}{number}"
 
 
-def card_of(share_id: str) -> str:
-    return share_id.partition(BETWEEN)[0]
+def device_of(share: str) -> str:
+    """The NIC or GPU of a share, by its device id."""
+    return share.partition(BETWEEN)[0]
 
 
 def rails(topology: NodeTopology) -> tuple[str, ...]:
-    """The names of the cards that are for the GPUs' traffic."""
+    """The names of the NICs for the GPUs' traffic."""
     count = len(topology.gpus)
     near = tuple(
         hca.name
@@ -37,30 +43,32 @@ def rails(topology: NodeTopology) -> tuple[str, ...]:
 
 
 def nearest(
-    topology: NodeTopology, gpus: int, room: Mapping[str, int], size: int
+    topology: NodeTopology, gpus: int, free: Mapping[str, int], size: int
 ) -> tuple[str, ...]:
-    """A card for each of `size` shares; fewer where there is not so much room. One after the other
-    is added that brings the GPUs closest to a card; none twice while there are others."""
-    cards = {hca.name: place for place, hca in enumerate(topology.hcas) if room.get(hca.name)}
-    ways = {name: _ways(topology, gpus, place) for name, place in cards.items()}
-    left = {name: room[name] for name in cards}
+    """The NIC of each of `size` shares; fewer if fewer are free. gpus: a mask. free: shares by NIC.
+
+    Greedy: each share goes to the NIC that most reduces the GPUs' distances to their closest chosen NIC. A NIC is chosen
+    again only when every NIC with free shares has been chosen."""
+    nics = {hca.name: place for place, hca in enumerate(topology.hcas) if free.get(hca.name)}
+    distances = {name: _distances(topology, gpus, place) for name, place in nics.items()}
+    left = {name: free[name] for name in nics}
     chosen: list[str] = []
     for _ in range(size):
-        able = [name for name, count in left.items() if count > 0]
-        if not able:
+        usable = [name for name, count in left.items() if count > 0]
+        if not usable:
             break
-        new = [name for name in able if name not in chosen] or able
+        new = [name for name in usable if name not in chosen] or usable
         best = [
-            min((ways[name][place] for name in chosen), default=99)
+            min((distances[name][place] for name in chosen), default=99)
             for place in range(gpus.bit_count())
         ]
         found = min(
             new,
             key=lambda name: (
-                sum(map(min, ways[name], best)),
-                sum(ways[name]),
+                sum(map(min, distances[name], best)),
+                sum(distances[name]),
                 -left[name],
-                cards[name],
+                nics[name],
             ),
         )
         left[found] -= 1
@@ -68,28 +76,28 @@ def nearest(
     return tuple(chosen)
 
 
-def beside(topology: NodeTopology, gpus: int) -> tuple[str, ...]:
-    """The cards for the GPUs' traffic that no other is closer to one of these GPUs than."""
-    wanted = set(rails(topology))
-    ways = {
-        hca.name: _ways(topology, gpus, place)
+def adjacent_nics(topology: NodeTopology, gpus: int) -> tuple[str, ...]:
+    """The rails that are, for at least one of these GPUs, as close as any rail. gpus: a mask."""
+    names = set(rails(topology))
+    distances = {
+        hca.name: _distances(topology, gpus, place)
         for place, hca in enumerate(topology.hcas)
-        if hca.name in wanted
+        if hca.name in names
     }
-    if not ways:
+    if not distances:
         return ()
-    best = [min(way) for way in zip(*ways.values(), strict=True)]
-    return tuple(name for name, way in ways.items() if any(map(int.__eq__, way, best)))
+    best = [min(row) for row in zip(*distances.values(), strict=True)]
+    return tuple(name for name, row in distances.items() if any(map(int.__eq__, row, best)))
 
 
-def distance(topology: NodeTopology, gpu: int, cards: Collection[str]) -> int:
-    """How far the GPU is from the closest of the cards; 0 where there are none."""
-    places = [place for place, hca in enumerate(topology.hcas) if hca.name in cards]
-    return min((_ways(topology, 1 << gpu, place)[0] for place in places), default=0)
+def distance(topology: NodeTopology, gpu: int, nics: Collection[str]) -> int:
+    """The distance of the GPU from the closest of the NICs; 0 without NICs."""
+    places = [place for place, hca in enumerate(topology.hcas) if hca.name in nics]
+    return min((_distances(topology, 1 << gpu, place)[0] for place in places), default=0)
 
 
-def _ways(topology: NodeTopology, gpus: int, place: int) -> tuple[int, ...]:
-    """How far the card is from each of the GPUs."""
+def _distances(topology: NodeTopology, gpus: int, place: int) -> tuple[int, ...]:
+    """The distance of the NIC from each of the GPUs."""
     hca, count = topology.hcas[place], len(topology.gpus)
     grace = any(gpu.gpu_numa >= 0 for gpu in topology.gpus)
     return tuple(

@@ -1,4 +1,4 @@
-"""MIG slices as resources: one for each profile, called as NVIDIA's device plugin calls them. Pure."""
+"""MIG slices as resources: one per profile, under the names of NVIDIA's device plugin. Pure."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from protos.topology import Gpu, NodeTopology, Slice
 
 
 def resource(profile: str) -> str:
-    """1g.10gb+me -> nvidia.com/mig-1g.10gb.me: a resource's name may have no plus."""
+    """1g.10gb+me -> nvidia.com/mig-1g.10gb.me: resource names may not contain a plus."""
     return MIG + profile.replace("+", ".")
 
 
@@ -16,16 +16,16 @@ def is_slice(resource: str) -> bool:
 
 
 def of(topology: NodeTopology) -> Iterator[tuple[Gpu, Slice]]:
-    """Every slice, with the GPU that it is a part of."""
+    """Every slice with its GPU."""
     return ((gpu, part) for gpu in topology.gpus for part in gpu.slices)
 
 
 def enforcement(profile: str) -> str:
-    """What keeps others off its memory: a word of sharing. Slices that divide a GPU instance
-    (1c.3g.20gb) have its memory together."""
+    """The enforcement of its memory limit, one of gpu_sharing.RANKS. Slices of one GPU instance (1c.3g.20gb)
+    share its memory."""
     return "none" if "c." in profile else "mig"
 
 
 def words(gpu: Gpu, part: Slice) -> str:
-    """GPU 3's 1g.10gb"""
+    """For messages: GPU 3's 1g.10gb (gi 7, ci 0)"""
     return f"GPU {gpu.index}'s {part.profile} (gi {part.gi}, ci {part.ci})"

@@ -1,22 +1,22 @@
-"""The words for a node's shape, in plain immutable values. Pure.
+"""The topology of a node as immutable values. Pure.
 
-A set of GPUs is a bit mask: bit i is the GPU of index i.
+A set of GPUs is a bit mask: bit i is the GPU with index i.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-LEVELS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")  # the words of nvidia-smi topo -m, closest first
+LEVELS = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")  # as in nvidia-smi topo -m, closest first
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A MIG slice: a part of a GPU that is a device of its own."""
+    """A MIG slice (MIG device)."""
 
     uuid: str
     profile: str  # 1g.10gb
-    gi: int  # its GPU instance, of the GPU's
-    ci: int  # its compute instance, of the GPU instance's
+    gi: int  # GPU instance id
+    ci: int  # compute instance id within the GPU instance
     memory_bytes: int = 0
     healthy: bool = True
     why: str = ""  # why it is not healthy
@@ -29,22 +29,22 @@ class Gpu:
     model: str
     memory_bytes: int
     pci: str  # 0000:07:00.0
-    numa: int = -1  # -1: none, as on a machine of one node
+    numa: int = -1  # -1: none, as on machines without NUMA
     healthy: bool = True
     why: str = ""  # why it is not healthy
     cpu_affinity: str = ""  # 0-55,112-167
     gpu_numa: int = -1  # the NUMA node of its own memory (Grace)
     numa_affinity: str = ""  # 0, or 0,3-9,11-17 on Grace; empty: none
-    clique: str = ""  # GPUs of one clique, whatever their machines, reach each other by NVLink
-    chassis: str = ""  # the rack that the machine is in, by its own serial number
+    clique: str = ""  # GPUs with the same clique are on one NVLink fabric, also across machines
+    chassis: str = ""  # serial number of the rack's chassis
     slot: int = -1  # in the chassis
     tray: int = -1
-    shares: int = 0  # of lockstep.dev/gpu-share that it is offered as; 0: whole only
-    mig: bool = False  # in MIG mode: it is given in slices only
-    mig_change: bool = False  # its next reset turns MIG mode on, or off
+    shares: int = 0  # lockstep.dev/gpu-share devices; 0: whole only
+    mig: bool = False  # in MIG mode: only its slices are allocated
+    mig_change: bool = False  # the next reset turns MIG mode on or off
     slices: tuple[Slice, ...] = ()
-    enforcement: str = "none"  # of caps on the memory of its shares: a word of sharing.RANKS
-    share_why: str = ""  # why shares of it are not offered, though they should be
+    enforcement: str = "none"  # of memory caps of its shares: one of gpu_sharing.RANKS
+    share_why: str = ""  # why it has no shares although it should
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,15 @@ class Hca:
     numa: int = -1
     link_layer: str = ""  # InfiniBand or Ethernet
     rate_gbps: float = 0.0
-    port: int = 1  # the first that is up
-    uverbs: str = ""  # uverbs0: its file below /dev/infiniband
-    why: str = ""  # why no work should be sent to it; empty: it is fit
-    shares: int = 0  # of lockstep.dev/rdma that it is offered as
+    port: int = 1  # the first active port
+    uverbs: str = ""  # uverbs0: device file below /dev/infiniband
+    why: str = ""  # why it is unhealthy; empty: healthy
+    shares: int = 0  # lockstep.dev/rdma devices
     vendor: str = ""  # 0x15b3
     device: str = ""
     driver: str = ""  # mlx5_core
-    net: str = ""  # its network interfaces, comma separated
-    physical: str = ""  # of a virtual function: the card that it is part of
+    net: str = ""  # network interfaces, comma-separated
+    physical: str = ""  # for a virtual function: the physical NIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RdmaLimit:
-    hca_handle: int = -1  # -1: max
+    hca_handle: int = -1  # -1: no limit (max)
     hca_object: int = -1
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Weak:
-    """Two GPUs that are joined worse than they are built to be."""
+    """Two GPUs whose connection is degraded."""
 
     a: int
     b: int
@@ -88,24 +88,25 @@ class Weak:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """A node's hardware. links[i][j] is a word of LEVELS or NV#; rows and columns are the GPUs
-    by index, then the HCAs by their order in hcas. islands hold GPU indices."""
+    """A node's hardware. links[i][j] is one of LEVELS or NV#; rows and columns are the GPUs by
+    index, then the HCAs in the order of hcas. islands are tuples of GPU indices."""
 
     gpus: tuple[Gpu, ...] = ()
     hcas: tuple[Hca, ...] = ()
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[tuple[int, ...], ...] = ()
     numa_nodes: tuple[NumaNode, ...] = ()
-    rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no controller
+    rdma_cgroup: tuple[tuple[str, RdmaLimit], ...] | None = None  # None: no rdma controller
     rdma_settable: bool = False  # the agent may set pods' limits
-    rdma_default: RdmaLimit = RdmaLimit()  # of each of its cards, of a pod that wishes nothing
-    rdma_exclusive: bool = False  # cards can be opened in the host's network namespace only
-    memlock: int = 0  # bytes that containers may lock, -1: no limit, 0: not known
+    rdma_default: RdmaLimit = RdmaLimit()  # of a pod without requested limits, on each of its NICs
+    rdma_exclusive: bool = False  # RDMA devices are visible only in their network namespace
+    memlock: int = 0  # bytes that containers may lock; -1: no limit, 0: unknown
     driver_version: str = ""
-    bandwidth: tuple[tuple[float, ...], ...] = ()  # of each pair of GPUs, GB/s each way
+    bandwidth: tuple[tuple[float, ...], ...] = ()  # GB/s per direction, by pair of GPUs
     weak: tuple[Weak, ...] = ()
 
     def shape(self) -> "Shape":
+        """The same object for all machines of equal shape."""
         count = len(self.gpus)
         numa = tuple(gpu.numa for gpu in self.gpus)
         shape = Shape(
@@ -116,41 +117,41 @@ class NodeTopology:
         return _KNOWN.setdefault(shape, shape)
 
     def healthy_mask(self) -> int:
-        """The GPUs that are fit to be given, whole or in shares."""
+        """The GPUs that can be allocated, whole or in shares."""
         return mask_of(gpu.index for gpu in self.gpus if gpu.healthy and not gpu.mig)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """Devices of one resource that one container holds (the truth), or should get (an intent)."""
+    """Devices of one resource that a container holds (observed), or is to get (an intent, planned)."""
 
     namespace: str
     pod: str
     container: str
     resource: str
-    # An intent of network cards names cards, the truth their shares. Between agent and centre
-    # grants of lockstep.dev/gpu-share name the GPU, and limits how much of it.
+    # An intent for lockstep.dev/rdma names NICs, an observed grant their shares. On the wire, grants of
+    # lockstep.dev/gpu-share name the GPU, and `limits` has the number of hundredths.
     device_ids: tuple[str, ...]
-    # Of an intent: hca_handle, hca_object, per card and pod; share: hundredths of the GPU; memory and
-    # least: bytes of it, and how surely.
+    # Of an intent: hca_handle and hca_object per NIC and pod; share: hundredths of the GPU; memory: cap in
+    # bytes; least: lowest rank of its enforcement.
     limits: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RdmaUse:
-    """What a pod uses of one network card, and may use."""
+    """A pod's RDMA resources in use on one NIC, and their limit."""
 
     namespace: str
     pod: str
     card: str
     current: RdmaLimit
     limit: RdmaLimit
-    failures: int = -1  # how often its limit was in the way; -1: the kernel does not tell
+    failures: int = -1  # allocations refused at the limit; -1: unknown to the kernel
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MemoryOver:
-    """A pod has more of its GPU's memory than it may."""
+    """A pod whose use of GPU memory exceeds its cap."""
 
     namespace: str
     pod: str
@@ -158,21 +159,21 @@ class MemoryOver:
     gpu: int
     used: int  # bytes
     cap: int
-    final: bool = False  # its grace is over
+    final: bool = False  # the grace period is over
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What placement needs of a node, equal for equal machines: the GPUs' links, islands and
-    NUMA nodes (which the links do not tell where NVLink hides them)."""
+    """The part of a topology that placement uses, equal for equal machines: the GPUs' links, islands and NUMA nodes.
+    NUMA nodes are stored because links show NVLink instead of the PCIe level."""
 
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[int, ...] = field(default=())  # masks
-    numa: tuple[int, ...] = ()  # by GPU; empty: all on one, or not known
+    numa: tuple[int, ...] = ()  # by GPU; empty: one node, or unknown
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # closest() is cached by it: hashed once, not at every question.
+        # Hashed once, because closest() is cached by shape.
         object.__setattr__(self, "_hash", hash((self.links, self.islands, self.numa)))
 
     def __hash__(self) -> int:
@@ -183,7 +184,7 @@ class Shape:
         return len(self.links)
 
 
-# Equal machines share one shape: whatever is cached by it is found by identity.
+# Equal machines share one Shape, so that cache look-ups compare by identity.
 _KNOWN: dict[Shape, Shape] = {}
 
 

@@ -1,8 +1,8 @@
-"""Topology and grants <-> fleet messages, both ways, and nothing else."""
+"""Converts topologies, grants and usage to and from the messages of fleet.proto."""
 
 from collections.abc import Iterable
 
-from protos.sharing import RANKS
+from protos.gpu_sharing import RANKS
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import (
     Gpu,
@@ -85,7 +85,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
 
 
 def from_topology(message: pb.Topology) -> NodeTopology:
-    """Raises ValueError where the message contradicts itself."""
+    """Raises ValueError if the message is inconsistent."""
     topology = NodeTopology(
         gpus=tuple(
             Gpu(

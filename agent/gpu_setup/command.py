@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from agent.machine.facts import Unusable
-from protos import logs
+from protos.common import logs
 
 if TYPE_CHECKING:
     from agent.gpu_setup.manager import GpuSetupManager

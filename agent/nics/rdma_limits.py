@@ -15,7 +15,7 @@ from agent.kubelet import checkpoint
 from agent.node import AgentNode
 from agent.resources.device_resource import ContainerKey, Refused
 from protos.names import RDMA
-from protos.nearest import card_of
+from protos.nearest import device_of
 from protos.topology import RdmaLimit, RdmaUse
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class RdmaLimitWriter:
         limit = self._limit(requested)
         if limit == NO_LIMIT and not requested:
             return
-        nics = sorted(set(map(card_of, ids)))
+        nics = sorted(set(map(device_of, ids)))
         try:
             if self._cgroups is None:
                 raise Refused("the agent can't write cgroups (--cgroup-root is not set)")
@@ -172,7 +172,7 @@ class RdmaLimitWriter:
         for entry in entries:
             pod = holders.get((entry.container, entry.device_ids))
             if pod is not None:
-                pods.setdefault(entry.uid, (pod, set()))[1].update(map(card_of, entry.device_ids))
+                pods.setdefault(entry.uid, (pod, set()))[1].update(map(device_of, entry.device_ids))
         used: list[RdmaUse] = []
         for uid, (pod, nics) in sorted(pods.items()):
             try:

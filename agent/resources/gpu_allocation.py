@@ -18,7 +18,7 @@ from agent.resources.device_resource import (
 )
 from protos.closest import closest
 from protos.names import DOMAIN, GPU
-from protos.nearest import beside
+from protos.nearest import adjacent_nics
 from protos.topology import LEVELS, Grant, NodeTopology, Shape, indices_of, mask_of
 
 
@@ -166,7 +166,7 @@ def response(
     indices = ",".join(str(gpu.index) for gpu in gpus)
     held = {gpu.index for gpu in gpus}
     islands = [number for number, one in enumerate(topology.islands) if held.intersection(one)]
-    nics = beside(topology, mask_of(held))
+    nics = adjacent_nics(topology, mask_of(held))
     return ContainerResponse(
         # NVIDIA's container runtime reads the first one and makes exactly these GPUs visible.
         envs={

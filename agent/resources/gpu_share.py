@@ -19,9 +19,9 @@ from agent.resources.device_resource import (
 )
 from agent.resources.gpu_allocation import response
 from agent.resources.gpu_resource import FindFiles, GpuResource
+from protos.gpu_sharing import LEAST, RANKS, WHOLE, choose_gpu, hundredths, key_of
 from protos.names import DOMAIN, GPU, GPU_SHARE
-from protos.nearest import card_of, share
-from protos.sharing import LEAST, RANKS, WHOLE, hundredths, key_of, pick
+from protos.nearest import device_of, share_id
 from protos.topology import Grant, NodeTopology
 
 
@@ -63,7 +63,7 @@ class GpuShareResource(GpuResource):
     ) -> Choice:
         allocated = state.allocated()
         taken = allocated.whole | allocated.sliced
-        free = tuple(each for each in request.available if card_of(each) not in taken)
+        free = tuple(each for each in request.available if device_of(each) not in taken)
         request = replace(request, available=free)
         choice = preferred(request, state.topology, state.intents, listed, asked)
         # Allocate comes next and does not name the container either.
@@ -72,7 +72,7 @@ class GpuShareResource(GpuResource):
         return choice
 
     def runtime_ids(self, ids: Sequence[str]) -> list[str]:
-        return sorted(set(map(card_of, ids)))
+        return sorted(set(map(device_of, ids)))
 
     def container_response(
         self, ids: Sequence[str], state: NodeState, files: tuple[str, ...]
@@ -93,14 +93,14 @@ class GpuShareResource(GpuResource):
         self._terms.pre_start(tuple(ids), holder)
 
     def describe(self, ids: Sequence[str], state: NodeState) -> str:
-        gpus = set(map(card_of, ids))
+        gpus = set(map(device_of, ids))
         indices = ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in gpus)
         return f"{len(ids)} % of GPU {indices}"
 
 
 @lru_cache(maxsize=256)
 def _ids(uuid: str) -> tuple[str, ...]:
-    return tuple(share(uuid, number) for number in range(WHOLE))
+    return tuple(share_id(uuid, number) for number in range(WHOLE))
 
 
 def preferred(
@@ -125,9 +125,9 @@ def preferred(
     key = next(iter(meant)) if len(meant) == 1 else None
     free: dict[str, list[str]] = {gpu.uuid: [] for gpu in topology.gpus}
     for each in sorted(set(request.available) - set(request.must)):
-        free.setdefault(card_of(each), []).append(each)
+        free.setdefault(device_of(each), []).append(each)
     missing = request.size - len(request.must)
-    favoured = [*map(card_of, request.must[:1])]
+    favoured = [*map(device_of, request.must[:1])]
     if key is not None:
         favoured += [*ours[key].device_ids, *_shared_by_pod(key, rows)]
     least = dict(ours[key].limits).get(LEAST, 0) if key is not None else 0
@@ -142,7 +142,7 @@ def preferred(
         named = [uuid for uuid in favoured if left.get(index.get(uuid, -1), 0) >= missing]
         chosen = index[named[0]] if named else -1
         if chosen < 0 and not request.must:
-            chosen = pick(topology.shape(), left, missing)
+            chosen = choose_gpu(topology.shape(), left, missing)
         if chosen >= 0:
             ids = (*request.must, *free[topology.gpus[chosen].uuid][:missing])
             return Choice(ids, _why(key, chosen, ours, topology), candidates)
@@ -152,7 +152,7 @@ def preferred(
 def _shared_by_pod(key: ContainerKey, rows: Sequence[ContainerDevices]) -> list[str]:
     """The GPUs that the pod's other containers share."""
     return [
-        card_of(each) for row in rows if row.key[:2] == key[:2] for each in row.ids(GPU_SHARE)[:1]
+        device_of(each) for row in rows if row.key[:2] == key[:2] for each in row.ids(GPU_SHARE)[:1]
     ]
 
 

@@ -19,7 +19,7 @@ from agent.resources.device_resource import (
 from agent.resources.gpu_resource import FindFiles, GpuResource, RecentAllocation
 from protos import slicing
 from protos.names import RDMA
-from protos.nearest import card_of
+from protos.nearest import device_of
 from protos.topology import Gpu, NodeTopology, Slice
 
 
@@ -74,7 +74,7 @@ class MigSliceResource(GpuResource):
         given = self._recent_nics.ids()
         fresh = [row for row in listed or () if given and row.ids(RDMA) == given]
         mine = len(fresh) == 1 and not fresh[0].ids(self.name)
-        return frozenset(map(card_of, given)) if mine else frozenset()
+        return frozenset(map(device_of, given)) if mine else frozenset()
 
     def runtime_ids(self, ids: Sequence[str]) -> list[str]:
         return sorted(ids)

@@ -17,7 +17,7 @@ from agent.resources.device_resource import (
 )
 from protos import slicing
 from protos.names import DOMAIN, GPU, RDMA
-from protos.nearest import BETWEEN, card_of, nearest
+from protos.nearest import BETWEEN, device_of, nearest
 from protos.topology import Grant, NodeTopology, mask_of
 
 
@@ -74,9 +74,9 @@ def _shares(
     """The required shares, then shares of the planned NICs, then of those nearest to the GPUs."""
     free: dict[str, list[str]] = {}
     for each in sorted(set(request.available) - set(request.must), key=_in_order):
-        free.setdefault(card_of(each), []).append(each)
+        free.setdefault(device_of(each), []).append(each)
     chosen = list(request.must)
-    have = Counter(map(card_of, chosen))
+    have = Counter(map(device_of, chosen))
     for nic, wanted in Counter(nics).items():
         missing = max(0, min(wanted - have[nic], request.size - len(chosen)))
         chosen += [free[nic].pop(0) for _ in range(missing) if free.get(nic)]
@@ -89,16 +89,16 @@ def _shares(
     return tuple(chosen)
 
 
-def _in_order(share_id: str) -> tuple[str, int, str]:
-    number = share_id.partition(BETWEEN)[2]
-    return card_of(share_id), int(number) if number.isdigit() else 0, share_id
+def _in_order(share: str) -> tuple[str, int, str]:
+    number = share.partition(BETWEEN)[2]
+    return device_of(share), int(number) if number.isdigit() else 0, share
 
 
 def response(
     ids: Iterable[str], topology: NodeTopology, device_nodes: Iterable[str] = ()
 ) -> ContainerResponse:
     """Raises ValueError if a NIC is not on this node."""
-    names = {card_of(each) for each in ids}
+    names = {device_of(each) for each in ids}
     nics = [hca for hca in topology.hcas if hca.name in names]
     if len(nics) < len(names):
         unknown = sorted(names - {hca.name for hca in nics})

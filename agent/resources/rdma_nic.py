@@ -15,7 +15,7 @@ from agent.resources.device_resource import (
 )
 from agent.resources.gpu_resource import RecentAllocation
 from protos.names import RDMA
-from protos.nearest import card_of, share
+from protos.nearest import device_of, share_id
 from protos.topology import Hca
 
 
@@ -37,7 +37,7 @@ class RdmaNicResource:
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
         return tuple(
-            Device(share(hca.name, number), not hca.why, hca.numa)
+            Device(share_id(hca.name, number), not hca.why, hca.numa)
             for hca in state.topology.hcas
             for number in range(hca.shares)
         )
@@ -74,5 +74,5 @@ class RdmaNicResource:
 
 
 def _nics(ids: Sequence[str], state: NodeState) -> list[Hca]:
-    names = set(map(card_of, ids))
+    names = set(map(device_of, ids))
     return [hca for hca in state.topology.hcas if hca.name in names]

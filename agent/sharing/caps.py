@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from agent.resources.device_resource import ContainerKey
+from protos.gpu_sharing import LEAST, MEMORY, hundredths, key_of
 from protos.names import GPU_SHARE
-from protos.sharing import LEAST, MEMORY, hundredths, key_of
 from protos.topology import Grant
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent.sharing.sharing_mode import AUTO, WHOLE, SharingMode, SharingModes
-from protos import sharing
+from protos import gpu_sharing
 from protos.topology import Gpu, NodeTopology
 
 MPS = "mps"
@@ -65,7 +65,7 @@ def _with_sharing(
         return _shut(gpu, running or "none", f"not shared by {wanted}: {why}")
     if wanted == MPS and trouble:
         return _shut(gpu, MPS, trouble)
-    return replace(gpu, shares=sharing.WHOLE, enforcement=wanted, share_why="")
+    return replace(gpu, shares=gpu_sharing.WHOLE, enforcement=wanted, share_why="")
 
 
 def _shut(gpu: Gpu, level: str, why: str) -> Gpu:

@@ -12,9 +12,9 @@ from agent.kubelet import checkpoint
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.nvml.processes import MemoryByPid
+from protos.gpu_sharing import MEMORY
 from protos.names import GPU_SHARE
-from protos.nearest import card_of
-from protos.sharing import MEMORY
+from protos.nearest import device_of
 from protos.topology import MemoryOver
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class MemoryWatch:
             self._log.failed(str(error))
             return {}
         return {
-            entry.uid: (holders[entry.container, entry.device_ids], card_of(entry.device_ids[0]))
+            entry.uid: (holders[entry.container, entry.device_ids], device_of(entry.device_ids[0]))
             for entry in entries
             if (entry.container, entry.device_ids) in holders
         }

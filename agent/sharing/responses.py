@@ -11,7 +11,7 @@ from agent.backoff import StateLogger
 from agent.kubelet import checkpoint
 from agent.node_state import NodeState
 from protos.names import GPU_SHARE
-from protos.nearest import card_of
+from protos.nearest import device_of
 
 log = logging.getLogger(__name__)
 
@@ -84,5 +84,5 @@ def shares_out(state: NodeState) -> set[Ids]:
 def by_gpu(said: Mapping[Ids, ShareSettings]) -> dict[str, list[ShareSettings]]:
     found: dict[str, list[ShareSettings]] = {}
     for ids, each in sorted(said.items()):
-        found.setdefault(card_of(ids[0]), []).append(each)
+        found.setdefault(device_of(ids[0]), []).append(each)
     return found

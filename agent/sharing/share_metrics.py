@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from agent.node_state import NodeState
 from agent.sharing.responses import ShareSettings
 from protos.names import GPU, GPU_SHARE
-from protos.nearest import card_of
+from protos.nearest import device_of
 
 GRANT = ("namespace", "pod", "container", "gpu", "enforcement")
 
@@ -43,9 +43,9 @@ def families(
         if grant.resource == GPU:
             for uuid in [each for each in ids if each in gpus]:
                 held.add_metric((*holder, str(gpus[uuid].index), "whole"), 100)
-        elif grant.resource == GPU_SHARE and card_of(ids[0]) in gpus:
+        elif grant.resource == GPU_SHARE and device_of(ids[0]) in gpus:
             level = said[ids].level if ids in said else ""
-            labels = (*holder, str(gpus[card_of(ids[0])].index), level or "unknown")
+            labels = (*holder, str(gpus[device_of(ids[0])].index), level or "unknown")
             held.add_metric(labels, len(ids))
             if ids in used:
                 memory.add_metric(labels, used[ids])

@@ -20,9 +20,9 @@ from agent.sharing.responses import CAP, LEVEL, TIME_SLICE, AllocateResponses, S
 from agent.sharing.share_policy import SharePolicy
 from agent.sharing.sharing_mode import SharingMode
 from agent.timeout_call import TimedOut
+from protos.gpu_sharing import RANKS
 from protos.names import GPU_SHARE
-from protos.nearest import card_of
-from protos.sharing import RANKS
+from protos.nearest import device_of
 from protos.topology import NodeTopology
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Sharing:
     ) -> tuple[dict[str, str], Mounts]:
         """Variables and mounts for who gets these shares of one GPU. meant: who it may be. Raises
         ValueError where its cap can't be known, or would not hold as surely as it must."""
-        uuid, part = card_of(ids[0]), len(ids)
+        uuid, part = device_of(ids[0]), len(ids)
         gpu = next((gpu for gpu in state.topology.gpus if gpu.uuid == uuid), None)
         level = gpu.enforcement if gpu else "none"
         served = {
@@ -143,7 +143,7 @@ class Sharing:
 
     def pre_start(self, ids: tuple[str, ...], holder: ContainerKey | None) -> None:
         """Before the first process of a container with these shares. Raises Refused."""
-        uuid, said = card_of(ids[0]), self._responses.get(ids)
+        uuid, said = device_of(ids[0]), self._responses.get(ids)
         plan = caps.of(self._node.state.intents, holder) if holder else None
         wish = plan or caps.MemoryCap(said.cap)
         if said.level and RANKS.get(said.level, 0) < wish.least:
@@ -201,7 +201,7 @@ class Sharing:
                 pod = self._pod(ids) if cap else ""
             except Refused:
                 continue
-            uuid = card_of(ids[0])
+            uuid = device_of(ids[0])
             if pod and (found := self._kernel.keep(uuid, pod, cap)) is not None:
                 used[ids] = found
         self.used = used

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from central.cli.jobs import completion, job_flags
 from central.server import argtypes, settings
 from central.server.grpc import query_client
-from protos import logs
+from protos.common import logs
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from protos import matrix, slicing, wire
-from protos.sharing import WHOLE
+from protos.gpu_sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
 
 

@@ -13,8 +13,8 @@ from central.scheduler.inventory.pods import ASSUMED, BOUND
 from central.scheduler.queues.min_resources import owed
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.status.gang_status import phase
+from protos.gpu_sharing import RANKS, WHOLE
 from protos.names import DOMAINS, GPU
-from protos.sharing import RANKS, WHOLE
 from protos.topology import RdmaLimit, mask_of
 
 NONE = NicCapacity({}, RdmaLimit())

@@ -33,8 +33,8 @@ from central.server.loop import Loop
 from central.server.metrics import Metrics
 from central.server.queries import ClusterQueries
 from central.server.settings import Settings
+from protos.common.probes import Probes, Unservable
 from protos.names import GPU
-from protos.probes import Probes, Unservable
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from central.scheduler.state.cluster import PATIENCE_S
 from central.server import argtypes
-from protos import logs
+from protos.common import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
 
 LEVELS = (ZONE, BLOCK, RACK)
@@ -159,7 +159,7 @@ class Settings:
         metavar="HOST:PORT",
         shown="not served",
     )
-    log_level: str = "info"  # the flags of both are shared with the agent: protos.logs
+    log_level: str = "info"  # the flags of both are shared with the agent: protos.common.logs
     log_format: str = "text"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from protos.sharing import WHOLE
+from protos.gpu_sharing import WHOLE
 from protos.topology import Gpu, Hca, NodeTopology, RdmaLimit, Slice
 
 FOLDER = Path(__file__).parent / "machines"

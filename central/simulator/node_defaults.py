@@ -7,6 +7,7 @@ from central.model.facts import NodeSeen
 from central.simulator import machines
 from central.simulator.document_object import ManifestObject
 from protos import slicing
+from protos.gpu_sharing import REQUESTABLE, WHOLE
 from protos.names import (
     DOMAIN,
     GPU,
@@ -17,7 +18,6 @@ from protos.names import (
     RDMA_OBJECTS,
 )
 from protos.nearest import SHARES, rails
-from protos.sharing import WHOLE, WISHES
 from protos.topology import NodeTopology, RdmaLimit
 
 CAPTURE = f"{DOMAIN}/capture"
@@ -37,8 +37,8 @@ def node(found: ManifestObject) -> NodeTopology | None:
     allocatable.setdefault("pods", PODS_PER_NODE)
     capture = found.annotations.get(CAPTURE)
     level = found.annotations.get(GPU_MEMORY_LEVEL, "none")
-    if level not in WISHES:
-        why = f'"{level}" is not one of {", ".join(WISHES)}'
+    if level not in REQUESTABLE:
+        why = f'"{level}" is not one of {", ".join(REQUESTABLE)}'
         raise found.wrong(f"metadata.annotations.{GPU_MEMORY_LEVEL}: {why}")
     if capture is None:
         _offer_shares(allocatable)

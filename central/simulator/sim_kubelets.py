@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from central.model.facts import NodeReported, NodeSeen, PodSeen
 from central.simulator.sim_pod import SimPod, gpus_of
 from protos.closest import closest
+from protos.gpu_sharing import SHARE, WHOLE, choose_gpu
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import SHARE, WHOLE, pick
 from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
 
 
@@ -93,7 +93,7 @@ class SimKubelets:
         shape = self._shapes.setdefault(node, topology.shape())
         parts = self._parts[node]
         left = {gpu: WHOLE - parts[gpu] for gpu in indices_of(topology.healthy_mask() & ~taken)}
-        gpu = pick(shape, left, share)
+        gpu = choose_gpu(shape, left, share)
         return 1 << gpu if gpu >= 0 else 0
 
     def _pick(self, node: str, wanted: int, taken: int) -> int:

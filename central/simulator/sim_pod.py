@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from central.model.facts import PodSeen
 from central.model.volumes import ClaimSeen
 from central.simulator.sim_budgets import DisruptionBudget
+from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import WHOLE
 
 
 @dataclass(frozen=True, slots=True)

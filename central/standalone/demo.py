@@ -135,7 +135,7 @@ def fitting(topology: NodeTopology, width: int) -> str:
     if max(map(len, whole.splitlines())) <= width:
         return whole
     kept = [0, *range(1, len(topology.gpus) + 1)]
-    rows = [[row[at] for at in kept] for row in matrix.words(topology)]
+    rows = [[row[at] for at in kept] for row in matrix.rows(topology)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip()

@@ -101,7 +101,7 @@ class Registration:
 
 
 class DevicePluginStub:
-    """Served by the plugin at a socket of its own in the same directory.
+    """Served by the plugin at its own socket in the same directory.
     """
 
     def __init__(self, channel):
@@ -138,7 +138,7 @@ class DevicePluginStub:
 
 
 class DevicePluginServicer:
-    """Served by the plugin at a socket of its own in the same directory.
+    """Served by the plugin at its own socket in the same directory.
     """
 
     def GetDevicePluginOptions(self, request, context):
@@ -148,14 +148,14 @@ class DevicePluginServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListAndWatch(self, request, context):
-        """Every message replaces the whole list of devices.
+        """Each message replaces the whole list of devices.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPreferredAllocation(self, request, context):
-        """Advice only, and without a deadline: a slow answer blocks the node's pod admission.
+        """A hint to the kubelet, without a deadline: a slow answer blocks pod admission on the node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,7 +168,7 @@ class DevicePluginServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PreStartContainer(self, request, context):
-        """Before each start of the container, after its pod's cgroup exists. 30 s.
+        """Called before each start of the container, after its pod's cgroup exists, with a deadline of 30 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -211,7 +211,7 @@ def add_DevicePluginServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DevicePlugin:
-    """Served by the plugin at a socket of its own in the same directory.
+    """Served by the plugin at its own socket in the same directory.
     """
 
     @staticmethod

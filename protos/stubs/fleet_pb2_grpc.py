@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class FleetStub:
-    """Agent -> centre. Every call carries the agent's ServiceAccount token as
-    "authorization: Bearer ..." metadata; the token's pod must run on the node it speaks for.
+    """Agent -> scheduler. Every call carries the agent's ServiceAccount token as "authorization: Bearer ..."
+    metadata. The token's pod must run on the node of the request.
     """
 
     def __init__(self, channel):
@@ -49,20 +49,20 @@ class FleetStub:
 
 
 class FleetServicer:
-    """Agent -> centre. Every call carries the agent's ServiceAccount token as
-    "authorization: Bearer ..." metadata; the token's pod must run on the node it speaks for.
+    """Agent -> scheduler. Every call carries the agent's ServiceAccount token as "authorization: Bearer ..."
+    metadata. The token's pod must run on the node of the request.
     """
 
     def Report(self, request, context):
-        """The node as it is now. Idempotent on (node, boot_id, generation).
+        """Reports the present state of the node. Idempotent on (node, boot_id, generation).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Intents(self, request, context):
-        """A long poll: answers when the node's intents are of another version than the one seen, or
-        after wait_s. Asking with a version says that its intents have arrived.
+        """A long poll: returns when the version of the node's intents differs from the request's, or after
+        wait_s. A request with a version acknowledges the intents of that version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,8 +90,8 @@ def add_FleetServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Fleet:
-    """Agent -> centre. Every call carries the agent's ServiceAccount token as
-    "authorization: Bearer ..." metadata; the token's pod must run on the node it speaks for.
+    """Agent -> scheduler. Every call carries the agent's ServiceAccount token as "authorization: Bearer ..."
+    metadata. The token's pod must run on the node of the request.
     """
 
     @staticmethod
@@ -150,7 +150,7 @@ class Fleet:
 
 
 class DeskStub:
-    """Users -> centre.
+    """User -> scheduler.
     """
 
     def __init__(self, channel):
@@ -172,7 +172,7 @@ class DeskStub:
 
 
 class DeskServicer:
-    """Users -> centre.
+    """User -> scheduler.
     """
 
     def Topology(self, request, context):
@@ -209,7 +209,7 @@ def add_DeskServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Desk:
-    """Users -> centre.
+    """User -> scheduler.
     """
 
     @staticmethod

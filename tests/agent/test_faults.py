@@ -16,7 +16,7 @@ import pytest
 from agent.machine import capture
 from agent.sockets import CHANNEL
 from central.standalone.hollow_kubelet import Container, KubeletPod
-from protos.logs import TEXT, Text
+from protos.common.logs import TEXT, Text
 from protos.names import GPU, RDMA
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc

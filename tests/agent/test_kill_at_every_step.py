@@ -16,7 +16,7 @@ import pytest
 from agent.resources.cdi import Devices, Specs, spec
 from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.names import GPU, RDMA
-from protos.nearest import card_of
+from protos.nearest import device_of
 from protos.topology import Grant
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
@@ -187,7 +187,7 @@ def test_the_agents_death_at_every_step_of_an_allocation() -> None:
             eventually(lambda: box.truth() == {"a": [0, 1], "b": [4, 5]}, GRACE_S)
             whole(box)
             assert gpus(running) == [0, 1]
-            assert {card_of(i) for row in box.kubelet.held().values() for i in row[RDMA]} == {
+            assert {device_of(i) for row in box.kubelet.held().values() for i in row[RDMA]} == {
                 "mlx5_0",
                 "mlx5_4",
             }

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.kubelet.latency import Latency
 from agent.machine.facts import Unusable
 from agent.service import Agent
-from protos import logs
+from protos.common import logs
 from protos.names import GPU
 from protos.topology import Grant, RdmaLimit, RdmaUse
 from tests.fakes import machines

@@ -30,8 +30,8 @@ from central.model.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
 from central.model.pod_rules import Requirement
 from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
+from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import WHOLE
 from tests.central import factories
 
 Floats = npt.NDArray[np.float64]

@@ -12,8 +12,8 @@ from central.model.facts import (
     Taint,
 )
 from central.model.pod_rules import Apart, Expression, Near, Peers, Rules, Selector, Spread
+from protos.gpu_sharing import SHARE
 from protos.names import BLOCK, GPU, GPU_SHARE, RACK, RDMA
-from protos.sharing import SHARE
 from protos.topology import Gpu, Grant, Hca, NodeTopology, RdmaLimit, Slice
 
 LEVELS = (BLOCK, RACK)

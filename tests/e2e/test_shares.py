@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protos import names
-from protos.nearest import card_of
+from protos.nearest import device_of
 from tests.e2e.cluster.settings import STATE, Trouble
 from tests.e2e.world import World, pod, until
 from tests.fakes.nvml.build import CONTROL
@@ -36,7 +36,7 @@ def direct(made: dict[str, Any]) -> dict[str, Any]:
 def shares(cluster: World) -> Counter[str]:
     """Hundredths in use of each GPU, as the kubelet says."""
     listed = cluster.listed(NODE, names.GPU_SHARE).values()
-    return Counter(card_of(each) for ids in listed for each in ids)
+    return Counter(device_of(each) for ids in listed for each in ids)
 
 
 def test_unequal_shares_on_one_gpu_and_back(cluster: World, namespace: str) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from agent.machine import capture
 from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, KubeletPod
+from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import Grant
 from tests.agent.nvml_fixture import CAPTURES, ROOT, Hardware, library

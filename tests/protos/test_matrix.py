@@ -28,7 +28,7 @@ def test_the_table_reads_as_nvidia_smi_writes_it() -> None:
     text = matrix.table(TOPOLOGY)
     assert text.startswith(TABLE)
     assert "\nNIC Legend:\n\n  NIC0: mlx5_4\n" in text
-    assert text.endswith("Not fit for work:\n\n  GPU1: GPU is lost\n")
+    assert text.endswith("Unhealthy:\n\n  GPU1: GPU is lost\n")
 
 
 def test_a_machine_without_cards_has_no_legend_for_them() -> None:
@@ -38,7 +38,7 @@ def test_a_machine_without_cards_has_no_legend_for_them() -> None:
 
 
 def test_nothing_at_all_is_a_table_too() -> None:
-    assert matrix.words(NodeTopology()) == [["", *matrix.AFFINITY]]
+    assert matrix.rows(NodeTopology()) == [["", *matrix.AFFINITY]]
     assert matrix.table(NodeTopology())
 
 

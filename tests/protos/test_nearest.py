@@ -6,7 +6,7 @@ import pytest
 
 from agent.machine import capture
 from agent.machine.survey import survey
-from protos.nearest import beside, nearest, rails
+from protos.nearest import adjacent_nics, nearest, rails
 from protos.topology import NodeTopology, mask_of
 from tests.agent.nvml_fixture import CAPTURES
 
@@ -75,7 +75,9 @@ def test_without_gpus_the_emptiest() -> None:
 
 def test_the_cards_beside_some_gpus() -> None:
     def told(name: str, *gpus: int) -> list[int]:
-        return [int(card.removeprefix("mlx5_")) for card in beside(seen(name), mask_of(gpus))]
+        return [
+            int(card.removeprefix("mlx5_")) for card in adjacent_nics(seen(name), mask_of(gpus))
+        ]
 
     assert [told("hgx-h100-8", gpu) for gpu in (0, 2, 6)] == [[0], [4], [10]]
     assert told("hgx-h100-8", 2, 6) == [4, 10]

@@ -41,8 +41,8 @@ from central.model.pod_rules import Port, Requirement, Rules
 from central.model.volumes import ClaimGone, ClaimSeen, StorageClassSeen, VolumeSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
+from protos.gpu_sharing import RANKS
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
-from protos.sharing import RANKS
 from tests.central import factories
 from tests.simulation.placement_oracle import judge, within_budgets
 

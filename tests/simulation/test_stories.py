@@ -111,7 +111,7 @@ SHELF = st.one_of(
     st.builds(VolumeGone, st.sampled_from(["x", "y", "z"])),
 )
 LABELS = st.sampled_from([(), (), (("app", "x"),), (("app", "y"),)])
-WISHES = st.sampled_from(
+REQUESTABLE = st.sampled_from(
     [
         {},
         {},
@@ -228,7 +228,7 @@ FACTS = st.one_of(
         st.integers(0, 4),
         st.sampled_from(["", RACK, "node", "numa", "island", "no/such"]),
         st.sampled_from(["default", "default", "p", "q", "nowhere"]),
-        WISHES,
+        REQUESTABLE,
         AMOUNTS,
     ),
     st.builds(

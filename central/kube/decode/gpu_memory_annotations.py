@@ -7,8 +7,8 @@ from central.kube.decode.quantities import InvalidQuantity, parse_quantity
 from central.model.facts import PodSpec
 from central.model.json_types import Json
 from protos import slicing
+from protos.gpu_sharing import RANKS, REQUESTABLE
 from protos.names import GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_SHARE, MIG
-from protos.sharing import RANKS, WISHES
 
 
 def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
@@ -26,20 +26,20 @@ def wishes(annotations: Json, spec: PodSpec) -> tuple[PodSpec, str]:
     size, wrong = memory(GPU_MEMORY, cap)
     if wrong:
         return spec, wrong
-    if level is not None and level not in WISHES:
+    if level is not None and level not in REQUESTABLE:
         return (
             spec,
-            f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(WISHES)}',
+            f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(REQUESTABLE)}',
         )
-    return replace(spec, memory_cap=size, memory_level=level or WISHES[0]), ""
+    return replace(spec, memory_cap=size, memory_level=level or REQUESTABLE[0]), ""
 
 
 def _of_slices(slices: list[str], cap: Any, level: Any) -> str:
     """A slice has a memory of its own: as much as its name says, and no program can have more."""
     if cap is not None:
         return f"annotation {GPU_MEMORY}: of {slices[0]} the profile says how much it has"
-    if level not in WISHES:
-        return f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(WISHES)}'
+    if level not in REQUESTABLE:
+        return f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {", ".join(REQUESTABLE)}'
     for name in slices:
         holds = slicing.enforcement(name.removeprefix(MIG))
         if RANKS[holds] < RANKS[level]:

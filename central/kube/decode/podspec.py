@@ -10,7 +10,7 @@ from central.model.facts import PodSpec, Toleration
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement, Rules
 from protos import names
-from protos.sharing import WHOLE
+from protos.gpu_sharing import WHOLE
 from protos.slicing import is_slice
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})

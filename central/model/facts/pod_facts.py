@@ -41,7 +41,7 @@ class PodSpec:
     on_host: bool = False  # in the host's network; told of pods with network cards alone
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
     memory_cap: int = 0  # bytes of its GPU that it may have; 0: no cap
-    memory_level: str = "none"  # how surely at least, of sharing.WISHES
+    memory_level: str = "none"  # how surely at least, of gpu_sharing.REQUESTABLE
     gpu_models: tuple[str, ...] = ()  # of which its GPUs must be one, as patterns; none: any
     gpu_memory: int = 0  # bytes that its GPUs must have, each
     unsupported: str = ""  # the field that this version can't honour; such a pod is refused

@@ -4,7 +4,7 @@ alone, as Kubernetes defines them; what depends on room is the snapshot's arithm
 from central.model.facts import NodeSeen, PodSpec
 from central.model.selectors import CORDON, inside, meets, tolerates
 from central.scheduler.filters import gpu_model
-from protos.sharing import RANKS
+from protos.gpu_sharing import RANKS
 
 BLOCKING = ("NoSchedule", "NoExecute")
 

@@ -13,8 +13,8 @@ from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.node_report import Name
 from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod
 from protos.closest import closest
+from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, choose_gpu
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, pick
 from protos.topology import Grant, RdmaUse, Shape, indices_of, mask_of
 
 
@@ -242,7 +242,7 @@ class ClusterNode:
             for gpu in indices_of(other.gpus):
                 others[gpu] = others.get(gpu, 0) - (other.share or WHOLE)
         for room in (others, left):
-            if (gpu := pick(self.shape, room, wanted)) >= 0:
+            if (gpu := choose_gpu(self.shape, room, wanted)) >= 0:
                 pod.gpus = 1 << gpu
                 return
 

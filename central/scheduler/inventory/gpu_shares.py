@@ -13,7 +13,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from protos.closest import closest
-from protos.sharing import HIGHEST, RANKS, WHOLE, pick
+from protos.gpu_sharing import HIGHEST, RANKS, WHOLE, choose_gpu
 from protos.topology import NodeTopology, Shape, indices_of, mask_of
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _dealt(
     left |= dict.fromkeys(indices_of(mask & fit), WHOLE)
     dealt: list[tuple[int, int]] = []
     while count:
-        gpu = pick(shape, left, wanted)
+        gpu = choose_gpu(shape, left, wanted)
         if gpu < 0:
             return [*dealt, (0, count)]
         some = min(count, left[gpu] // wanted)

@@ -10,7 +10,7 @@ from central.scheduler.inventory.nic_limits import KEYS, PLENTY, NicCapacity
 from central.scheduler.inventory.pods import Pod
 from protos import slicing
 from protos.names import GPU, RDMA
-from protos.nearest import card_of, nearest
+from protos.nearest import device_of, nearest
 from protos.topology import Grant, NodeTopology, mask_of
 
 Container = tuple[str, str, str]  # namespace, pod, container
@@ -21,7 +21,7 @@ NOBODYS = PodSpec(())
 def held(report: NodeReported) -> dict[Container, tuple[str, ...]]:
     """The truth."""
     return {
-        (grant.namespace, grant.pod, grant.container): tuple(map(card_of, grant.device_ids))
+        (grant.namespace, grant.pod, grant.container): tuple(map(device_of, grant.device_ids))
         for grant in report.grants
         if grant.resource == RDMA
     }

@@ -2,8 +2,8 @@
 
 from central.model.facts import NodeReported
 from central.scheduler.inventory.gpu_shares import GpuShares
+from protos.gpu_sharing import hundredths
 from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE
-from protos.sharing import hundredths
 from protos.topology import NodeTopology, mask_of
 
 Name = tuple[str, str]  # namespace and pod

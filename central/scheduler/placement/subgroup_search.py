@@ -24,7 +24,7 @@ from central.scheduler.placement.request import PlacementRequest, RolePreference
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.sharing import WHOLE
+from protos.gpu_sharing import WHOLE
 
 TRIES = 400  # seats of a group that are tried for one gang
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from protos.closest import closest
+from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import WHOLE
 from protos.topology import Shape
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from central.model.facts import PodSpec
 from central.scheduler.filters.interpod import InterPodFilter, is_interpod
 from central.scheduler.inventory import gpu_shares, nic_limits
 from central.scheduler.scoring.preferences import PreferenceScore
+from protos.gpu_sharing import RANKS
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import RANKS
 
 if TYPE_CHECKING:
     from central.scheduler.snapshot.snapshot import Snapshot

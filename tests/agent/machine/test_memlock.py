@@ -47,8 +47,8 @@ def test_it_is_said_where_cards_are_offered(caplog: pytest.LogCaptureFixture) ->
     made = machines.machine(cards=8)
     low = replace(made, host=replace(made.host, memlock=8 << 20))
     told = matrix.notes(survey(low))
-    assert told[0].startswith("containers may lock 8192 KiB of memory, by their runtime's limit")
-    assert f"Network cards:\n\n  {told[0]}\n" in matrix.table(survey(low))
+    assert told[0].startswith("the container runtime limits locked memory to 8192 KiB")
+    assert f"RDMA:\n\n  {told[0]}\n" in matrix.table(survey(low))
     for enough in (memlock.UNLIMITED, memlock.UNKNOWN, 1 << 30):
         assert not matrix.notes(survey(replace(made, host=replace(made.host, memlock=enough))))
     bare = machines.machine()

@@ -15,9 +15,9 @@ from agent.settings import Settings
 from agent.sharing.enforcement import Capabilities, with_sharing
 from agent.sharing.sharing_mode import parse
 from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
+from protos.gpu_sharing import SHARE
 from protos.names import GPU, GPU_SHARE
-from protos.nearest import share
-from protos.sharing import SHARE
+from protos.nearest import share_id
 from protos.topology import Grant
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
@@ -128,10 +128,10 @@ def test_an_old_list_does_not_sell_a_gpu_twice() -> None:
         box.start()
         eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 100)
         node = box.agent.node
-        node.record_allocation(GPU_SHARE, (share(machines.uuid(0), 4),), 0.0)
+        node.record_allocation(GPU_SHARE, (share_id(machines.uuid(0), 4),), 0.0)
         with pytest.raises(ValueError, match="GPU 0 is in use in shares"):
             node.record_allocation(GPU, (machines.uuid(0),), 0.0)
-        node.record_allocation(GPU_SHARE, (share(machines.uuid(0), 5),), 0.0)
+        node.record_allocation(GPU_SHARE, (share_id(machines.uuid(0), 5),), 0.0)
 
 
 def test_a_restarted_agent_sells_nothing_twice(box: NodeBox) -> None:
@@ -208,6 +208,6 @@ def test_a_single_share_opens_the_gpu_that_pairs_miss_least() -> None:
     machine = survey(machines.machine(bridged=True))
     topology = with_sharing(machine, parse("all"), Capabilities("", "", ""), {}, {})
     free = [0, 1, 2, 4, 5, 6, 7]  # 3 is in use: 2 has lost its peer
-    ids = tuple(share(machines.uuid(gpu), n) for gpu in free for n in range(100))
+    ids = tuple(share_id(machines.uuid(gpu), n) for gpu in free for n in range(100))
     choice = preferred(DeviceRequest(ids, (), 10), topology, (), [ContainerDevices("t", "p", "c")])
     assert {each.partition("::")[0] for each in choice.device_ids} == {machines.uuid(2)}

@@ -14,7 +14,7 @@ from agent.resources import device_files, nic_allocation
 from agent.resources.device_resource import ContainerDevices, DeviceRequest
 from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
 from protos.names import GPU, GPU_SHARE, RDMA
-from protos.nearest import share
+from protos.nearest import share_id
 from protos.topology import Grant, RdmaLimit
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
@@ -219,7 +219,7 @@ def test_how_many_shares_and_whether_limits_can_be_set() -> None:
 
 
 def test_pod_resources_silent_means_the_gpus_just_given() -> None:
-    question = DeviceRequest(tuple(share(f"mlx5_{n}", 0) for n in range(8)), (), 1)
+    question = DeviceRequest(tuple(share_id(f"mlx5_{n}", 0) for n in range(8)), (), 1)
     just = (machines.uuid(5),)
     choice = nic_allocation.preferred(question, survey(CARDS), (), None, just_given=just)
     assert choice.device_ids == ("mlx5_5::0",)
@@ -229,7 +229,7 @@ def test_pod_resources_silent_means_the_gpus_just_given() -> None:
 
 
 def test_must_haves_are_in() -> None:
-    available = tuple(share("mlx5_1", n) for n in range(12))
+    available = tuple(share_id("mlx5_1", n) for n in range(12))
     choice = nic_allocation.preferred(
         DeviceRequest(available, (available[11],), 3), survey(CARDS), (), ()
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from protos.gpu_sharing import MEMORY
 from protos.names import GPU_SHARE
-from protos.sharing import MEMORY
 from tests.fakes import proc
 from tests.fakes.eventually import eventually
 from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, whole

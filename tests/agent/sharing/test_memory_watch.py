@@ -13,9 +13,9 @@ from agent.node import AgentNode
 from agent.nvml.processes import MemoryByPid
 from agent.sharing.memory_watch import MemoryWatch, capped
 from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from protos.gpu_sharing import MEMORY, SHARE
 from protos.names import GPU_SHARE
-from protos.nearest import share
-from protos.sharing import MEMORY, SHARE
+from protos.nearest import share_id
 from protos.topology import Grant, MemoryOver
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 from tests.agent.test_run import running
@@ -44,7 +44,7 @@ class Box:
         self.node = AgentNode("n")
         self.node.set_topology(survey(machines.machine()))
         uuid = machines.uuid(2)
-        ids = tuple(sorted(share(uuid, number) for number in range(30)))
+        ids = tuple(sorted(share_id(uuid, number) for number in range(30)))
         self.node.set_grants((Grant("ns", "p", "c", GPU_SHARE, ids),))
         limits = ((MEMORY, 4 * GIB), (SHARE, 30))
         self.node.set_intents((Grant("ns", "p", "c", GPU_SHARE, (uuid,), limits),), 1)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from protos.gpu_sharing import MEMORY
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import MEMORY
 from tests.fakes.eventually import eventually
 from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, uid, whole
 

@@ -13,14 +13,14 @@ from agent.sharing.share_metrics import families
 from agent.sharing.sharing_mode import parse
 from protos import matrix
 from protos.names import GPU, GPU_SHARE
-from protos.nearest import share
+from protos.nearest import share_id
 from protos.topology import Grant
 from tests.fakes import machines
 
 ABLE = Capabilities("an old driver", "", "")
 WAYS = parse("0,1: mps; 2: watch; 3: kernel")
 TOPOLOGY = with_sharing(survey(machines.machine(5)), WAYS, ABLE, {}, {})
-IDS = tuple(share(machines.uuid(1), number) for number in range(30))
+IDS = tuple(share_id(machines.uuid(1), number) for number in range(30))
 
 
 def test_each_grant_says_how_its_cap_holds() -> None:
@@ -55,4 +55,4 @@ def test_the_table_says_how_gpus_are_shared_and_why_not() -> None:
     assert "  GPU2: watch" in lines
     assert "  GPU3: not shared by kernel: an old driver" in lines
     whole = replace(TOPOLOGY, gpus=tuple(replace(g, shares=0, share_why="") for g in TOPOLOGY.gpus))
-    assert "In shares" not in matrix.table(whole)
+    assert "Shared GPUs" not in matrix.table(whole)

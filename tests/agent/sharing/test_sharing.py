@@ -12,9 +12,9 @@ from agent.node import AgentNode
 from agent.resources.device_resource import ContainerKey, Refused
 from agent.settings import Settings
 from agent.sharing.sharing import Sharing
+from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.names import GPU_SHARE
-from protos.nearest import share
-from protos.sharing import LEAST, MEMORY, RANKS, SHARE
+from protos.nearest import share_id
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.topology import Grant
 from tests.fakes import machines
@@ -41,7 +41,7 @@ class Box:
         return plan
 
     def ask(self, first: int, *meant: ContainerKey) -> dict[str, str]:
-        ids = tuple(sorted(share(machines.uuid(0), number) for number in (first, first + 1)))
+        ids = tuple(sorted(share_id(machines.uuid(0), number) for number in (first, first + 1)))
         self.node.record_allocation(GPU_SHARE, ids, 0.0)
         return self.sharing.response(ids, self.node.state, meant)[0]
 
@@ -63,7 +63,7 @@ def test_less_than_what_is_demanded_is_refused_twice(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="enforces caps of memory by watch, which is less"):
         box.ask(0)
     box.node.set_intents((), 2)
-    ids = tuple(sorted(share(machines.uuid(0), number) for number in (2, 3)))
+    ids = tuple(sorted(share_id(machines.uuid(0), number) for number in (2, 3)))
     box.ask(2)
     box.node.set_intents((plan,), 3)  # it came after the pod
     with pytest.raises(Refused, match="enforces caps of memory by watch, which is less"):
@@ -83,7 +83,7 @@ def test_what_was_told_is_known_after_a_restart(tmp_path: Path) -> None:
     """The kubelet keeps our answers; what is no answer says nothing."""
     envs = {"LOCKSTEP_GPU_ENFORCEMENT": "none", "LOCKSTEP_GPU_MEMORY": "7"}
     answer = pb.ContainerAllocateResponse(envs=envs).SerializeToString()
-    ids = [share(machines.uuid(0), number) for number in (0, 1)]
+    ids = [share_id(machines.uuid(0), number) for number in (0, 1)]
     entries = [
         {
             "PodUID": f"u{place}",

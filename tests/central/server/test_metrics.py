@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from central.scheduler.state.cluster import Cluster
 from central.server.loop import Loop
 from central.server.metrics import DEPRECATED, Metrics, totals_of
-from protos.probes import Probes, Unservable
+from protos.common.probes import Probes, Unservable
 from tests.central import factories
 from tests.central.server.test_loop import World, running
 from tests.fakes.eventually import eventually

@@ -10,7 +10,7 @@ from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodGone
 from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
-from protos.sharing import SHARE
+from protos.gpu_sharing import SHARE
 from protos.topology import indices_of
 from tests.central import factories
 

@@ -15,7 +15,7 @@ from tests.central import factories
 from tests.central.scheduler.placement.test_subgroups import cut, holds, small
 
 RING = "ring"
-WISHES = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
+REQUESTABLE = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
 
 
 def member(rank: int, task: str, ring: str = "", gpus: int = 4) -> PodSeen:
@@ -37,7 +37,7 @@ def test_servers_that_are_in_no_group_sit_beside_the_groups_of_workers() -> None
     nodes: list[Fact] = [factories.node(name, rack="r") for name in "abcd"]
     workers = [member(i, "worker", ring=str(i % 2), gpus=3) for i in range(4)]
     servers = [member(4, "ps", gpus=0), member(5, "ps", gpus=0)]
-    gang = factories.gang("g", 6, subgroups=(policy(2, "node"),), roles=WISHES)
+    gang = factories.gang("g", 6, subgroups=(policy(2, "node"),), roles=REQUESTABLE)
     schedule_once(made, [*nodes, gang, *servers, *workers], 0.0)
     made.check()
     found = seats(made)
@@ -50,7 +50,7 @@ def test_groups_with_a_server_each_keep_them_apart() -> None:
     made = Cluster(factories.LEVELS)
     nodes: list[Fact] = [factories.node(name, rack="r") for name in "abc"]
     pods = [member(i, "worker" if i % 2 else "ps", ring=str(i // 2), gpus=2) for i in range(6)]
-    gang = factories.gang("g", 6, subgroups=(policy(2, "node"),), roles=WISHES)
+    gang = factories.gang("g", 6, subgroups=(policy(2, "node"),), roles=REQUESTABLE)
     schedule_once(made, [*nodes, gang, *pods], 0.0)
     made.check()
     found = seats(made)
@@ -77,7 +77,7 @@ def test_a_lost_server_comes_back_beside_its_workers() -> None:
     made = Cluster(factories.LEVELS)
     nodes: list[Fact] = [factories.node(name, rack="r") for name in "abcd"]
     workers = [member(i, "worker", ring=str(i % 2), gpus=3) for i in range(4)]
-    gang = factories.gang("g", 4, subgroups=(policy(2, "node"),), roles=WISHES)
+    gang = factories.gang("g", 4, subgroups=(policy(2, "node"),), roles=REQUESTABLE)
     schedule_once(made, [*nodes, gang, *workers], 0.0)
     schedule_once(made, [member(4, "ps", gpus=0)], 1.0)
     made.check()

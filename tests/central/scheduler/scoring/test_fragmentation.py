@@ -16,8 +16,8 @@ from central.scheduler.scoring import fragmentation, workload_mix
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster import Cluster
+from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
-from protos.sharing import WHOLE
 from protos.topology import indices_of, mask_of
 from tests.central import factories
 

@@ -6,7 +6,7 @@ from central.model.decisions import Bind, Decision, EmitWarning, Evict
 from central.model.facts import EvictDone, Fact, MemoryExceeded, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.state.cluster import Cluster
-from protos.sharing import LEAST, MEMORY, SHARE
+from protos.gpu_sharing import LEAST, MEMORY, SHARE
 from protos.topology import MemoryOver
 from tests.central import factories
 

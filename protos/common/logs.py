@@ -1,4 +1,4 @@
-"""How each of our programs logs: one line per event on standard error, as text or as JSON."""
+"""Logging to standard error for both programs: one line per event, as text or as JSON."""
 
 import json
 import logging
@@ -12,20 +12,20 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Text(logging.Formatter):
-    """A name that somebody chose may hold anything; it stays within its line."""
+    """Escapes control characters, because names in messages are chosen by users."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the base class calls it so
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  name of the base class
         if not record.message.isprintable():
-            record.message = "".join(map(_visible, record.message))
+            record.message = "".join(map(_escaped, record.message))
         return super().formatMessage(record)
 
 
-def _visible(sign: str) -> str:
-    return sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii")
+def _escaped(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
 
 
 class Json(logging.Formatter):
-    """One object to a line, whatever is in the message."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

@@ -1,5 +1,5 @@
-"""What each of our programs answers over plain HTTP: /metrics for Prometheus, /healthz and /readyz for
-a kubelet. Nothing here is secret, and nothing can be changed by it."""
+"""The HTTP server of both programs: /metrics for Prometheus, /healthz and /readyz for the kubelet. Plain
+HTTP, because nothing here is secret and no request changes anything."""
 
 import contextlib
 import logging
@@ -14,14 +14,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8  # requests; more are turned away
-PATIENCE_S = 5.0  # with a client that says nothing
+MAX_REQUESTS = 8  # at a time; further connections are closed
+TIMEOUT_S = 5.0  # for a silent client
 
-Trouble = Callable[[], str]  # a sentence; empty: none
+Problem = Callable[[], str]  # a message for people; empty: none
 
 
 class Unservable(Exception):
-    """The address can't be listened at; the message is a sentence."""
+    """The server can't listen on the address; the message is for people."""
 
 
 class Probes(ThreadingHTTPServer):
@@ -29,11 +29,11 @@ class Probes(ThreadingHTTPServer):
     request_queue_size = 16
 
     def __init__(
-        self, listen: str, registry: CollectorRegistry, *, unhealthy: Trouble, unready: Trouble
+        self, listen: str, registry: CollectorRegistry, *, unhealthy: Problem, unready: Problem
     ) -> None:
         """Raises Unservable."""
         self.registry, self.unhealthy, self.unready = registry, unhealthy, unready
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MAX_REQUESTS)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="probes", daemon=True)
         host, _, port = listen.rpartition(":")
@@ -53,7 +53,7 @@ class Probes(ThreadingHTTPServer):
         self._thread.start()
 
     def _serve(self) -> None:
-        """serve_forever() would look twice a second whether to end."""
+        """Unlike serve_forever(), this does not wake up twice a second to check for the end."""
         while not self._ending.is_set():
             self.handle_request()
 
@@ -61,7 +61,7 @@ class Probes(ThreadingHTTPServer):
         self._ending.set()
         if self._thread.is_alive():
             host, port = self.server_address[:2]
-            # Somebody who asks, for nobody else may come.
+            # handle_request() returns only after a connection, so make one.
             with contextlib.suppress(OSError):
                 socket.create_connection((_reachable(str(host)), port), timeout=1.0).close()
             self._thread.join(1.0)
@@ -80,7 +80,7 @@ class Probes(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a request of %s failed", client_address)
+        log.debug("request from %s failed", client_address)
 
 
 def _reachable(host: str) -> str:
@@ -89,7 +89,7 @@ def _reachable(host: str) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     server: Probes
-    timeout = PATIENCE_S
+    timeout = TIMEOUT_S
     server_version = "lockstep"
     sys_version = ""
 
@@ -104,16 +104,16 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self._answer(404, b"/metrics, /healthz, /readyz\n")
 
-    def _probe(self, trouble: str) -> None:
-        self._answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+    def _probe(self, problem: str) -> None:
+        self._answer(503 if problem else 200, f"{problem or 'ok'}\n".encode())
 
     def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-        with contextlib.suppress(OSError):  # whoever asked has gone
+        with contextlib.suppress(OSError):  # the client closed the connection
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class calls it so
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  name of the base class
         log.debug(format, *args)
