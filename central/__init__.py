@@ -1,7 +1,7 @@
-"""One per cluster: facts in, one turn, decisions out.
+"""The scheduler, one per cluster.
 
-    kube.watch, intake --facts--> loop --turn--> core.cycle --decisions--> kube.effects --> facts ...
+    kube.transport.watch, server.grpc --facts--> server.loop --decisions--> kube.write --facts--> ...
 
-core is pure: it decides. loop owns the cluster: it is the one thread that calls core. kube speaks
-to the API server, intake to the agents, desk to people. standalone and simulator replace only the
-outer ring."""
+scheduler and controllers are pure and decide. server.loop owns the cluster state and is the only thread
+that calls them. kube talks to the API server, server.grpc to agents and users. simulator replaces the
+server, and standalone the cluster."""

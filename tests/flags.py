@@ -1,19 +1,26 @@
-"""Every flag of a parser, its subcommands' included."""
+"""Every parser of a command line, and the flags of them all."""
 
 import argparse
 from collections.abc import Iterator
 
 
-def flags(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
-    """With the command that it belongs to."""
+def parsers(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser and those of its subcommands."""
+    yield of
     for action in of._actions:
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():
-                yield from flags(inner)
-        elif action.option_strings:
-            yield of.prog, action
+                yield from parsers(inner)
+
+
+def flags(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    """With the command that each belongs to."""
+    for parser in parsers(of):
+        for action in parser._actions:
+            if action.option_strings:
+                yield parser.prog, action
 
 
 def silent(of: argparse.ArgumentParser) -> set[str]:
-    """Those that don't say what they are for."""
+    """Flags without a help text."""
     return {f"{prog} {flag.option_strings[-1]}" for prog, flag in flags(of) if not flag.help}

@@ -1,5 +1,5 @@
-"""The command `lockstep` (and `kubectl lockstep`): reads what was typed, calls what does it, prints.
-What goes wrong for a reason that the user can mend is one sentence and exit code 2."""
+"""The command `lockstep` (also `kubectl lockstep`): parses the arguments, runs the command, prints. An
+error that the user can fix is one sentence and exit code 2."""
 
 import argparse
 import json
@@ -8,18 +8,18 @@ import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
 from central.cli.jobs import completion, job_flags
 from central.server import argtypes, settings
 from central.server.grpc import query_client
+from central.server.version import version
 from protos.common import logs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    # gRPC's own chatter is not for users; it is read when gRPC is imported, which is later.
+    # Silences gRPC's own log. gRPC reads this when it is imported, which is later.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     made = parser()
     completion.answer(made)
@@ -32,16 +32,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone; nothing to say, and nobody to say it to
+        sys.stderr.close()  # the reader of our output has ended
         return 1
 
 
 class _Parser(argparse.ArgumentParser):
-    """What can't be understood is one sentence that helps."""
+    """Reports wrong arguments in one sentence, with the nearest valid word."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
-        if unknown:  # said by the command that it was typed for
+        if unknown:  # reported by the command to which they belong
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
@@ -52,17 +52,17 @@ class _Parser(argparse.ArgumentParser):
         elif message.startswith("unrecognized arguments: "):
             near = get_close_matches(message.split()[2], self._option_string_actions, 1)
             message += f"; did you mean {near[0]}?" if near else ""
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help tells more\n")
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def complete() -> int:
-    """The program kubectl_complete-lockstep, which kubectl asks for its plugin."""
+    """The program kubectl_complete-lockstep, which kubectl runs to complete its plugin's arguments."""
     completion.for_kubectl(parser(), sys.argv[1:])
     return 0
 
 
 def _command(argv: list[str]) -> tuple[list[str], list[str]]:
-    """What follows -- is what a job's pods run; nothing else takes any."""
+    """Splits off what follows --: the command of a job's pods. Only `job run` takes one."""
     if argv[:2] == ["job", "run"] and "--" in argv:
         at = argv.index("--")
         return argv[:at], argv[at + 1 :]
@@ -73,32 +73,37 @@ def parser() -> argparse.ArgumentParser:
     called = Path(sys.argv[0]).name
     parser = _Parser(
         prog="kubectl lockstep" if called == "kubectl-lockstep" else "lockstep",
-        description="Gangs of GPU pods on Kubernetes: all start, close together, or none does.",
+        description="Gang scheduler for GPU workloads on Kubernetes: starts all pods of a job together, on "
+        "GPUs that are close in the NVLink and network topology, or none.",
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"lockstep {version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     central = _add(commands, "central", "run the scheduler")
     settings.add_flags(central)
     central.set_defaults(run=_central)
 
-    demo = _add(commands, "demo", "a cluster in a box: eight nodes, three workloads")
-    demo.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
+    demo = _add(commands, "demo", "run three workloads on a local cluster of eight simulated nodes")
+    demo.add_argument("--keep", action="store_true", help="keep the cluster running until Ctrl-C")
     demo.add_argument(
-        "--port", type=argtypes.port, default=0, help="of the API (default: any free one)"
+        "--port",
+        type=argtypes.port,
+        default=0,
+        metavar="PORT",
+        help="port of the local API server (default any free port)",
     )
     demo.set_defaults(run=_demo)
 
     simulate = _add(
         commands,
         "simulate",
-        "what would become of manifests: the same decisions, on virtual time",
+        "run manifests through the scheduler in virtual time",
     )
     simulate.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
-        help="files or folders of manifests; - is standard input",
+        help="manifest files or directories; - is standard input",
     )
     settings.add_scheduling_flags(simulate)
     simulate.add_argument(
@@ -106,47 +111,59 @@ def parser() -> argparse.ArgumentParser:
         type=argtypes.number,
         metavar="N",
         default=0,
-        help="the order in which news of one moment come in (0: as asked)",
+        help="order of facts that arrive at the same time; 0: the input's order (default 0)",
     )
     simulate.add_argument(
-        "--until", metavar="SPAN", help="stop at this virtual time: 90 (seconds), 1h30m"
+        "--until",
+        metavar="SPAN",
+        help="stop at this virtual time, such as 90 (seconds) or 1h30m (default when nothing happens)",
     )
     simulate.add_argument(
-        "--figure", metavar="FILE", help="also draw it: GPUs over time by job, and who waits (SVG)"
+        "--figure", metavar="FILE", help="draw GPU usage by job and pending gangs over time (SVG)"
     )
     simulate.add_argument(
-        "--journal", metavar="FILE", help="write down what is told and decided, for lockstep replay"
+        "--journal", metavar="FILE", help="record facts and decisions for lockstep replay"
     )
     _output(simulate)
     simulate.set_defaults(run=_simulate)
 
-    replay = _add(commands, "replay", "whether a journal's facts give the same decisions again")
+    replay = _add(commands, "replay", "replay a journal and compare the decisions")
     replay.add_argument(
-        "file", metavar="FILE", help="that central or simulate wrote with --journal"
+        "file", metavar="FILE", help="journal written by central or simulate with --journal"
     )
     replay.add_argument(
-        "--check", action="store_true", help="look at every promise of the core after every turn"
+        "--check", action="store_true", help="check all invariants after each scheduling cycle"
     )
     replay.set_defaults(run=_replay)
 
-    topology = _add(commands, "topology", "what the nodes look like, and who holds what")
-    topology.add_argument("node", nargs="?", default="", metavar="NODE", help="only this one")
+    topology = _add(commands, "topology", "show nodes, their GPUs, and the pods that use them")
+    topology.add_argument(
+        "node",
+        nargs="?",
+        default="",
+        metavar="NODE",
+        help="show only this node, with its topology matrix",
+    )
     topology.set_defaults(run=_topology)
 
-    explain = _add(commands, "explain", "why a gang waits, or where it went")
+    explain = _add(commands, "explain", "explain why a gang is pending, or where it runs")
     explain.add_argument(
         "name",
         metavar="[NAMESPACE/]NAME",
-        help="of a job, a gang, a pod, or a controller (deployment/web)",
+        help="job, PodGroup, pod or controller, such as deployment/web",
     )
     explain.add_argument(
-        "-n", "--namespace", default="default", help="where it is (default %(default)s)"
+        "-n", "--namespace", default="default", help="namespace (default %(default)s)"
     )
     explain.set_defaults(run=_explain)
 
     job_flags.add(commands)
-    shell = _add(commands, "completion", "for your shell: source <(lockstep completion bash)")
-    shell.add_argument("shell", choices=completion.SHELLS, help="which one")
+    shell = _add(
+        commands,
+        "completion",
+        "print the completion script of a shell: source <(lockstep completion bash)",
+    )
+    shell.add_argument("shell", choices=completion.SHELLS, help="the shell")
     shell.set_defaults(run=_completion)
 
     for asks in (topology, explain):
@@ -155,9 +172,9 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Any, name: str, what: str) -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = commands.add_parser(
-        name, help=what, description=f"{what[0].upper()}{what[1:]}."
+        name, help=about, description=f"{about[0].upper()}{about[1:]}."
     )
     return made
 
@@ -168,7 +185,7 @@ def _output(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=("table", "json"),
         default="table",
-        help="for people or for programs (default table)",
+        help="output format (default table)",
     )
 
 
@@ -205,9 +222,9 @@ def _replay(args: argparse.Namespace) -> int:
     except replay.BadJournal as error:
         return _fail(error)
     except replay.Differs as error:
-        print(f"{args.file} is decided differently from {error}")
+        print(f"{args.file}: decisions differ at {error}")
         return 1
-    print(f"{done.turns} turns, {done.facts} facts: the same {done.decisions} decisions")
+    print(f"{done.cycles} cycles, {done.facts} facts: the same {done.decisions} decisions")
     if done.note:
         print(f"lockstep: {args.file}: {done.note}", file=sys.stderr)
     return 0
@@ -227,8 +244,8 @@ def _topology(args: argparse.Namespace) -> int:
         return _fail(error)
     if args.output == "json":
         print(json.dumps(render.topology_json(reply, one=bool(args.node)), indent=1))
-        for trouble in reply.troubles:
-            print(trouble, file=sys.stderr)
+        for problem in reply.troubles:
+            print(problem, file=sys.stderr)
     else:
         print(render.topology_table(reply), end="")
     return 0
@@ -240,21 +257,19 @@ def _explain(args: argparse.Namespace) -> int:
     # train, team-a/train, deployment/web or team-a/deployment/web
     parts = args.name.split("/")
     if len(parts) > 3 or not all(parts):
-        return _fail(
-            f'explain: "{args.name}" is not NAME, KIND/NAME or one of these after NAMESPACE/'
-        )
-    asked = [(args.namespace, args.name)] if len(parts) < 3 else []
+        return _fail(f'explain: "{args.name}" is not [NAMESPACE/][KIND/]NAME')
+    meanings = [(args.namespace, args.name)] if len(parts) < 3 else []
     if len(parts) > 1:
-        asked.insert(0, (parts[0], "/".join(parts[1:])))
+        meanings.insert(0, (parts[0], "/".join(parts[1:])))
     try:
-        for namespace, name in asked:
+        for namespace, name in meanings:
             reply = query_client.explain(query_client.endpoint(args), namespace, name)
             if reply.found:
                 break
     except query_client.CannotAsk as error:
         return _fail(error)
     if not reply.found:
-        return _fail(f"no gang or pod {'/'.join(asked[0])}")
+        return _fail(f"no gang or pod named {'/'.join(meanings[0])}")
     if args.output == "json":
         print(json.dumps(render.explanation_json(reply), indent=1))
     else:
@@ -265,10 +280,3 @@ def _explain(args: argparse.Namespace) -> int:
 def _fail(why: object) -> int:
     print(f"lockstep: {why}", file=sys.stderr)
     return 2
-
-
-def _version() -> str:
-    try:
-        return f"lockstep {metadata.version('lockstep')}"
-    except metadata.PackageNotFoundError:
-        return "lockstep, not installed"

@@ -1,4 +1,4 @@
-"""The desk's answers for people (tables) and for programs (JSON)."""
+"""Answers of the query service as tables and as JSON."""
 
 import textwrap
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ from protos.stubs import fleet_pb2 as pb
 
 
 def topology_table(reply: pb.TopologyReply) -> str:
-    """One line per node; a single node with its matrix."""
+    """One line per node. A single node is followed by its RDMA NICs and its matrix."""
     text = _rendered(_nodes(reply))
-    text += "".join(f"\n{trouble}\n" for trouble in reply.troubles)
+    text += "".join(f"\n{problem}\n" for problem in reply.troubles)
     if skew := _skew(reply):
         text += f"\n{skew}\n"
     if len(reply.nodes) == 1 and reply.nodes[0].cards:
@@ -98,30 +98,30 @@ def _nodes(reply: pb.TopologyReply) -> Table:
 
 
 def _skew(reply: pb.TopologyReply) -> str:
-    """Agents of another version than the centre, as in the middle of an upgrade."""
+    """Which agents have another version than the scheduler, as during an upgrade; empty: none."""
     others: dict[str, list[str]] = {}
     for node in reply.nodes:
         if node.agent_version and node.agent_version != reply.version:
             others.setdefault(node.agent_version, []).append(node.name)
     if not others or not reply.version:
         return ""
-    told = [
+    differing = [
         f"{version} on {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
         for version, names in sorted(others.items())
     ]
-    return f"the centre is of version {reply.version}, agents of {', '.join(told)}"
+    return f"scheduler {reply.version}, agents {', '.join(differing)}"
 
 
 def _shared(node: pb.NodeView) -> str:
-    """How many GPUs are in use as shares, and how much of them."""
+    """The number of GPUs in use as shares, and their used and total hundredths."""
     if not node.gpus_shared:
         return "-"
     return f"{node.gpus_shared} ({node.shares_used}/{node.gpus_shared * WHOLE})"
 
 
 def _cards(uses: Iterable[pb.RdmaUse]) -> str:
-    """What pods use of their network cards, of what they may."""
-    table = _table("POD", "CARD", "HANDLES", "OBJECTS", "REFUSED")
+    """Usage and limits of RDMA resources by pod and NIC."""
+    table = _table("POD", "NIC", "HANDLES", "OBJECTS", "REFUSED")
     for use in uses:
         table.add_row(
             f"{use.namespace}/{use.pod}",
@@ -140,9 +140,9 @@ def _of(used: int, most: int) -> str:
 
 
 def _cards_json(uses: Iterable[pb.RdmaUse]) -> list[dict[str, Any]]:
-    """null: not told."""
+    """null: unknown."""
 
-    def told(limit: pb.RdmaLimit, otherwise: str | None) -> dict[str, int | str | None]:
+    def counts(limit: pb.RdmaLimit, otherwise: str | None) -> dict[str, int | str | None]:
         pairs = ("hca_handle", limit.hca_handle), ("hca_object", limit.hca_object)
         return {key: count if count >= 0 else otherwise for key, count in pairs}
 
@@ -151,8 +151,8 @@ def _cards_json(uses: Iterable[pb.RdmaUse]) -> list[dict[str, Any]]:
             "namespace": use.namespace,
             "pod": use.pod,
             "card": use.card,
-            "current": told(use.current, None),
-            "limit": told(use.limit, "max" if use.current.hca_handle >= 0 else None),
+            "current": counts(use.current, None),
+            "limit": counts(use.limit, "max" if use.current.hca_handle >= 0 else None),
             "failures": use.failures if use.failures >= 0 else None,
         }
         for use in uses
@@ -164,7 +164,7 @@ def _count(node: pb.NodeView) -> int:
 
 
 def _sliced(node: pb.NodeView) -> str:
-    """How many MIG slices are in use, of how many."""
+    """MIG slices in use / present."""
     return f"{node.slices_used}/{_count(node)}" if _count(node) or node.slices_used else "-"
 
 
@@ -187,7 +187,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         shown = {"node": node.name}
     return {
         **shown,
-        # Not strict: the tree may have changed between the two answers.
+        # Not strict: the tree may have changed between the two queries.
         "domains": dict(zip(levels, node.domains, strict=False)),
         "gpus_allocatable": node.gpus_allocatable,
         "gpus_used": node.gpus_used,
@@ -213,7 +213,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
 
 
 def _enforced(node: pb.NodeView, holder: pb.Holder) -> dict[str, str]:
-    """How a cap of the GPU's memory holds for its share now; a whole GPU is its own."""
+    """How the memory cap of a GPU share is enforced; `whole` for whole GPUs."""
     if not holder.gpus:
         return {}
     gpus = {gpu.index: gpu for gpu in node.topology.gpus}
@@ -238,13 +238,13 @@ def _table(*columns: str) -> Table:
 
 
 def _folded(sentence: str) -> str:
-    """At the terminal's edge, between words."""
+    """Folded between words at the terminal's edge."""
     probe = Console()
     return textwrap.fill(sentence, probe.width) if probe.is_terminal else sentence
 
 
 def _rendered(table: Table) -> str:
-    """Plain text as wide as the terminal, wider where there is none: programs don't wrap."""
+    """Plain text as wide as the terminal, or 200 columns without one."""
     out = StringIO()
     probe = Console()
     width = probe.width if probe.is_terminal else 200

@@ -1,5 +1,4 @@
-"""`lockstep replay FILE`: feeds a journal to a fresh cluster, and says whether the same decisions come
-out."""
+"""`lockstep replay FILE`: feeds the facts of a journal to a new cluster state and compares the decisions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,31 +17,31 @@ from central.server.version import version
 
 
 class BadJournal(ValueError):
-    """One sentence: the file, the line, and what is wrong with it."""
+    """One sentence with the file, the line, and what is wrong there."""
 
 
 class Differs(Exception):
-    """The first decision that is not the same."""
+    """Names the first decision that differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    turns: int
+    cycles: int
     facts: int
     decisions: int
-    note: str  # what the reader should know beside
+    note: str  # what the user should know; empty: nothing
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Cycle:
     line: int
     now: float
     facts: list[Fact]
 
 
 def replay(path: str, *, check: bool = False) -> Replayed:
-    """check: look at every promise of the core after every turn. Raises BadJournal, Differs, and
-    whatever the core raises."""
+    """check: check all invariants after each cycle. Raises BadJournal, Differs, and what the scheduler
+    raises."""
     return _Replay(path, check).run()
 
 
@@ -50,12 +49,12 @@ class _Replay:
     def __init__(self, path: str, check: bool) -> None:
         self._path = path
         self._check = check
-        self._turns = self._facts = self._decisions = 0
+        self._cycles = self._facts = self._decisions = 0
         self._note = ""
         self._cluster = Cluster()
 
     def run(self) -> Replayed:
-        pending: _Turn | None = None
+        pending: _Cycle | None = None
         for number, line in self._lines():
             kind, content = next(iter(line.items()))
             if pending is not None:
@@ -71,17 +70,17 @@ class _Replay:
                     self._facts += len(read)
                     cycle.apply_facts(self._cluster, read, now)
                 case "turn", [now, facts]:
-                    pending = _Turn(number, now, self._read(number, facts))
+                    pending = _Cycle(number, now, self._read(number, facts))
                 case "decided", _:
                     pass
                 case _:
-                    raise BadJournal(f"{self._path}: line {number} is not a line of a journal")
+                    raise BadJournal(f"{self._path}: line {number} is not a journal entry")
         if pending is not None:
             self._play(pending, None)
-        return Replayed(self._turns, self._facts, self._decisions, self._note)
+        return Replayed(self._cycles, self._facts, self._decisions, self._note)
 
     def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """A last line that is not whole was being written when the writer ended."""
+        """The last line may be incomplete, if the writer was killed."""
         try:
             with Path(self._path).open("rb") as file:
                 yield from self._parsed(file)
@@ -94,11 +93,11 @@ class _Replay:
                 line = orjson.loads(raw)
             except ValueError as error:
                 if not raw.endswith(b"\n") and number > 1:
-                    self._note = f"line {number}, the last, is not whole and was left out"
+                    self._note = f"line {number}, the last, is incomplete and was skipped"
                     return
                 raise BadJournal(f"{self._path}: line {number}: not JSON: {error}") from error
             if not isinstance(line, dict) or not line or (number == 1) != ("journal" in line):
-                raise BadJournal(f"{self._path}: line {number} is not a line of a journal")
+                raise BadJournal(f"{self._path}: line {number} is not a journal entry")
             yield number, line
 
     def _begin(self, header: dict[str, Any]) -> None:
@@ -127,21 +126,21 @@ class _Replay:
         except codec.UnreadableRecord as error:
             raise BadJournal(f"{self._path}: line {number}: {error}; {self._note}") from error
 
-    def _play(self, turn: _Turn, expected: Sequence[Decision] | None) -> None:
-        """expected: None where nobody knows, since the writer ended before it told."""
-        self._turns += 1
-        self._facts += len(turn.facts)
-        decisions = cycle.schedule_once(self._cluster, turn.facts, turn.now)
+    def _play(self, pending: _Cycle, expected: Sequence[Decision] | None) -> None:
+        """expected: None if unknown, because the writer ended before it recorded them."""
+        self._cycles += 1
+        self._facts += len(pending.facts)
+        decisions = cycle.schedule_once(self._cluster, pending.facts, pending.now)
         self._cluster.replanned.clear()
         if self._check:
             self._cluster.check()
         if expected is None:
             return
-        for place, (then, now) in enumerate(zip_longest(expected, decisions), 1):
+        for number, (then, now) in enumerate(zip_longest(expected, decisions), 1):
             if then != now:
                 raise Differs(
-                    f"turn {self._turns} (line {turn.line}, now {turn.now:.3f}, "
-                    f"{len(turn.facts)} facts), decision {place}:\n"
-                    f"  then: {then or 'nothing more'}\n  now:  {now or 'nothing more'}"
+                    f"cycle {self._cycles} (line {pending.line}, now {pending.now:.3f}, "
+                    f"{len(pending.facts)} facts), decision {number}:\n"
+                    f"  then: {then or 'no decision'}\n  now:  {now or 'no decision'}"
                 )
         self._decisions += len(decisions)

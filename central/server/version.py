@@ -1,4 +1,4 @@
-"""Which version of the centre this is."""
+"""The version of this program."""
 
 from importlib import metadata
 

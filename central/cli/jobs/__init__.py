@@ -1,10 +1,9 @@
-"""`lockstep job`, `queue` and `group`: what people type about their work. They speak to the API server
-with the user's own kubeconfig, so everybody may do here what they may do with kubectl.
+"""`lockstep job`, `queue` and `group`: commands that talk to the API server with the user's kubeconfig,
+so that they may do exactly what the user may do with kubectl.
 
-    flags       what can be typed (typed: and how)    api      the API server, with sentences
-    runs        job run: from flags or a file         changes  suspend, resume, delete, queues' states
-    lists       job, queue, group list                views    one of them, with pods, events and why
-    watching    as it changes                         logs     of all pods of a job
-    tables      within the terminal's width           writing  JSON and YAML
-    do          from what is typed to what is done    completion   of a shell, and of kubectl
+    job_flags      verbs and their flags                 dispatch        from parsed flags to a command
+    job_run        job run: from flags or manifests      mutate          suspend, resume, delete, queues
+    list_command   list, with its columns                describe        view: one object with its context
+    follow         job watch and job logs                api             the API server, errors as sentences
+    terminal_table tables within the terminal's width    completion      of shells and kubectl
 """

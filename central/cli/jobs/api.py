@@ -1,5 +1,6 @@
-"""The API server for people: kinds by name, and one sentence for whatever goes wrong."""
+"""The API server for the commands: list, watch and change objects, with errors as sentences for users."""
 
+import time
 from collections.abc import Iterator
 from typing import Self
 from urllib.parse import urlencode
@@ -13,6 +14,7 @@ from central.model.json_types import Json
 
 PAGE = 500
 GONE = 410
+REWATCH_S = 1.0
 
 
 class CannotDo(Exception):
@@ -20,15 +22,16 @@ class CannotDo(Exception):
 
 
 class TooOld(Exception):
-    """The watch must start from a list again."""
+    """The watch must start again from a list."""
 
 
 JOBS, GROUPS, QUEUES = BY_KIND["Job"], BY_KIND["PodGroup"], BY_KIND["Queue"]
 COMMANDS, PODS, EVENTS = BY_KIND["Command"], BY_KIND["Pod"], BY_KIND["Event"]
+KINDS = {"job": JOBS, "group": GROUPS, "queue": QUEUES}
 
 
 class Api:
-    """namespace: the one that the user works in."""
+    """namespace: the user's current one."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -45,7 +48,7 @@ class Api:
         return self._json("GET", kind.path(self.namespace, name), None, kind, name)
 
     def find(self, kind: ResourcePath, name: str) -> Json | None:
-        """None: there is none, or not for this user."""
+        """None: it does not exist, or the user may not see it."""
         try:
             return self._client.get(kind.path(self.namespace, name))
         except StatusError:
@@ -59,13 +62,13 @@ class Api:
     def all_from(
         self, kind: ResourcePath, *, everywhere: bool = False, **query: str
     ) -> tuple[list[Json], str]:
-        """The objects, and the version that a watch can go on from."""
+        """The objects, and the version from which a watch continues."""
         found: list[Json] = []
         token = ""
         path = kind.path("" if everywhere else self.namespace)
         while True:
-            asked = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
-            page = self._json("GET", f"{path}?{urlencode(asked)}", None, kind, "")
+            parameters = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
+            page = self._json("GET", f"{path}?{urlencode(parameters)}", None, kind, "")
             head = {"apiVersion": kind.api_version, "kind": kind.kind}
             found += [{**head, **item} for item in page.get("items") or ()]
             meta = page.get("metadata") or {}
@@ -76,12 +79,17 @@ class Api:
     def watch(
         self, kind: ResourcePath, version: str, *, everywhere: bool = False, **query: str
     ) -> Iterator[tuple[str, Json]]:
-        """What happens after that version: ADDED, MODIFIED, DELETED. Ends when the server hangs up;
-        raises TooOld."""
-        asked = {**query, "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        """Events after that version: ADDED, MODIFIED, DELETED, BOOKMARK. Ends when the server closes
+        the connection. Raises TooOld."""
+        parameters = {
+            **query,
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+        }
         path = kind.path("" if everywhere else self.namespace)
         try:
-            with self._client.stream(f"{path}?{urlencode(asked)}", 330.0) as stream:
+            with self._client.stream(f"{path}?{urlencode(parameters)}", 330.0) as stream:
                 for line in stream:
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
@@ -96,8 +104,40 @@ class Api:
         except Unreachable as error:
             raise CannotDo(_unreachable(error)) from error
 
+    def changes(
+        self, kind: ResourcePath, *, everywhere: bool = False, **query: str
+    ) -> Iterator[tuple[str, Json]]:
+        """LISTED for each present object, then ADDED, MODIFIED and DELETED without end. If the watch
+        must start again from a list, only what changed since is yielded."""
+        seen: dict[str, Json] = {}
+        first = True
+        while True:
+            objects, version = self.all_from(kind, everywhere=everywhere, **query)
+            listed = {obj["metadata"]["uid"]: obj for obj in objects}
+            for uid in seen.keys() - listed.keys():
+                yield "DELETED", seen.pop(uid)
+            for uid, obj in listed.items():
+                if uid not in seen or _version(seen[uid]) != _version(obj):
+                    seen[uid] = obj
+                    yield ("LISTED" if first else "MODIFIED"), obj
+            first = False
+            try:
+                while True:
+                    for event, obj in self.watch(kind, version, everywhere=everywhere, **query):
+                        version = _version(obj)
+                        if event == "BOOKMARK":
+                            continue
+                        if event == "DELETED":
+                            seen.pop(obj["metadata"]["uid"], None)
+                        else:
+                            seen[obj["metadata"]["uid"]] = obj
+                        yield event, obj
+                    time.sleep(REWATCH_S)
+            except TooOld:
+                continue
+
     def stream(self, path: str) -> Stream:
-        """Raises Refused or CannotDo."""
+        """Raises StatusError or CannotDo."""
         try:
             return self._client.stream(path, 3600.0)
         except Unreachable as error:
@@ -117,7 +157,7 @@ class Api:
         self._json("DELETE", kind.path(self.namespace, name), options, kind, name)
 
     def kind_of(self, obj: Json) -> ResourcePath:
-        """By what the server serves: any manifest's kind."""
+        """The kind of a manifest, which may be any that the server serves. Raises CannotDo."""
         version, name = str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")
         if version not in self._resources:
             group, _, number = version.rpartition("/")
@@ -140,8 +180,8 @@ class Api:
         kind = self._resources[version].get(name)
         if kind is None:
             raise CannotDo(
-                f"the cluster serves no {name or 'object without a kind'} "
-                f"({version or 'no apiVersion'}){_missing(version)}"
+                f"the cluster does not serve {name or 'objects without a kind'} "
+                f"({version or 'no apiVersion'}){_hint(version)}"
             )
         return kind
 
@@ -162,6 +202,10 @@ class Api:
         return found
 
 
+def _version(obj: Json) -> str:
+    return str(obj["metadata"]["resourceVersion"])
+
+
 def open_api(kubeconfig: str | None, context: str | None, namespace: str | None) -> Api:
     """Raises CannotDo."""
     try:
@@ -172,7 +216,7 @@ def open_api(kubeconfig: str | None, context: str | None, namespace: str | None)
 
 
 def usual_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """Where no server is asked: without a kubeconfig it is `default`. Raises CannotDo."""
+    """The namespace without asking a server; `default` without a kubeconfig. Raises CannotDo."""
     try:
         return load_user_config(kubeconfig, context)[1]
     except KubeconfigError as error:
@@ -187,25 +231,24 @@ def _sentence(
     where = f"{namespace}/{name}" if kind.namespaced else name
     match refused.status:
         case 401:
-            return f"the API server does not know you: {refused.message}"
+            return f"the API server does not accept your credentials: {refused.message}"
         case 403:
             return f"you may not {verb} this {kind.singular}: {refused.message}"
         case 404 if name and verb != "create" and refused.reason == "NotFound":
-            return f"there is no {kind.singular} {where}"
+            return f"{kind.singular} {where} not found"
         case 404 if "amespace" in refused.message:
-            return f"there is no namespace {namespace}"
+            return f"namespace {namespace} not found"
         case 404:
-            return f"the cluster serves no {kind.plural} of {kind.api_version}{_missing(kind.api_version)}"
+            return f"the cluster does not serve {kind.plural} of {kind.api_version}{_hint(kind.api_version)}"
         case 409 if refused.reason == "AlreadyExists":
-            return f"there is a {kind.singular} {where} already"
+            return f"{kind.singular} {where} already exists"
         case _:
             return refused.message
 
 
-def _missing(version: str) -> str:
-    """What to do about it."""
+def _hint(version: str) -> str:
     ours = ".volcano.sh/" in version
-    return "; kubectl apply -k daemonset brings its definition" if ours else ""
+    return "; install the CRDs with kubectl apply -k daemonset" if ours else ""
 
 
 def _unreachable(error: Unreachable) -> str:

@@ -1,5 +1,4 @@
-"""Completion in bash, zsh and fish, and for `kubectl lockstep`: words and flags, and the names of what is
-in the cluster."""
+"""Completion in bash, zsh and fish, and for `kubectl lockstep`: verbs, flags and names of objects."""
 
 import argparse
 import contextlib
@@ -9,18 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
-NO_FILES = ":4"  # what kubectl is told after the words: complete no file names
+NO_FILES = ":4"  # kubectl's directive not to complete file names
 
 
-def of(action: argparse.Action, kind: str) -> None:
-    """The names of a kind: job, queue, group, namespace; "": new ones, nothing to complete."""
-    action.completer = lambda parsed_args, **_: _there(kind, parsed_args)  # type: ignore[attr-defined]  # argcomplete's way
+def names_of(action: argparse.Action, kind: str) -> None:
+    """kind: job, queue, group, namespace or file; "": a new name, nothing to complete."""
+    if kind == "file":
+        from argcomplete.completers import FilesCompleter
 
-
-def files(action: argparse.Action) -> None:
-    from argcomplete.completers import FilesCompleter
-
-    action.completer = FilesCompleter()  # type: ignore[attr-defined]  # argcomplete's way
+        action.completer = FilesCompleter()  # type: ignore[attr-defined]  # argcomplete's way
+    else:
+        action.completer = lambda parsed_args, **_: _names(kind, parsed_args)  # type: ignore[attr-defined]  # argcomplete's way
 
 
 def script(shell: str) -> str:
@@ -32,7 +30,7 @@ def script(shell: str) -> str:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Ends the process where a shell asks; does nothing otherwise."""
+    """Answers and ends the process if a shell asks for completions; else does nothing."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -40,7 +38,7 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 
 def for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Prints what may come next: words are those so far, the last one perhaps not whole."""
+    """Prints the possible next words. words: those so far, the last one perhaps incomplete."""
     import argcomplete
 
     line = " ".join(["lockstep", *words])
@@ -65,7 +63,7 @@ def _done(_code: int = 0) -> None:
     raise _Done
 
 
-def _there(kind: str, args: Any) -> Iterable[str]:
+def _names(kind: str, args: Any) -> Iterable[str]:
     from central.cli.jobs import api as apis
     from central.kube.resource_paths import BY_KIND
 
@@ -77,4 +75,4 @@ def _there(kind: str, args: Any) -> Iterable[str]:
         with apis.open_api(*chosen) as api:
             return [one["metadata"]["name"] for one in api.all(BY_KIND[names[kind]])]
     except apis.CannotDo:
-        return []  # a shell that completes is no place for sentences
+        return []  # no messages in the middle of a completion

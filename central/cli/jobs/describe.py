@@ -1,11 +1,12 @@
-"""One job, queue or group whole: what it is, why it is so, its pods, and what happened to it."""
+"""`lockstep job|queue|group view`: one object with the reason for its phase, its pods and its events."""
 
+import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from central.cli.jobs import list_columns
-from central.cli.jobs.api import EVENTS, GROUPS, JOBS, PODS, QUEUES, Api, CannotDo
+from central.cli.jobs import list_command, terminal_table
+from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
 from central.cli.jobs.terminal_table import Cell, Column, age, clock, table, wrapped
 from central.model.json_types import Json
 from protos.names import GROUP_NAMES, TASK
@@ -36,8 +37,17 @@ _PODS = (
 )
 
 
+def show(api: Api, args: argparse.Namespace) -> int:
+    if args.output in ("json", "yaml"):
+        print(list_command.written(api.get(KINDS[args.kind], args.chosen), args.output), end="")
+        return 0
+    view = {"job": job, "group": group, "queue": queue}[args.kind]
+    print(view(api, args.chosen, terminal_table.width()), end="")
+    return 0
+
+
 class Page:
-    """Lines of "Head:   text", and tables, in the terminal's width."""
+    """Lines of "Head:   text" and tables. most: the terminal's width; None: unlimited."""
 
     def __init__(self, most: int | None) -> None:
         self.most = most
@@ -62,9 +72,9 @@ def job(api: Api, name: str, most: int | None) -> str:
     page.line("Phase", (state.get("phase") or "Pending") + (f" for {age(since)}" if since else ""))
     if why := "; ".join(filter(None, (why_of(found, group), _starting(pods)))):
         page.line("Why", why)
-    page.line("Type", (meta.get("labels") or {}).get(list_columns.JOB_TYPE) or "Batch")
+    page.line("Type", (meta.get("labels") or {}).get(list_command.JOB_TYPE) or "Batch")
     page.line("Queue", spec.get("queue") or "default")
-    page.line("Minimum", f"{list_columns.minimum(found)} of {list_columns.replicas(spec)} pods")
+    page.line("Minimum", f"{list_command.minimum(found)} of {list_command.replicas(spec)} pods")
     page.line("Retries", f"{status.get('retryCount') or 0} of {spec.get('maxRetry', 3)}")
     if plugins := spec.get("plugins"):
         page.line("Plugins", ", ".join(" ".join([key, *args]) for key, args in plugins.items()))
@@ -78,7 +88,7 @@ def job(api: Api, name: str, most: int | None) -> str:
         page.table(_PODS, [pod_row(pod) for pod in pods])
     elif unseen:
         page.line("Pods", unseen)
-    _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "its gang"})
+    _events(api, page, [found, *([group] if group else []), *pods], {"PodGroup": "gang"})
     return page.text
 
 
@@ -89,7 +99,7 @@ def group(api: Api, name: str, most: int | None) -> str:
     page = Page(most)
     page.line("Name", f"{meta['namespace']}/{meta['name']}")
     page.line("Phase", status.get("phase") or "Pending")
-    if why := list_columns.group_why(found):
+    if why := list_command.group_why(found):
         page.line("Why", why)
     page.line("Queue", spec.get("queue") or "default")
     page.line("Minimum", f"{spec.get('minMember', 1)} pods, {len(pods)} exist")
@@ -101,21 +111,23 @@ def group(api: Api, name: str, most: int | None) -> str:
         "Created", f"{clock(meta.get('creationTimestamp'))} ({age(meta.get('creationTimestamp'))})"
     )
     if pods:
-        page.table(_PODS, [pod_row(pod) for pod in sorted(pods, key=_place)])
+        page.table(_PODS, [pod_row(pod) for pod in sorted(pods, key=_by_index)])
     _events(api, page, [found, *pods])
     return page.text
 
 
 def queue(api: Api, name: str, most: int | None) -> str:
-    found = api.find(QUEUES, name) if name == list_columns.DEFAULT else None
+    found = api.find(QUEUES, name) if name == list_command.DEFAULT else None
     found = found or (
-        list_columns.NO_OBJECT if name == list_columns.DEFAULT else api.get(QUEUES, name)
+        list_command.NO_OBJECT if name == list_command.DEFAULT else api.get(QUEUES, name)
     )
     spec, status = found.get("spec") or {}, found.get("status") or {}
-    counts = list_columns.counts_by_queue(api)
+    counts = list_command.counts_by_queue(api)
     page = Page(most)
     page.line("Name", name)
-    page.line("State", list_columns.queue_state(found) + (", made by nobody" if not spec else ""))
+    page.line(
+        "State", list_command.queue_state(found) + (", without an object" if not spec else "")
+    )
     page.line("Weight", str(spec.get("weight", 1)))
     if spec.get("priority"):
         page.line("Priority", str(spec["priority"]))
@@ -129,65 +141,65 @@ def queue(api: Api, name: str, most: int | None) -> str:
         ("Allocated", status.get("allocated")),
     ):
         if found_amounts:
-            page.line(head, list_columns.amounts(found_amounts).replace(",", ", "))
+            page.line(head, list_command.amounts(found_amounts).replace(",", ", "))
     if counts is not None:
         mine: Mapping[str, int] = counts.get(name, {})
         page.line("Groups", ", ".join(f"{n} {phase}" for phase, n in mine.items()) or "none")
-    below = [
+    children = [
         one["metadata"]["name"]
         for one in api.all(QUEUES)
         if (one.get("spec") or {}).get("parent") == name
     ]
-    if below:
-        page.line("Below", ", ".join(below))
-    if found is not list_columns.NO_OBJECT:
+    if children:
+        page.line("Children", ", ".join(children))
+    if found is not list_command.NO_OBJECT:
         _events(api, page, [found])
     return page.text
 
 
 def group_of(api: Api, job: Json) -> Json | None:
-    """The job's PodGroup: by its own name with the uid, or (older ones) by its name alone."""
+    """The job's PodGroup: named NAME-UID, or NAME as in older versions."""
     meta = job["metadata"]
     own = api.find(GROUPS, f"{meta['name']}-{meta['uid']}")
     return own or api.find(GROUPS, meta["name"])
 
 
 def job_pods(api: Api, job: Json) -> list[Json]:
-    """By task as the job lists them, then by index."""
+    """In the order of the job's tasks, then by index."""
     tasks = [task.get("name") for task in (job.get("spec") or {}).get("tasks") or ()]
-    order = {task: place for place, task in enumerate(tasks)}
+    order = {task: index for index, task in enumerate(tasks)}
     pods = api.all(PODS, labelSelector=f"{JOB_NAME}={job['metadata']['name']}")
-    return sorted(pods, key=lambda pod: (order.get(task_of(pod), len(order)), *_place(pod)))
+    return sorted(pods, key=lambda pod: (order.get(task_of(pod), len(order)), *_by_index(pod)))
 
 
 def why_of(job: Json, group: Json | None) -> str:
-    """What the job says of itself; while its pods wait, what the scheduler says."""
-    told = list_columns.why(job)
+    """The job's own reason. While pods are pending, the scheduler's reason follows."""
+    reason = list_command.why(job)
     phase = ((job.get("status") or {}).get("state") or {}).get("phase") or "Pending"
-    waits = phase in ("Pending", "Restarting", "Running") and group is not None
+    may_wait = phase in ("Pending", "Restarting", "Running") and group is not None
     conditions = (group or {}).get("status", {}).get("conditions") or ()
-    if waits and conditions and conditions[-1].get("type") == "Unschedulable":
-        asked = str(conditions[-1].get("message") or "")
-        if asked and asked not in told:
-            return f"{told}; {asked}" if told else asked
-    return told
+    if may_wait and conditions and conditions[-1].get("type") == "Unschedulable":
+        pending = str(conditions[-1].get("message") or "")
+        if pending and pending not in reason:
+            return f"{reason}; {pending}" if reason else pending
+    return reason
 
 
 def _starting(pods: list[Json]) -> str:
-    """What stands in the way of pods that have a node."""
-    words = Counter(
-        pod_word(pod)
+    """Why pods that have a node do not run yet, with the number of pods for each reason."""
+    reasons = Counter(
+        pod_status(pod)
         for pod in pods
         if (pod.get("spec") or {}).get("nodeName")
         and (pod.get("status") or {}).get("phase") == "Pending"
     )
-    return ", ".join(f"{n} of {len(pods)} pods: {word}" for word, n in sorted(words.items()))
+    return ", ".join(f"{n} of {len(pods)} pods: {why}" for why, n in sorted(reasons.items()))
 
 
 def task_of(pod: Json) -> str:
     meta = pod["metadata"]
-    told = (meta.get("annotations") or {}).get(TASK) or (meta.get("labels") or {}).get(TASK)
-    return str(told or "")
+    task = (meta.get("annotations") or {}).get(TASK) or (meta.get("labels") or {}).get(TASK)
+    return str(task or "")
 
 
 def pod_row(pod: Json) -> tuple[str | int | Cell, ...]:
@@ -195,15 +207,15 @@ def pod_row(pod: Json) -> tuple[str | int | Cell, ...]:
     return (
         pod["metadata"]["name"],
         task_of(pod) or "-",
-        pod_word(pod),
+        pod_status(pod),
         sum(one.get("restartCount", 0) for one in statuses),
         age(pod["metadata"].get("creationTimestamp")),
         (pod.get("spec") or {}).get("nodeName") or "-",
     )
 
 
-def pod_word(pod: Json) -> str:
-    """Its phase, or what stands in the way."""
+def pod_status(pod: Json) -> str:
+    """The pod's phase, or the reason why it does not run, like kubectl's STATUS."""
     status = pod.get("status") or {}
     if pod["metadata"].get("deletionTimestamp"):
         return "Terminating"
@@ -236,15 +248,15 @@ def _task_row(task: Json, status: Json) -> tuple[str | int | Cell, ...]:
 
 def _policies(spec: Json) -> str:
     """PodFailed -> RestartJob, exit 137 -> RestartPod after 10s."""
-    said = []
+    shown = []
     for policy in spec.get("policies") or ():
         events = policy.get("events") or [policy.get("event")]
         when = (
             f"exit {policy['exitCode']}" if policy.get("exitCode") else "/".join(map(str, events))
         )
         after = f" after {policy['timeout']}" if policy.get("timeout") else ""
-        said.append(f"{when} -> {policy.get('action')}{after}")
-    return ", ".join(said)
+        shown.append(f"{when} -> {policy.get('action')}{after}")
+    return ", ".join(shown)
 
 
 def _joins(pod: Json, group: str) -> bool:
@@ -252,7 +264,7 @@ def _joins(pod: Json, group: str) -> bool:
     return any(annotations.get(key) == group for key in GROUP_NAMES)
 
 
-def _place(pod: Json) -> tuple[int, str]:
+def _by_index(pod: Json) -> tuple[int, str]:
     index = str((pod["metadata"].get("annotations") or {}).get(INDEX) or "")
     name = str(pod["metadata"]["name"])
     last = index or name.rpartition("-")[2]
@@ -262,37 +274,37 @@ def _place(pod: Json) -> tuple[int, str]:
 def _events(
     api: Api, page: Page, objects: Iterable[Json], called: Mapping[str, str] = NOTHING
 ) -> None:
-    """The newest of those about these objects, the oldest first. called: what there is but one of."""
+    """The newest events of these objects, oldest first. called: what to call the only object of a kind."""
     uids = {one["metadata"]["uid"]: one for one in objects}
     first = next(iter(uids.values()))
     found: dict[str, Json] = {}
-    # What pods tell is much and dull, but for warnings.
-    asked = [f"involvedObject.uid={uid}" for uid, one in uids.items() if not _is_pod(one)]
-    asked += ["type=Warning,involvedObject.kind=Pod"] if len(uids) > len(asked) else []
+    # Of pods' many events only warnings are of interest.
+    selectors = [f"involvedObject.uid={uid}" for uid, one in uids.items() if not _is_pod(one)]
+    selectors += ["type=Warning,involvedObject.kind=Pod"] if len(uids) > len(selectors) else []
     everywhere = "namespace" not in first["metadata"]
-    for selector in asked:
-        told, unseen = _if_allowed(
+    for selector in selectors:
+        events, unseen = _if_allowed(
             partial(api.all, EVENTS, everywhere=everywhere, fieldSelector=selector)
         )
         if unseen:
             page.line("Events", unseen)
             return
-        for event in told:
+        for event in events:
             if (event.get("involvedObject") or {}).get("uid") in uids:
                 found[event["metadata"]["name"]] = event
-    events = sorted(found.values(), key=_when)[-EVENTS_SHOWN:]
-    if not events:
+    newest = sorted(found.values(), key=_when)[-EVENTS_SHOWN:]
+    if not newest:
         return
     page.text += "\nEvents\n"
-    for event in events:
+    for event in newest:
         about = event["involvedObject"]
-        whom = called.get(about["kind"]) or f"{about['kind'].lower()}/{about['name']}"
-        text = f"{whom}: {event.get('reason')}: {event.get('message')}"
+        name = called.get(about["kind"]) or f"{about['kind'].lower()}/{about['name']}"
+        text = f"{name}: {event.get('reason')}: {event.get('message')}"
         page.text += wrapped(f"{age(_when(event)):>5}", text, 7, page.most) + "\n"
 
 
 def _if_allowed(ask: Callable[[], list[Json]]) -> tuple[list[Json], str]:
-    """Who may see the job need not be allowed to see all that belongs to it."""
+    """A user who may see the job may lack the right to see what belongs to it."""
     try:
         return ask(), ""
     except CannotDo as error:

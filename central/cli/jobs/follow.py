@@ -1,62 +1,37 @@
-"""Lists that go on: a row for each change; and one job, until it ends."""
+"""`lockstep job watch` and `lockstep job logs`: a job's phases, and the output of its pods with the task
+and index that each line comes from."""
 
+import argparse
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from urllib.parse import urlencode
 
-from central.cli.jobs.api import JOBS, Api, CannotDo, TooOld
-from central.cli.jobs.describe import group_of, why_of
-from central.kube.resource_paths import ResourcePath
+from central.cli.jobs.api import JOBS, PODS, Api, CannotDo
+from central.cli.jobs.describe import group_of, job_pods, task_of, why_of
+from central.kube.transport.http_client import StatusError, Unreachable
 from central.model.json_types import Json
 
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
-AGAIN_S = 1.0
+POLL_S = 1.0
+COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+
+Source = tuple[str, str, int]  # the pod's uid, the container, its restart count
 
 
-def changes(
-    api: Api, kind: ResourcePath, *, everywhere: bool = False, **query: str
-) -> Iterator[tuple[str, Json]]:
-    """LISTED for each that is there, then ADDED, MODIFIED and DELETED for ever; a list that must be
-    made again says only what is new in it."""
-    seen: dict[str, Json] = {}
-    first = True
-    while True:
-        objects, version = api.all_from(kind, everywhere=everywhere, **query)
-        there = {obj["metadata"]["uid"]: obj for obj in objects}
-        for uid in seen.keys() - there.keys():
-            yield "DELETED", seen.pop(uid)
-        for uid, obj in there.items():
-            if uid not in seen or _version(seen[uid]) != _version(obj):
-                seen[uid] = obj
-                yield ("LISTED" if first else "MODIFIED"), obj
-        first = False
-        try:
-            while True:
-                for word, obj in api.watch(kind, version, everywhere=everywhere, **query):
-                    version = _version(obj)
-                    if word == "BOOKMARK":
-                        continue
-                    if word == "DELETED":
-                        seen.pop(obj["metadata"]["uid"], None)
-                    else:
-                        seen[obj["metadata"]["uid"]] = obj
-                    yield word, obj
-                time.sleep(AGAIN_S)
-        except TooOld:
-            continue
+def watch(api: Api, args: argparse.Namespace) -> int:
+    return watch_job(api, args.chosen, lambda line: print(line, flush=True))
 
 
-def _version(obj: Json) -> str:
-    return str(obj["metadata"]["resourceVersion"])
-
-
-def job(api: Api, name: str, say: Callable[[str], None]) -> int:
-    """Its phase and why, at each change, until it ends: 0 when it is Completed, 1 otherwise."""
+def watch_job(api: Api, name: str, say: Callable[[str], None]) -> int:
+    """Says the phase and its reason at each change until the job ends. 0 if it is Completed, else 1."""
     uid = api.get(JOBS, name)["metadata"]["uid"]
     last = ""
-    for word, found in changes(api, JOBS, fieldSelector=f"metadata.name={name}"):
+    for event, found in api.changes(JOBS, fieldSelector=f"metadata.name={name}"):
         if found["metadata"]["uid"] != uid:
             continue
-        if word == "DELETED":
+        if event == "DELETED":
             raise CannotDo(f"job {name} was deleted")
         phase = ((found.get("status") or {}).get("state") or {}).get("phase") or "Pending"
         status = found.get("status") or {}
@@ -73,3 +48,141 @@ def job(api: Api, name: str, say: Callable[[str], None]) -> int:
         if phase in ENDED:
             return 0 if phase == "Completed" else 1
     return 1
+
+
+def logs(api: Api, args: argparse.Namespace) -> int:
+    name = args.chosen
+    job = api.get(JOBS, name)
+    printer = _Printer(name)
+    if args.follow:
+        return _follow(api, job, args, printer)
+    pods = _chosen(api, job, args)
+    if not pods:
+        what = f"task {args.task} of job {name}" if args.task else f"job {name}"
+        raise CannotDo(f"{what} has no pods")
+    for pod in pods:
+        started = (pod.get("status") or {}).get("containerStatuses")
+        if not started and not (pod.get("spec") or {}).get("nodeName"):
+            why = f"the pod has no node yet (lockstep job view {name} says why)"
+            printer.silent(pod, "", why)
+            continue
+        for container in _containers(pod, args):
+            _read(api, pod, container, args, printer)
+    return 0
+
+
+def _follow(api: Api, job: Json, args: argparse.Namespace, printer: "_Printer") -> int:
+    """Until the job has ended and all output is read. A container that restarts is read again."""
+    readers: dict[Source, threading.Thread] = {}
+    while True:
+        found = api.find(JOBS, job["metadata"]["name"])
+        phase = ((found or {}).get("status") or {}).get("state", {}).get("phase")
+        over = found is None or found["metadata"]["uid"] != job["metadata"]["uid"] or phase in ENDED
+        for pod in _chosen(api, job, args):
+            for container, source in _started(pod, args):
+                if source not in readers:
+                    work = threading.Thread(
+                        target=_read, args=(api, pod, container, args, printer), daemon=True
+                    )
+                    readers[source] = work
+                    work.start()
+        if over and not any(work.is_alive() for work in readers.values()):
+            return 0
+        time.sleep(POLL_S)
+
+
+def _read(
+    api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
+) -> None:
+    try:
+        if not _copy(api, pod, container, args, printer) and (why := _end_of(pod, container)):
+            printer.silent(pod, container, why)
+    except StatusError as refused:
+        printer.silent(pod, container, refused.message)
+    except (CannotDo, Unreachable) as error:
+        printer.silent(pod, container, str(error))
+
+
+def _copy(
+    api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
+) -> bool:
+    """Prints a container's output. False: there was none."""
+    query = {"container": container}
+    if args.follow:
+        query["follow"] = "true"
+    if args.tail >= 0:
+        query["tailLines"] = str(args.tail)
+    if args.timestamps:
+        query["timestamps"] = "true"
+    if args.previous:
+        query["previous"] = "true"
+    path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"])
+    rest, found = b"", False
+    with api.stream(f"{path}/log?{urlencode(query)}") as stream:
+        for chunk in stream.chunks():
+            found = True
+            *lines, rest = (rest + chunk).split(b"\n")
+            printer.lines(pod, container, lines)
+    if rest:
+        printer.lines(pod, container, [rest])
+    return found
+
+
+def _end_of(pod: Json, container: str) -> str:
+    """How the container failed according to its kubelet; empty: it did not."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (status.get("state") or {}).get("terminated") or {}
+        if status.get("name") == container and ended.get("exitCode"):
+            parts = (f"{ended.get('reason')} ({ended['exitCode']})", ended.get("message"))
+            return ": ".join(filter(None, parts))
+    return ""
+
+
+def _chosen(api: Api, job: Json, args: argparse.Namespace) -> list[Json]:
+    return [pod for pod in job_pods(api, job) if not args.task or task_of(pod) == args.task]
+
+
+def _containers(pod: Json, args: argparse.Namespace) -> list[str]:
+    names = [one["name"] for one in (pod.get("spec") or {}).get("containers") or ()]
+    return [name for name in names if not args.container or name == args.container]
+
+
+def _started(pod: Json, args: argparse.Namespace) -> Iterator[tuple[str, Source]]:
+    """The containers that have started."""
+    chosen = _containers(pod, args)
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        started = "waiting" not in (status.get("state") or {"waiting": {}})
+        if started and status["name"] in chosen:
+            yield (
+                status["name"],
+                (pod["metadata"]["uid"], status["name"], status.get("restartCount", 0)),
+            )
+
+
+class _Printer:
+    """Prints whole lines, from any thread."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._colours: dict[str, int] = {}
+
+    def lines(self, pod: Json, container: str, lines: list[bytes]) -> None:
+        head = self._head(pod, container)
+        text = "".join(f"{head} {line.decode(errors='replace')}\n" for line in lines)
+        with self._lock:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def silent(self, pod: Json, container: str, why: str) -> None:
+        with self._lock:
+            print(f"{self._head(pod, container)} no output: {why}", file=sys.stderr)
+
+    def _head(self, pod: Json, container: str) -> str:
+        name = str(pod["metadata"]["name"]).removeprefix(f"{self._job}-")
+        containers = (pod.get("spec") or {}).get("containers") or ()
+        head = f"[{name}/{container}]" if container and len(containers) > 1 else f"[{name}]"
+        if not sys.stdout.isatty():
+            return head
+        colour = self._colours.setdefault(name, COLOURS[len(self._colours) % len(COLOURS)])
+        return f"\x1b[{colour}m{head}\x1b[0m"

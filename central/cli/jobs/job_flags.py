@@ -1,281 +1,279 @@
-"""What can be typed after `lockstep job`, `queue` and `group`."""
+"""The verbs of `lockstep job`, `queue` and `group` and their flags. Each flag is one row of a table: how
+it is typed, what it means, and what differs from a text that is empty by default."""
 
 import argparse
+import re
 from typing import Any
 
-from central.cli.jobs import completion, dispatch, job_argtypes
+from central.cli.jobs import completion, dispatch
+from central.server import argtypes
 
-OUTPUTS = ("table", "wide", "json", "yaml", "name")
-Commands = Any  # argparse names this type with an underscore
+Commands = Any  # argparse's own type for them is private
+Row = tuple[str, str, dict[str, Any]]
+FORMATS = ("table", "wide", "json", "yaml", "name")
+AMOUNTS = "NAME=AMOUNT,..."
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+def name(text: str) -> str:
+    if len(text) > 253 or not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a name: use small letters, digits, - and ., with a letter or digit at '
+            "both ends"
+        )
+    return text
+
+
+def count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number")
+    return int(text)
+
+
+def pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE')
+    return name, value
+
+
+def amounts(text: str) -> list[tuple[str, str]]:
+    from central.kube.decode.quantities import InvalidQuantity, parse_quantity
+
+    pairs = [pair(part.strip()) for part in text.split(",") if part.strip()]
+    for name, value in pairs:
+        try:
+            parse_quantity(name, value)
+        except InvalidQuantity as error:
+            raise argparse.ArgumentTypeError(f"{name}: {error}") from error
+    return pairs
+
+
+COMMON: tuple[Row, ...] = (
+    ("-k --kubeconfig FILE", "kubeconfig file", {"default": None, "shown": "as for kubectl"}),
+    ("--context NAME", "context of the kubeconfig", {"default": None, "shown": "its current one"}),
+)
+NAMESPACE: Row = (
+    "-n --namespace NAME",
+    "namespace",
+    {"default": None, "shown": "that of the context", "complete": "namespace"},
+)
+RUN: tuple[Row, ...] = (
+    (
+        "-f --filename FILE",
+        "create the objects of this file or directory; - is standard input",
+        {"complete": "file"},
+    ),
+    ("-i --image IMAGE", "container image", {"default": "busybox"}),
+    ("-r --replicas N", "number of pods", {"type": count, "default": 1}),
+    (
+        "-m --min N",
+        "minimum number of pods that must start together",
+        {"type": count, "default": None, "shown": "all"},
+    ),
+    ("-g --gpus N", "GPUs per pod", {"type": count, "default": 0}),
+    (
+        f"-R --requests {AMOUNTS}",
+        "resource requests per pod",
+        {"type": amounts, "default": "cpu=1000m,memory=100Mi"},
+    ),
+    (f"-L --limits {AMOUNTS}", "resource limits per pod", {"type": amounts, "shown": "none"}),
+    (
+        "-e --env NAME=VALUE",
+        "environment variable of each pod; may be repeated",
+        {"type": pair, "action": "append", "default": []},
+    ),
+    ("-q --queue NAME", "queue to submit to", {"default": "default", "complete": "queue"}),
+    ("-S --scheduler NAME", "schedulerName of the pods", {"default": "lockstep"}),
+    ("--priority CLASS", "PriorityClass of the job", {"shown": "none"}),
+    (
+        "--task NAME",
+        "name of the task, which becomes part of the pods' names",
+        {"type": name, "default": "worker"},
+    ),
+    (
+        "--plugin NAME",
+        "Job plugin, such as svc, ssh or pytorch; may be repeated",
+        {"action": "append", "default": []},
+    ),
+    (
+        "--within LEVEL",
+        "widest topology level that the job may span: island, node or a level's label key",
+        {"shown": "any"},
+    ),
+    ("--dry-run", "print the manifest and create nothing", {}),
+)
+LIST: tuple[Row, ...] = (
+    ("-w --watch", "after the list, print a row for each change", {}),
+    ("-l --selector KEY=VALUE,...", "label selector", {}),
+)
+LIST_NAMESPACED: tuple[Row, ...] = (
+    ("-A --all-namespaces", "list the objects of all namespaces", {"dest": "everywhere"}),
+    ("-q --queue NAME", "only of this queue", {"complete": "queue"}),
+)
+LOGS: tuple[Row, ...] = (
+    ("-f --follow", "follow the output until the job ends", {}),
+    ("-t --task NAME", "only pods of this task", {}),
+    ("-c --container NAME", "only this container", {"shown": "all"}),
+    (
+        "--tail N",
+        "number of lines to show from the end of each log",
+        {"type": int, "default": -1, "shown": "all"},
+    ),
+    ("--timestamps", "begin each line with its time", {}),
+    ("-p --previous", "show the previous instance of containers that restarted", {}),
+)
+QUEUE: tuple[Row, ...] = (
+    (f"--capability {AMOUNTS}", "upper limit of the queue's usage", {"type": amounts}),
+    (f"--deserved {AMOUNTS}", "amount that belongs to the queue; others may borrow it until it is needed", {"type": amounts}),
+    (f"--guarantee {AMOUNTS}", "amount kept free for the queue, even while unused", {"type": amounts}),
+    ("--parent NAME", "parent queue", {"complete": "queue"}),
+)  # fmt: skip
+WEIGHT = "weight for capacity left after guaranteed and deserved amounts (1 to 65535)"
+QUEUE_CREATE: tuple[Row, ...] = (
+    ("-w --weight N", WEIGHT, {"type": count, "default": 1}),
+    *QUEUE,
+    ("-S --state", "initial state", {"choices": ("Open", "Closed"), "default": "Open"}),
+    (
+        "--priority N",
+        "queues with a higher priority are served first",
+        {"type": count, "default": None, "shown": "0"},
+    ),
+    ("--keep", "make the queue non-reclaimable", {}),
+)
+QUEUE_OPERATE: tuple[Row, ...] = (
+    (
+        "-a --action",
+        "open: start gangs again; close: start no more gangs; update: apply the flags below",
+        {"choices": ("open", "close", "update"), "default": None, "required": True},
+    ),
+    ("-w --weight N", WEIGHT, {"type": count, "default": None}),
+    *QUEUE,
+)
 
 
 def add(commands: Commands) -> None:
-    _jobs(_group(commands, "job", "jobs: run, list, view, watch, logs, suspend, resume, delete"))
-    _queues(_group(commands, "queue", "queues: create, list, view, operate, delete"))
-    _groups(_group(commands, "group", "gangs (PodGroups): list, view, delete"))
-
-
-def _group(commands: Commands, name: str, what: str) -> Commands:
-    parser = commands.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
-    return parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-
-
-def _verb(verbs: Commands, word: str, kind: str, what: str, run: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        word, help=what, description=what[0].upper() + what[1:] + "."
-    )
-    parser.add_argument("-k", "--kubeconfig", metavar="FILE", help="default: as kubectl finds it")
-    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
-    if kind != "queue":
-        space = parser.add_argument("-n", "--namespace", help="default: the context's")
-        completion.of(space, "namespace")
-    parser.set_defaults(run=dispatch.saying(run), kind=kind)
-    return parser
-
-
-def _names(parser: argparse.ArgumentParser, kind: str, nargs: str | None) -> None:
-    """As an argument, or after the flag that this API's tools have for it."""
-    own = parser.get_default("kind")
-    flags = ("-n", "-N", "--name") if own == "queue" else ("-N", "--name")
-    places = parser.add_argument(
-        "names", nargs=nargs or "?", metavar="NAME", type=job_argtypes.name
-    )
-    flag = parser.add_argument(
-        *flags, dest="flag_name", metavar="NAME", type=job_argtypes.name, help=argparse.SUPPRESS
-    )
-    parser.set_defaults(many=nargs is not None)
-    for action in (places, flag):
-        completion.of(action, kind)
-
-
-def _output(parser: argparse.ArgumentParser, *without: str) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=[one for one in OUTPUTS if one not in without],
-        default="table",
-        help="default table, in columns",
-    )
-
-
-def _list(verbs: Commands, kind: str, what: str) -> argparse.ArgumentParser:
-    parser = _verb(verbs, "list", kind, what, dispatch.show_list)
-    _output(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="go on: a row for each change")
-    parser.add_argument("-l", "--selector", default="", metavar="KEY=VALUE,...", help="by labels")
-    if kind != "queue":
-        parser.add_argument(
-            "-A", "--all-namespaces", dest="everywhere", action="store_true", help="not only one"
-        )
-        queue = parser.add_argument(
-            "-q", "--queue", default="", metavar="NAME", help="of this queue"
-        )
-        completion.of(queue, "queue")
-    else:
-        parser.set_defaults(everywhere=True, queue="")
-    return parser
+    _jobs(_group(commands, "job", "run, list, view, follow, suspend, resume and delete jobs"))
+    _queues(_group(commands, "queue", "create, list, view, change and delete queues"))
+    _groups(_group(commands, "group", "list, view and delete gangs (PodGroups)"))
 
 
 def _jobs(verbs: Commands) -> None:
-    run = _verb(verbs, "run", "job", "run a job, from flags or from a file", dispatch.run_job)
+    run = _verb(verbs, "run", "job", "run a job, from flags or from manifests", "job_run.run", RUN)
     _names(run, "", None)
-    file = run.add_argument(
-        "-f",
-        "--filename",
-        metavar="FILE",
-        help="everything in this file or folder; - is standard input",
-    )
-    completion.files(file)
-    run.add_argument("-i", "--image", default="busybox", help="default busybox")
-    run.add_argument(
-        "-r", "--replicas", type=job_argtypes.count, default=1, metavar="N", help="pods (default 1)"
-    )
-    run.add_argument(
-        "-m",
-        "--min",
-        type=job_argtypes.count,
-        metavar="N",
-        help="so many start at once, or none (default: all)",
-    )
-    run.add_argument(
-        "-g", "--gpus", type=job_argtypes.count, default=0, metavar="N", help="of each pod"
-    )
-    run.add_argument(
-        "-R",
-        "--requests",
-        type=job_argtypes.amounts,
-        default="cpu=1000m,memory=100Mi",
-        metavar="NAME=AMOUNT,...",
-        help="of each pod (default %(default)s)",
-    )
-    run.add_argument(
-        "-L",
-        "--limits",
-        type=job_argtypes.amounts,
-        default="",
-        metavar="NAME=AMOUNT,...",
-        help="of each pod (default: none)",
-    )
-    run.add_argument(
-        "-e",
-        "--env",
-        type=job_argtypes.pair,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a variable of each pod; may be repeated",
-    )
-    queue = run.add_argument(
-        "-q",
-        "--queue",
-        default="default",
-        metavar="NAME",
-        help="whose room it takes (default: default)",
-    )
-    completion.of(queue, "queue")
-    run.add_argument(
-        "-S",
-        "--scheduler",
-        default="lockstep",
-        metavar="NAME",
-        help="who places it (default lockstep)",
-    )
-    run.add_argument("--priority", default="", metavar="CLASS", help="a PriorityClass")
-    run.add_argument(
-        "--task",
-        default="worker",
-        type=job_argtypes.name,
-        metavar="NAME",
-        help="what its pods are called (default worker)",
-    )
-    run.add_argument(
-        "--plugin", action="append", default=[], metavar="NAME", help="svc, ssh, pytorch, ..."
-    )
-    run.add_argument(
-        "--within",
-        default="",
-        metavar="LEVEL",
-        help="the widest that it may span: island, node, or a level's label key",
-    )
-    run.add_argument("--dry-run", action="store_true", help="only print the manifest")
     run.usage = "%(prog)s NAME [FLAGS] [-- COMMAND ...] | -f FILE"
     run.set_defaults(words=[])
-
     _list(verbs, "job", "list jobs")
-    view = _verb(
-        verbs,
-        "view",
-        "job",
-        "show a job with its pods, its events, and why it waits",
-        dispatch.show_one,
-    )
-    _names(view, "job", None)
-    _output(view, "wide", "name")
-    watch = _verb(
-        verbs,
-        "watch",
-        "job",
-        "follow a job until it ends; exit code 0 if it is Completed",
-        dispatch.watch_job,
-    )
-    _names(watch, "job", None)
-    logs = _verb(
-        verbs, "logs", "job", "show what a job's pods print, with their tasks", dispatch.show_logs
-    )
+    _view(verbs, "view", "job", "show a job with its pods, its events, and why it is pending")
+    watch = "print each change of a job until it ends; exit code 0 if it is Completed, else 1"
+    _names(_verb(verbs, "watch", "job", watch, "follow.watch"), "job", None)
+    logs = _verb(verbs, "logs", "job", "print the output of a job's pods", "follow.logs", LOGS)
     _names(logs, "job", None)
-    logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
-    logs.add_argument("-t", "--task", default="", metavar="NAME", help="only of this task")
-    logs.add_argument("-c", "--container", default="", metavar="NAME", help="default: all")
-    logs.add_argument(
-        "--tail", type=int, default=-1, metavar="N", help="only the last lines of each"
-    )
-    logs.add_argument("--timestamps", action="store_true", help="before each line")
-    logs.add_argument(
-        "-p", "--previous", action="store_true", help="of containers before they restarted"
-    )
-    for word, action, what in (
-        ("suspend", "AbortJob", "stop jobs; they keep their place in the API and can be resumed"),
-        ("resume", "ResumeJob", "start suspended jobs again"),
+    for verb, action, about in (
+        ("suspend", "AbortJob", "suspend jobs: delete their pods, and keep the jobs for resume"),
+        ("resume", "ResumeJob", "resume suspended jobs"),
     ):
-        parser = _verb(verbs, word, "job", what, dispatch.command)
+        parser = _verb(verbs, verb, "job", about, "mutate.command")
         parser.set_defaults(action=action)
         _names(parser, "job", "*")
-    delete = _verb(verbs, "delete", "job", "delete jobs with all that is theirs", dispatch.delete)
+    delete = _verb(verbs, "delete", "job", "delete jobs and their pods", "mutate.delete")
     _names(delete, "job", "*")
 
 
 def _queues(verbs: Commands) -> None:
-    create = _verb(verbs, "create", "queue", "create a queue", dispatch.create_queue)
+    about = "create a queue"
+    create = _verb(verbs, "create", "queue", about, "mutate.create_queue", QUEUE_CREATE)
     _names(create, "", None)
-    _spec(create, weight=1)
-    create.add_argument(
-        "-S", "--state", choices=("Open", "Closed"), default="Open", help="default Open"
-    )
-    create.add_argument(
-        "--priority",
-        type=job_argtypes.count,
-        metavar="N",
-        help="the queue with the higher one is served first",
-    )
-    create.add_argument(
-        "--keep", action="store_true", help="what it uses above its share is not taken back"
-    )
     _list(verbs, "queue", "list queues, with their gangs by phase")
-    for word in ("view", "get"):
-        view = _verb(verbs, word, "queue", "show a queue", dispatch.show_one)
-        _names(view, "queue", None)
-        _output(view, "wide", "name")
-    operate = _verb(
-        verbs,
-        "operate",
-        "queue",
-        "open or close a queue, or change what it may use",
-        dispatch.operate_queue,
-    )
+    for verb in ("view", "get"):
+        _view(verbs, verb, "queue", "show a queue")
+    about = "open or close a queue, or change its limits"
+    operate = _verb(verbs, "operate", "queue", about, "mutate.operate_queue", QUEUE_OPERATE)
     _names(operate, "queue", None)
-    operate.add_argument(
-        "-a",
-        "--action",
-        choices=("open", "close", "update"),
-        required=True,
-        help="start gangs again, start none, or change the numbers below",
-    )
-    _spec(operate, weight=None)
-    delete = _verb(verbs, "delete", "queue", "delete queues", dispatch.delete)
+    delete = _verb(verbs, "delete", "queue", "delete queues", "mutate.delete")
     _names(delete, "queue", "*")
-
-
-def _spec(parser: argparse.ArgumentParser, weight: int | None) -> None:
-    parser.add_argument(
-        "-w",
-        "--weight",
-        type=job_argtypes.count,
-        default=weight,
-        metavar="N",
-        help="its part of what is left (1 to 65535)",
-    )
-    for flag, what in (
-        ("--capability", "the most that it may use"),
-        ("--deserved", "its own, lent while it does not ask"),
-        ("--guarantee", "kept free for it"),
-    ):
-        parser.add_argument(
-            flag, type=job_argtypes.amounts, default="", metavar="NAME=AMOUNT,...", help=what
-        )
-    above = parser.add_argument("--parent", default="", metavar="NAME", help="the queue above it")
-    completion.of(above, "queue")
 
 
 def _groups(verbs: Commands) -> None:
     _list(verbs, "group", "list gangs that have a PodGroup")
-    view = _verb(
-        verbs,
-        "view",
-        "group",
-        "show a gang with its pods, its events, and why it waits",
-        dispatch.show_one,
+    _view(verbs, "view", "group", "show a gang with its pods, its events, and why it is pending")
+    about = "delete PodGroups; their pods stay"
+    _names(_verb(verbs, "delete", "group", about, "mutate.delete"), "group", "*")
+
+
+def _group(commands: Commands, name: str, about: str) -> Commands:
+    parser = commands.add_parser(name, help=about, description=_sentence(about))
+    return parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+
+def _sentence(about: str) -> str:
+    return f"{about[0].upper()}{about[1:]}."
+
+
+def _list(verbs: Commands, kind: str, about: str) -> None:
+    parser = _verb(verbs, "list", kind, about, "list_command.show", LIST)
+    if kind == "queue":
+        parser.set_defaults(everywhere=True, queue="")
+    else:
+        _flags(parser, LIST_NAMESPACED)
+    _output(parser, FORMATS)
+
+
+def _view(verbs: Commands, verb: str, kind: str, about: str) -> None:
+    parser = _verb(verbs, verb, kind, about, "describe.show")
+    _names(parser, kind, None)
+    _output(parser, ("table", "json", "yaml"))
+
+
+def _output(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
+    _flags(parser, (("-o --output", "output format", {"choices": formats, "default": "table"}),))
+
+
+def _verb(
+    verbs: Commands, verb: str, kind: str, about: str, path: str, *tables: tuple[Row, ...]
+) -> argparse.ArgumentParser:
+    """path: as for dispatch.command."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        verb, help=about, description=_sentence(about)
     )
-    _names(view, "group", None)
-    _output(view, "wide", "name")
-    delete = _verb(verbs, "delete", "group", "delete PodGroups (their pods stay)", dispatch.delete)
-    _names(delete, "group", "*")
+    parser.set_defaults(run=dispatch.guarded(path), path=path, kind=kind)
+    _flags(parser, (*COMMON, *(() if kind == "queue" else (NAMESPACE,))))
+    for table in tables:
+        _flags(parser, table)
+    return parser
+
+
+def _flags(parser: argparse.ArgumentParser, table: tuple[Row, ...]) -> None:
+    """A flag without a value's name in its row, and without choices, is a switch."""
+    for typed, about, row in table:
+        more = dict(row)
+        names = [word for word in typed.split() if word.startswith("-")]
+        metavar = typed.rpartition(names[-1])[2].strip()
+        kind = more.pop("complete", "")
+        shown = more.pop("shown", "") or argtypes.shown(more.get("default"))
+        if metavar:
+            more["metavar"] = metavar
+        elif "choices" not in more:
+            more["action"] = "store_true"
+        if more.get("action") != "store_true":
+            more.setdefault("default", "")
+        action = parser.add_argument(
+            *names, help=about + (f" (default {shown})" if shown else ""), **more
+        )
+        if kind:
+            completion.names_of(action, kind)
+
+
+def _names(parser: argparse.ArgumentParser, kind: str, nargs: str | None) -> None:
+    """An operand, or the flag that the API's other clients have for it. nargs "*": several names."""
+    own = parser.get_default("kind")
+    flags = ("-n", "-N", "--name") if own == "queue" else ("-N", "--name")
+    operand = parser.add_argument(
+        "names", nargs=nargs or "?", metavar="NAME", type=name, help=f"name of the {own}"
+    )
+    flag = parser.add_argument(
+        *flags, dest="flag_name", metavar="NAME", type=name, help=argparse.SUPPRESS
+    )
+    parser.set_defaults(many=nargs is not None)
+    for action in (operand, flag):
+        completion.names_of(action, kind)

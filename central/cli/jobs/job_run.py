@@ -1,6 +1,10 @@
-"""`lockstep job run`: a job from flags, or everything that files hold."""
+"""`lockstep job run`: a job from flags, or every object of manifests."""
 
 import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -10,10 +14,12 @@ from central.kube.errors import MalformedObject
 from central.model.json_types import Json
 from protos.names import GPU, TOPOLOGY_REQUIRED
 
+MANIFESTS = (".yaml", ".yml", ".json")
+
 
 def run(api: Api, args: argparse.Namespace) -> int:
-    objects = meant(api.namespace, args)
-    kinds = [api.kind_of(obj) for obj in objects]  # all are known before the first is made
+    objects = objects_of(api.namespace, args)
+    kinds = [api.kind_of(obj) for obj in objects]  # fails before anything is created
     for kind, obj in zip(kinds, objects, strict=True):
         made = api.create(kind, obj)
         word = "run" if kind.api_version == JOBS.api_version else "create"
@@ -22,21 +28,21 @@ def run(api: Api, args: argparse.Namespace) -> int:
 
 
 def show(namespace: str, args: argparse.Namespace) -> int:
-    """What would be made; no server is asked."""
-    print(yaml.safe_dump_all(meant(namespace, args), sort_keys=False), end="")
+    """Prints what run() would create, without any server."""
+    print(yaml.safe_dump_all(objects_of(namespace, args), sort_keys=False), end="")
     return 0
 
 
-def meant(namespace: str, args: argparse.Namespace) -> list[Json]:
-    """Raises CannotDo for a Job that could never run."""
-    objects: list[Json] = args.objects if args.filename else [from_flags(namespace, args)]
+def objects_of(namespace: str, args: argparse.Namespace) -> list[Json]:
+    """Raises CannotDo for an invalid Job."""
+    objects: list[Json] = args.objects if args.filename else [_from_flags(namespace, args)]
     for obj in objects:
         _check(namespace, obj)
     return objects
 
 
 def _check(namespace: str, obj: Json) -> None:
-    """A Job that the centre would only keep waiting is refused here and now, with the centre's words."""
+    """Refuses a Job that the scheduler would leave pending as invalid, with the same message."""
     if (obj["apiVersion"], obj["kind"]) != (JOBS.api_version, JOBS.kind):
         return
     meta = obj["metadata"]
@@ -50,7 +56,7 @@ def _check(namespace: str, obj: Json) -> None:
         raise CannotDo(f"job {name}: {wrong}")
 
 
-def from_flags(namespace: str, args: argparse.Namespace) -> Json:
+def _from_flags(namespace: str, args: argparse.Namespace) -> Json:
     name = args.chosen
     container: Json = {"name": "main", "image": args.image}
     if args.words:
@@ -75,3 +81,56 @@ def from_flags(namespace: str, args: argparse.Namespace) -> Json:
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     spec["tasks"] = [{"name": args.task, "replicas": args.replicas, "template": template}]
     return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": spec}
+
+
+def read(name: str) -> list[Json]:
+    """Every object in the file, in the directory's manifests, or on standard input (-)."""
+    found = list(_read(name))
+    if not found:
+        raise CannotDo(f"{name}: contains no object")
+    return found
+
+
+def _read(name: str) -> Iterator[Json]:
+    for where, text in _texts(name):
+        try:
+            documents = list(yaml.safe_load_all(text))
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f", line {mark.line + 1}" if mark is not None else ""
+            what = getattr(error, "problem", None) or "not YAML"
+            raise CannotDo(f"{where}{line}: {what}") from error
+        for number, document in enumerate(documents, 1):
+            yield from _objects(f"{where}, document {number}", document)
+
+
+def _texts(name: str) -> Iterator[tuple[str, str]]:
+    if name == "-":
+        yield "standard input", sys.stdin.read()
+        return
+    path = Path(name)
+    try:
+        inside = sorted(p for p in path.iterdir() if p.suffix in MANIFESTS) if path.is_dir() else []
+        for file in inside or [path]:
+            yield str(file), file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CannotDo(f"{name}: not a text file") from error
+    except OSError as error:
+        raise CannotDo(f"{name}: {error.strerror}") from error
+
+
+def _objects(where: str, document: Any) -> Iterator[Json]:
+    if document is None:
+        return
+    if not isinstance(document, dict):
+        raise CannotDo(f"{where}: expected an object, not {type(document).__name__}")
+    if document.get("kind") == "List":
+        for item in document.get("items") or ():
+            yield from _objects(where, item)
+        return
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str):
+            raise CannotDo(f"{where}: {field} is missing")
+    if not isinstance(document.get("metadata"), dict):
+        raise CannotDo(f"{where}: metadata is missing")
+    yield document

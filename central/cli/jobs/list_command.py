@@ -1,27 +1,78 @@
-"""`lockstep job|queue|group list`: once, or on and on."""
+"""`lockstep job|queue|group list`, once or with --watch, and the columns that users of this API know."""
 
 import argparse
+import json
 import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-from central.cli.jobs import follow, list_columns, terminal_table
-from central.cli.jobs.api import GROUPS, JOBS, QUEUES, Api
-from central.cli.jobs.output import written
-from central.cli.jobs.terminal_table import Column, Row
+import yaml
+
+from central.cli.jobs import terminal_table
+from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api, CannotDo
+from central.cli.jobs.terminal_table import Cell, Column, Row, age, clock
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 
-COLUMNS = {
-    JOBS.kind: list_columns.JOB,
-    GROUPS.kind: list_columns.GROUP,
-    QUEUES.kind: list_columns.QUEUE,
-}
+NAMESPACE = Column("Namespace")
+JOB_TYPE = "volcano.sh/job-type"
+
+JOB = (
+    Column("Name"),
+    Column("Creation", "Age"),
+    Column("Phase"),
+    Column("JobType", "Type"),
+    Column("Replicas", "Repl", number=True),
+    Column("Min", number=True),
+    Column("Pending", "Pend", number=True),
+    Column("Running", "Run", number=True),
+    Column("Succeeded", "Succ", number=True),
+    Column("Failed", "Fail", number=True),
+    Column("Unknown", wide=True, number=True),
+    Column("RetryCount", "Retry", number=True),
+    Column("Queue", wide=True),
+    Column("Why", wide=True),
+)
+GROUP = (
+    Column("Name"),
+    Column("Phase"),
+    Column("Min", number=True),
+    Column("Running", "Run", number=True),
+    Column("Succeeded", wide=True, number=True),
+    Column("Failed", wide=True, number=True),
+    Column("Queue"),
+    Column("Age", number=True),
+    Column("Why", wide=True),
+)
+QUEUE = (
+    Column("Name"),
+    Column("Weight", number=True),
+    Column("State"),
+    Column("Parent"),
+    Column("Inqueue", "Inq", number=True),
+    Column("Pending", "Pend", number=True),
+    Column("Running", "Run", number=True),
+    Column("Unknown", "Unkn", number=True),
+    Column("Completed", "Compl", number=True),
+    Column("Guarantee", wide=True),
+    Column("Deserved", wide=True),
+    Column("Capability", wide=True),
+    Column("Allocated", wide=True),
+)
 
 
-def show(api: Api, kind: ResourcePath, args: argparse.Namespace) -> int:
+# The default queue exists without an object: gangs that name no queue are in it, without limits.
+DEFAULT = "default"
+NO_OBJECT: Json = {"metadata": {"name": DEFAULT, "uid": ""}}
+COLUMNS = {JOBS.kind: JOB, GROUPS.kind: GROUP, QUEUES.kind: QUEUE}
+
+
+def show(api: Api, args: argparse.Namespace) -> int:
+    kind = KINDS[args.kind]
     query = {"labelSelector": args.selector} if args.selector else {}
     if args.watch:
         return _watch(api, kind, args, query)
-    objects = list_columns.in_queue(api.all(kind, everywhere=args.everywhere, **query), args.queue)
+    objects = in_queue(api.all(kind, everywhere=args.everywhere, **query), args.queue)
     if args.output in ("json", "yaml"):
         listing = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects}
         print(written(listing, args.output), end="")
@@ -32,9 +83,9 @@ def show(api: Api, kind: ResourcePath, args: argparse.Namespace) -> int:
         where = "" if args.everywhere else f" in namespace {api.namespace}"
         print(f"No {kind.plural} found{where}", file=sys.stderr)
     else:
-        there = {obj["metadata"]["name"] for obj in objects}
-        if kind is QUEUES and list_columns.DEFAULT not in there and not args.selector:
-            objects.append(list_columns.NO_OBJECT)
+        names = {obj["metadata"]["name"] for obj in objects}
+        if kind is QUEUES and DEFAULT not in names and not args.selector:
+            objects.append(NO_OBJECT)
         print(_table(api, kind, objects, args), end="")
     return 0
 
@@ -43,8 +94,8 @@ def _watch(api: Api, kind: ResourcePath, args: argparse.Namespace, query: dict[s
     feed = terminal_table.Feed(
         _columns(kind, args), wide=args.output == "wide", most=terminal_table.width()
     )
-    for _, obj in follow.changes(api, kind, everywhere=args.everywhere, **query):
-        if not list_columns.in_queue([obj], args.queue):
+    for _, obj in api.changes(kind, everywhere=args.everywhere, **query):
+        if not in_queue([obj], args.queue):
             continue
         if args.output in ("json", "yaml"):
             print("---\n" * (args.output == "yaml") + written(obj, args.output), end="", flush=True)
@@ -63,19 +114,19 @@ def _table(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Nam
 
 def _columns(kind: ResourcePath, args: argparse.Namespace) -> tuple[Column, ...]:
     columns: tuple[Column, ...] = COLUMNS[kind.kind]
-    return (list_columns.NAMESPACE, *columns) if args.everywhere and kind.namespaced else columns
+    return (NAMESPACE, *columns) if args.everywhere and kind.namespaced else columns
 
 
 def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Namespace) -> list[Row]:
     match kind.kind:
         case "Job":
-            rows = [list_columns.job_row(obj) for obj in objects]
+            rows = [job_row(obj) for obj in objects]
         case "PodGroup":
-            rows = [list_columns.group_row(obj) for obj in objects]
+            rows = [group_row(obj) for obj in objects]
         case _:
-            counts = list_columns.counts_by_queue(api)
+            counts = counts_by_queue(api)
             rows = [
-                list_columns.queue_row(
+                queue_row(
                     obj, counts if counts is None else counts.get(obj["metadata"]["name"], {})
                 )
                 for obj in objects
@@ -89,3 +140,129 @@ def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Name
 
 def _name(kind: ResourcePath, obj: Json) -> str:
     return f"{kind.singular}.{kind.group}/{obj['metadata']['name']}"
+
+
+def job_row(job: Json) -> Row:
+    meta, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
+    state = status.get("state") or {}
+    created = meta.get("creationTimestamp")
+    return (
+        meta["name"],
+        Cell(clock(created), age(created)),
+        state.get("phase") or "Pending",
+        (meta.get("labels") or {}).get(JOB_TYPE) or "Batch",
+        replicas(spec),
+        minimum(job),
+        status.get("pending") or 0,
+        status.get("running") or 0,
+        status.get("succeeded") or 0,
+        status.get("failed") or 0,
+        status.get("unknown") or 0,
+        status.get("retryCount") or 0,
+        spec.get("queue") or "default",
+        why(job) or "-",
+    )
+
+
+def group_row(group: Json) -> Row:
+    meta, spec, status = group["metadata"], group.get("spec") or {}, group.get("status") or {}
+    return (
+        meta["name"],
+        status.get("phase") or "Pending",
+        spec.get("minMember", 1),
+        status.get("running") or 0,
+        status.get("succeeded") or 0,
+        status.get("failed") or 0,
+        spec.get("queue") or "default",
+        age(meta.get("creationTimestamp")),
+        group_why(group) or "-",
+    )
+
+
+def queue_row(queue: Json, counts: Mapping[str, int] | None) -> Row:
+    """counts: the queue's groups by phase. None: use the status, because the user may not list groups."""
+    spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    if counts is None:
+        counts = {name.capitalize(): value for name, value in status.items() if _is_whole(value)}
+    return (
+        queue["metadata"]["name"],
+        spec.get("weight", 1),
+        queue_state(queue),
+        spec.get("parent") or "-",
+        *(
+            counts.get(name, 0)
+            for name in ("Inqueue", "Pending", "Running", "Unknown", "Completed")
+        ),
+        amounts((spec.get("guarantee") or {}).get("resource")),
+        amounts(spec.get("deserved")),
+        amounts(spec.get("capability")),
+        amounts(status.get("allocated")),
+    )
+
+
+def queue_state(queue: Json) -> str:
+    spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    return str(status.get("state") or spec.get("state") or "Open")
+
+
+def counts_by_queue(api: Api) -> dict[str, Counter[str]] | None:
+    """None: the user may not list the groups of all namespaces."""
+    try:
+        groups = api.all(GROUPS, everywhere=True)
+    except CannotDo:
+        return None
+    found: dict[str, Counter[str]] = {}
+    for group in groups:
+        queue = (group.get("spec") or {}).get("queue") or "default"
+        phase = (group.get("status") or {}).get("phase") or "Pending"
+        found.setdefault(queue, Counter())[phase] += 1
+    return found
+
+
+def replicas(spec: Json) -> int:
+    return sum(task.get("replicas", 1) for task in spec.get("tasks") or ())
+
+
+def minimum(job: Json) -> int:
+    spec = job.get("spec") or {}
+    least = spec.get("minAvailable") or (job.get("status") or {}).get("minAvailable")
+    if least:
+        return int(least)
+    tasks: Sequence[Json] = spec.get("tasks") or ()
+    return sum(task.get("minAvailable") or task.get("replicas", 1) for task in tasks)
+
+
+def why(job: Json) -> str:
+    """The message of the Job's controller about the phase."""
+    state = (job.get("status") or {}).get("state") or {}
+    reason = str(state.get("reason") or "")
+    return str(state.get("message") or (reason if reason != "Created" else ""))
+
+
+def group_why(group: Json) -> str:
+    conditions = (group.get("status") or {}).get("conditions") or ()
+    return str(conditions[-1].get("message") or "") if conditions else ""
+
+
+def amounts(quantities: Mapping[str, object] | None) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted((quantities or {}).items())) or "-"
+
+
+def in_queue(objects: Iterable[Json], queue: str) -> list[Json]:
+    """Those of the queue; all of them if queue is empty."""
+    return [
+        one
+        for one in objects
+        if not queue or ((one.get("spec") or {}).get("queue") or "default") == queue
+    ]
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def written(obj: Json, output: str) -> str:
+    """As JSON or YAML, like kubectl -o."""
+    if output == "json":
+        return json.dumps(obj, indent=2) + "\n"
+    return str(yaml.safe_dump(obj, sort_keys=False))

@@ -1,10 +1,10 @@
-"""What changes a job, a queue or a group: Commands for jobs (as every tool of this API gives them), the
-object itself for queues."""
+"""Commands that change jobs, queues and groups. Jobs are suspended and resumed with Command objects, as
+every client of this API does; queues are changed directly."""
 
-from collections.abc import Mapping
+import argparse
 
-from central.cli.jobs.api import COMMANDS, JOBS, QUEUES, Api, CannotDo
-from central.cli.jobs.list_columns import DEFAULT
+from central.cli.jobs.api import COMMANDS, JOBS, KINDS, QUEUES, Api, CannotDo
+from central.cli.jobs.list_command import DEFAULT
 from central.controllers.job.state_machine import TRANSITIONS
 from central.kube.resource_paths import ResourcePath
 from central.model.jobspec import PENDING
@@ -14,17 +14,59 @@ STATES = {"open": "Open", "close": "Closed"}
 ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}
 
 
-def command(api: Api, name: str, action: str, word: str) -> str:
-    """Asks for the action; the job's controller takes the Command away as it obeys."""
-    job = api.get(JOBS, name)
-    phase = ((job.get("status") or {}).get("state") or {}).get("phase") or PENDING
-    if not TRANSITIONS.get(phase, True):
-        raise CannotDo(f"job {name} is {phase}: there is nothing to {word}")
-    _give(api, JOBS, job, action, word)
-    return f"{word} job {name} successfully (it was {phase})"
+def command(api: Api, args: argparse.Namespace) -> int:
+    """Creates a Command for each job. The Job controller deletes it when it carries it out."""
+    for name in args.chosen:
+        job = api.get(JOBS, name)
+        phase = ((job.get("status") or {}).get("state") or {}).get("phase") or PENDING
+        if not TRANSITIONS.get(phase, True):
+            raise CannotDo(f"job {name} is {phase}: it can't {args.verb}")
+        _create_command(api, JOBS, job, args.action, args.verb)
+        print(f"{args.verb} job {name} successfully (it was {phase})")
+    return 0
 
 
-def _give(api: Api, kind: ResourcePath, obj: Json, action: str, word: str) -> None:
+def delete(api: Api, args: argparse.Namespace) -> int:
+    kind = KINDS[args.kind]
+    for name in args.chosen:
+        api.delete(kind, name)
+        print(f"delete {kind.singular} {name} successfully")
+    return 0
+
+
+def create_queue(api: Api, args: argparse.Namespace) -> int:
+    spec = {**_queue_spec(args), "state": args.state}
+    if args.priority is not None:
+        spec["priority"] = args.priority
+    if args.keep:
+        spec["reclaimable"] = False
+    _create_queue(api, args.chosen, spec)
+    print(f"create queue {args.chosen} successfully")
+    return 0
+
+
+def operate_queue(api: Api, args: argparse.Namespace) -> int:
+    name, action, changes = args.chosen, args.action, _queue_spec(args)
+    if action == "update" and not changes:
+        raise CannotDo(
+            "--action update needs one of --weight, --capability, --deserved, --guarantee, --parent"
+        )
+    if action != "update" and changes:
+        raise CannotDo(f"--action {action} takes no other flags; use --action update for them")
+    if name == DEFAULT and api.find(QUEUES, name) is None:
+        _create_queue(api, name, {})  # the default queue exists without an object
+    if action == "update":
+        api.patch(QUEUES, name, {"spec": changes})
+    else:
+        changed = api.patch(QUEUES, name, {"spec": {"state": STATES[action]}})
+        if (changed.get("spec") or {}).get("state") != STATES[action]:
+            # Volcano's own CRD has no spec.state: its controllers take a Command.
+            _create_command(api, QUEUES, changed, ACTIONS[action], action)
+    print(f"{action} queue {name} successfully")
+    return 0
+
+
+def _create_command(api: Api, kind: ResourcePath, obj: Json, action: str, verb: str) -> None:
     meta = obj["metadata"]
     target = {
         "apiVersion": kind.api_version,
@@ -33,9 +75,9 @@ def _give(api: Api, kind: ResourcePath, obj: Json, action: str, word: str) -> No
         "uid": meta["uid"],
         "controller": True,
     }
-    # Names have 253 characters at most, and the server adds five.
+    # Names have 253 characters at most, of which the server adds five.
     made = {
-        "generateName": f"{meta['name'][:200]}-{word}-",
+        "generateName": f"{meta['name'][:200]}-{verb}-",
         "namespace": meta.get("namespace") or "default",
         "ownerReferences": [target],
     }
@@ -43,42 +85,19 @@ def _give(api: Api, kind: ResourcePath, obj: Json, action: str, word: str) -> No
     api.create(COMMANDS, {**command, "target": target, "action": action})
 
 
-def delete(api: Api, kind: ResourcePath, name: str) -> str:
-    api.delete(kind, name)
-    return f"delete {kind.singular} {name} successfully"
+def _create_queue(api: Api, name: str, spec: Json) -> None:
+    head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
+    api.create(QUEUES, {**head, "metadata": {"name": name}, "spec": spec})
 
 
-def create_queue(api: Api, name: str, spec: Json) -> str:
-    obj = {
-        "apiVersion": QUEUES.api_version,
-        "kind": QUEUES.kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-    api.create(QUEUES, obj)
-    return f"create queue {name} successfully"
-
-
-def operate_queue(api: Api, name: str, action: str, changes: Mapping[str, object]) -> str:
-    if action == "update":
-        if not changes:
-            raise CannotDo(
-                "update what? --weight, --capability, --deserved, --guarantee or --parent"
-            )
-        _make_default(api, name)
-        api.patch(QUEUES, name, {"spec": changes})
-        return f"update queue {name} successfully"
-    if changes:
-        raise CannotDo(f"{action} takes no other flags; change them with --action update")
-    _make_default(api, name)
-    changed = api.patch(QUEUES, name, {"spec": {"state": STATES[action]}})
-    if (changed.get("spec") or {}).get("state") != STATES[action]:
-        # Volcano's own definition knows no such wish: its controllers take a Command.
-        _give(api, QUEUES, changed, ACTIONS[action], action)
-    return f"{action} queue {name} successfully"
-
-
-def _make_default(api: Api, name: str) -> None:
-    """It is there without an object; who changes it gives it one."""
-    if name == DEFAULT and api.find(QUEUES, name) is None:
-        create_queue(api, name, {})
+def _queue_spec(args: argparse.Namespace) -> Json:
+    spec: Json = {"weight": args.weight} if args.weight is not None else {}
+    if args.parent:
+        spec["parent"] = args.parent
+    if args.capability:
+        spec["capability"] = dict(args.capability)
+    if args.deserved:
+        spec["deserved"] = dict(args.deserved)
+    if args.guarantee:
+        spec["guarantee"] = {"resource": dict(args.guarantee)}
+    return spec

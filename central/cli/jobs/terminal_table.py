@@ -1,5 +1,5 @@
-"""Tables for a terminal: whole where there is room (or no terminal), else with short words, and names
-are folded only where even those don't fit."""
+"""Tables for a terminal. If the full table is too wide, titles and cells take their short forms. Cells
+are folded only if that is still too wide. Without a terminal tables are never shortened."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ GAP = 2
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
-    short: str = ""  # the title where room is scarce
+    short: str = ""  # the title in a narrow table
     wide: bool = False  # only with -o wide
     number: bool = False
 
@@ -32,11 +32,11 @@ Row = Sequence[str | int | Cell]
 
 
 def width() -> int | None:
-    """None: as wide as it takes, for programs that read us."""
+    """The terminal's width, else COLUMNS; None: unlimited, for programs that read the output."""
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
-    told = os.environ.get("COLUMNS", "")
-    return int(told) if told.isdigit() and int(told) else None
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdigit() and int(columns) else None
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, most: int | None) -> str:
@@ -53,7 +53,7 @@ def table(columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, most: i
 
 
 class Feed:
-    """A table that grows row by row: columns only ever get wider."""
+    """A table that is printed row by row. Its columns only get wider."""
 
     def __init__(self, columns: Sequence[Column], *, wide: bool, most: int | None) -> None:
         self._columns = columns
@@ -63,7 +63,7 @@ class Feed:
         self._short = False
 
     def add(self, row: Row) -> str:
-        """The row's line, the first time below the titles."""
+        """The row's line; the first row's comes below the titles."""
         shown = [i for i, column in enumerate(self._columns) if self._wide or not column.wide]
         chosen = [self._columns[i] for i in shown]
         cells = [[row[i] for i in shown]]
@@ -160,7 +160,7 @@ def clock(stamp: str | None) -> str:
 
 
 def wrapped(head: str, text: str, indent: int, most: int | None) -> str:
-    """Head, then the text from a column on, folded at the terminal's edge."""
+    """The head, then the text from column `indent` on, folded at the terminal's edge."""
     import textwrap
 
     lines = textwrap.wrap(text, max((most or 10_000) - indent, 20)) or [""]

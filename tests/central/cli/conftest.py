@@ -1,4 +1,4 @@
-"""An API server in memory, and `lockstep` as a user of it types it."""
+"""An API server in memory, and the `lockstep` command with its kubeconfig."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def client(api: StandaloneApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def put(client: Client) -> Callable[[str, Json], Json]:
-    """put(path, object): made, with its status."""
+    """put(path, object): creates the object with its status."""
 
     def put(path: str, obj: Json) -> Json:
         reply = client.request("POST", path, orjson.dumps(obj))

@@ -1,4 +1,4 @@
-"""What tests of the commands put into the API server."""
+"""Objects that tests of the commands put into the API server."""
 
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ class Lockstep(Protocol):
 
 
 def mpi(name: str = "lm-mpi-job", phase: str = "Pending", **status: Any) -> Json:
-    """The job of the talks: one master, two workers."""
+    """An MPI job with one master and two workers."""
     return {
         "metadata": {"name": name, "labels": {"volcano.sh/job-type": "MPI"}},
         "spec": {

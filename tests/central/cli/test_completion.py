@@ -1,4 +1,4 @@
-"""Completion: the shells' scripts, and what kubectl is answered."""
+"""Completion: the shells' scripts, and the answers to kubectl."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def test_each_shell_has_its_script(lockstep: Lockstep, shell: str) -> None:
     assert "lockstep" in lockstep("completion", shell)
 
 
-def test_kubectl_is_told_words_flags_and_names(
+def test_kubectl_gets_verbs_flags_and_names(
     lockstep: Lockstep, put: Callable[[str, Json], Json]
 ) -> None:
     put(JOBS, mpi("train-a"))
@@ -52,11 +52,11 @@ def test_bash_asks_the_command_itself(lockstep: Lockstep, tmp_path: Path) -> Non
         env={
             **os.environ,
             "_ARGCOMPLETE": "1",
-            "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "said"),
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "completions"),
             "COMP_LINE": line,
             "COMP_POINT": str(len(line)),
         },
         check=False,
     )
     assert done.returncode == 0
-    assert (tmp_path / "said").read_text().strip() == "operate"
+    assert (tmp_path / "completions").read_text().strip() == "operate"

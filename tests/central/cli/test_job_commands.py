@@ -1,4 +1,4 @@
-"""`lockstep job`, typed against an API server in memory."""
+"""`lockstep job` against an API server in memory."""
 
 import json
 import re
@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from central.cli.jobs import api as apis
-from central.cli.jobs import describe, follow
+from central.cli.jobs import describe, dispatch, follow
 from central.cli.jobs.api import Api, CannotDo
-from central.cli.main import main
+from central.cli.main import main, parser
 from central.kube.resource_paths import ResourcePath
 from central.kube.transport.http_client import Client
 from tests.central.cli.run_cli import (
@@ -31,6 +31,7 @@ from tests.central.cli.run_cli import (
     member,
     mpi,
 )
+from tests.flags import parsers
 
 Json = dict[str, Any]
 Put = Callable[[str, Json], Json]
@@ -63,7 +64,9 @@ def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:
     }
 
 
-def test_everything_that_a_file_holds(lockstep: Lockstep, client: Client, tmp_path: Path) -> None:
+def test_every_object_of_a_file_is_created(
+    lockstep: Lockstep, client: Client, tmp_path: Path
+) -> None:
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
     job = {**mpi(), "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     file = tmp_path / "job.yaml"
@@ -74,7 +77,7 @@ def test_everything_that_a_file_holds(lockstep: Lockstep, client: Client, tmp_pa
     assert client.get(f"{JOBS}/lm-mpi-job")["spec"]["minAvailable"] == 3
 
 
-def test_nothing_of_a_file_is_made_where_one_kind_is_unknown(
+def test_nothing_of_a_file_is_created_if_one_kind_is_unknown(
     lockstep: Lockstep, client: Client, tmp_path: Path
 ) -> None:
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
@@ -82,11 +85,11 @@ def test_nothing_of_a_file_is_made_where_one_kind_is_unknown(
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump_all([settings, strange]))
     said = lockstep("job", "run", "-f", str(file), code=2)
-    assert said == "lockstep: the cluster serves no Strange (x.example/v1)\n"
+    assert said == "lockstep: the cluster does not serve Strange (x.example/v1)\n"
     assert client.get("/api/v1/namespaces/default/configmaps")["items"] == []
 
 
-def test_the_list_that_the_talks_show(lockstep: Lockstep, put: Put) -> None:
+def test_the_columns_of_the_list(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, mpi(phase="Completed", succeeded=1, retryCount=2))
     title, row = lockstep("job", "list").splitlines()
     assert " ".join(title.split()) == (
@@ -109,7 +112,7 @@ def test_a_list_fits_eighty_columns(
     assert "j" * 63 in re.sub(r"\s|\S*Completed\S*", "", lockstep("job", "view", "j" * 63))
 
 
-def test_forms_for_programs(lockstep: Lockstep, put: Put) -> None:
+def test_output_formats(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, mpi())
     listed = json.loads(lockstep("job", "list", "-o", "json"))
     assert [item["kind"] for item in listed["items"]] == ["Job"]
@@ -142,9 +145,7 @@ def test_a_view_says_why_and_shows_pods_and_events(lockstep: Lockstep, put: Put)
     assert "job/lm-mpi-job: CommandIssued: AbortJob" in said
 
 
-def test_a_view_says_what_stands_in_the_way_of_pods_that_are_placed(
-    lockstep: Lockstep, put: Put
-) -> None:
+def test_a_view_says_why_placed_pods_do_not_run(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, {**mpi(), "status": {"state": {"phase": "Pending", "reason": "Created"}}})
     for index, reason in enumerate(("ImagePullBackOff", "ContainerCreating", "ImagePullBackOff")):
         waiting = [{"name": "main", "state": {"waiting": {"reason": reason}}}]
@@ -157,7 +158,7 @@ def test_a_view_says_what_stands_in_the_way_of_pods_that_are_placed(
 
 
 class Blind(Api):
-    """Of a user who may see jobs, and neither pods nor events."""
+    """For a user who may see jobs, but neither pods nor events."""
 
     def all(self, kind: ResourcePath, *, everywhere: bool = False, **query: str) -> list[Json]:
         if kind in (apis.PODS, apis.EVENTS):
@@ -165,7 +166,7 @@ class Blind(Api):
         return super().all(kind, everywhere=everywhere, **query)
 
 
-def test_a_view_shows_what_one_may_see(client: Client, put: Put) -> None:
+def test_a_view_shows_what_the_user_may_see(client: Client, put: Put) -> None:
     put(JOBS, mpi())
     said = describe.job(Blind(client, "default"), "lm-mpi-job", 80)
     assert "Phase:        Pending" in said
@@ -173,9 +174,9 @@ def test_a_view_shows_what_one_may_see(client: Client, put: Put) -> None:
     assert "Events:       not shown: you may not list this event" in said
 
 
-def test_a_list_goes_on(client: Client, put: Put) -> None:
+def test_a_list_with_watch_prints_changes(client: Client, put: Put) -> None:
     put(JOBS, mpi("first"))
-    # Whoever runs the tests in the background ignores Ctrl-C, and so would whatever they start.
+    # In a background shell SIGINT is ignored, and child processes inherit that.
     hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     typed = f"{hears}; import sys; from central.cli.main import main; sys.exit(main())"
     watch = subprocess.Popen(
@@ -212,17 +213,17 @@ def test_commands_for_jobs(lockstep: Lockstep, client: Client, put: Put) -> None
     assert client.get(JOBS)["items"] == []
 
 
-def test_a_job_that_is_over_is_neither_suspended_nor_resumed(
+def test_a_finished_job_is_neither_suspended_nor_resumed(
     lockstep: Lockstep, client: Client, put: Put
 ) -> None:
     put(JOBS, mpi(phase="Completed"))
     for word in ("suspend", "resume"):
         said = lockstep("job", word, "lm-mpi-job", code=2)
-        assert said == f"lockstep: job lm-mpi-job is Completed: there is nothing to {word}\n"
+        assert said == f"lockstep: job lm-mpi-job is Completed: it can't {word}\n"
     assert client.get(COMMANDS)["items"] == []
 
 
-def test_logs_carry_their_tasks(lockstep: Lockstep, put: Put, capsys: Any) -> None:
+def test_log_lines_carry_their_task_and_index(lockstep: Lockstep, put: Put, capsys: Any) -> None:
     put(JOBS, mpi(phase="Completed"))
     ran = {"name": "main", "state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
     for task, index in (("mpimaster", 0), ("mpiworker", 0)):
@@ -235,7 +236,7 @@ def test_logs_carry_their_tasks(lockstep: Lockstep, put: Put, capsys: Any) -> No
     )
 
 
-def test_a_job_is_followed_to_its_end(put: Put, client: Client) -> None:
+def test_watch_prints_a_job_until_it_ends(put: Put, client: Client) -> None:
     job = put(JOBS, mpi())
     states = iter([{"phase": "Running"}, {"phase": "Failed", "message": "PodFailed: exit 3"}])
     said: list[str] = []
@@ -247,7 +248,7 @@ def test_a_job_is_followed_to_its_end(put: Put, client: Client) -> None:
             reply = client.request("PUT", f"{JOBS}/lm-mpi-job/status", orjson.dumps(changed))
             assert reply.ok
 
-    assert follow.job(Api(client, "default"), "lm-mpi-job", say) == 1
+    assert follow.watch_job(Api(client, "default"), "lm-mpi-job", say) == 1
     assert said == ["Pending", "Running", "Failed: PodFailed: exit 3"]
 
 
@@ -259,26 +260,30 @@ def test_a_job_is_followed_to_its_end(put: Put, client: Client) -> None:
             ["list", "--wach"],
             "lockstep job list: unrecognized arguments: --wach; did you mean --watch?",
         ),
-        (["view"], "lockstep: job view: which job? Name it: lockstep job view NAME"),
-        (["view", "nope"], "lockstep: there is no job default/nope"),
-        (["view", "a", "-N", "b"], "one name only, not a and b"),
-        (["run", "Foo"], '"Foo" is no name: small letters, digits'),
+        (["view"], "lockstep: job view: name the job: lockstep job view NAME"),
+        (["view", "nope"], "lockstep: job default/nope not found"),
+        (["view", "a", "-N", "b"], "only one name is allowed, not a and b"),
+        (["run", "Foo"], '"Foo" is not a name: use small letters, digits'),
         (["run", "a", "-R", "cpu=x"], 'cpu: "x" is not a quantity'),
-        (["run", "a", "-R", "cpu"], '"cpu" has not the form NAME=VALUE'),
+        (["run", "a", "-R", "cpu"], '"cpu" is not NAME=VALUE'),
         (["run", "a", "-r", "2", "-m", "3"], "--min 3 is more than --replicas 2"),
         (["run", "-f", "/no/such"], "lockstep: /no/such: No such file or directory"),
-        (["run", "a", "-f", "/no/such"], "either a name or --filename, not both"),
+        (["run", "a", "-f", "/no/such"], "use either a name or --filename, not both"),
         (["list", "--context", "nope"], "nope"),
-        (["logs", "nope"], "there is no job default/nope"),
+        (["logs", "nope"], "job default/nope not found"),
         (["list", "-k", "/no/such"], "kubeconfig /no/such: no such file"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
-    argv: list[str], said: str, lockstep: Lockstep
-) -> None:
+def test_errors_are_one_sentence(argv: list[str], said: str, lockstep: Lockstep) -> None:
     answer = lockstep("job", *argv, code=2)
     assert said in answer
     assert len(answer.splitlines()) == 1
+
+
+def test_every_verb_has_its_command() -> None:
+    paths = {of.get_default("path") for of in parsers(parser()) if of.get_default("path")}
+    assert len(paths) == 9
+    assert all(callable(dispatch.command(path)) for path in paths)
 
 
 def test_a_dry_run_asks_no_server(
@@ -292,22 +297,20 @@ def test_a_dry_run_asks_no_server(
     assert "kubeconfig /no/such: no such file" in named
 
 
-def test_what_a_file_may_hold_wrongly(lockstep: Lockstep, tmp_path: Path) -> None:
+def test_invalid_manifests(lockstep: Lockstep, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     for text, said in (
         ("a: [", "job.yaml, line 1"),
-        ("- a", "document 1: it is no object, but list"),
+        ("- a", "document 1: expected an object, not list"),
         ("kind: Job", "document 1: apiVersion is missing"),
         ("{apiVersion: v1, kind: Pod}", "document 1: metadata is missing"),
-        ("", "it holds no object"),
+        ("", "contains no object"),
     ):
         file.write_text(text)
         assert said in lockstep("job", "run", "-f", str(file), code=2)
 
 
-def test_a_job_that_would_never_start_is_not_made(
-    lockstep: Lockstep, client: Client, tmp_path: Path
-) -> None:
+def test_an_invalid_job_is_not_created(lockstep: Lockstep, client: Client, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     task = {"name": "w", "replicas": 2, "template": TEMPLATE}
     both = {**task, "policies": [{"event": "PodFailed", "exitCode": 3, "action": "RestartJob"}]}
@@ -323,7 +326,7 @@ def test_a_job_that_would_never_start_is_not_made(
     assert client.get(JOBS)["items"] == []
 
 
-def test_a_file_is_read_before_a_cluster_is_looked_for(
+def test_files_are_read_before_the_kubeconfig(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
@@ -332,6 +335,6 @@ def test_a_file_is_read_before_a_cluster_is_looked_for(
     assert capsys.readouterr().err == f"lockstep: {missing}: No such file or directory\n"
 
 
-def test_a_job_that_is_there_already(lockstep: Lockstep) -> None:
+def test_a_job_that_exists(lockstep: Lockstep) -> None:
     lockstep("job", "run", "a")
-    assert lockstep("job", "run", "a", code=2) == "lockstep: there is a job default/a already\n"
+    assert lockstep("job", "run", "a", code=2) == "lockstep: job default/a already exists\n"

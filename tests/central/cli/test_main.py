@@ -1,4 +1,4 @@
-"""What people type, wrongly too: one sentence on stderr, exit code 2, never a traceback."""
+"""Wrong arguments: one sentence on stderr, exit code 2, never a traceback."""
 
 import json
 import socket
@@ -52,7 +52,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["topology", "--server=nowhere"], '--server: "nowhere" is not HOST:PORT'),
         (["simulate", "--seed=x", "x"], "--seed: x is not a whole number"),
         (["demo", "--port=70000"], "--port: 70000 is not a port (0 to 65535)"),
-        (["explain", "a/b/c/d"], 'explain: "a/b/c/d" is not NAME, KIND/NAME or'),
+        (["explain", "a/b/c/d"], 'explain: "a/b/c/d" is not [NAMESPACE/][KIND/]NAME'),
         (["explain"], "the following arguments are required: [NAMESPACE/]NAME"),
         (["central", "--kubeconfig=/no/such"], "kubeconfig /no/such: no such file"),
         (["topology", "--ca-file=/no/such"], "lockstep: /no/such: No such file or directory"),
@@ -62,7 +62,7 @@ def test_wrong_arguments(argv: list[str], said: str, capsys: pytest.CaptureFixtu
     assert said in refused(capsys, *argv)
 
 
-def test_every_flag_says_what_it_is_for() -> None:
+def test_every_flag_has_a_help_text() -> None:
     assert silent(parser()) == set()
 
 
@@ -98,7 +98,7 @@ def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert f"127.0.0.1:{port}" in said
 
 
-def test_a_certificate_folder_that_is_none(
+def test_an_unusable_certificate_directory(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))

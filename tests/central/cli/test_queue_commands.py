@@ -27,8 +27,10 @@ def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: 
     lockstep("queue", "operate", "ml", "-a", "open")
     assert client.get(f"{QUEUES}/ml")["spec"]["state"] == "Open"
     view = lockstep("queue", "view", "top")
-    assert "Below:        ml" in view
-    assert "update what?" in lockstep("queue", "operate", "ml", "-a", "update", code=2)
+    assert "Children:     ml" in view
+    assert "--action update needs one of --weight" in lockstep(
+        "queue", "operate", "ml", "-a", "update", code=2
+    )
     lockstep("queue", "delete", "ml", "top")
     assert client.get(QUEUES)["items"] == []
 
@@ -40,7 +42,7 @@ def test_the_default_queue_gets_an_object_when_it_is_changed(
     assert client.get(f"{QUEUES}/default")["spec"]["state"] == "Closed"
     lockstep("queue", "operate", "default", "-a", "update", "-w", "2")
     assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 2
-    assert "there is no queue other" in lockstep("queue", "operate", "other", "-a", "open", code=2)
+    assert "queue other not found" in lockstep("queue", "operate", "other", "-a", "open", code=2)
 
 
 def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
@@ -55,10 +57,10 @@ def test_queues_with_their_gangs(lockstep: Lockstep, put: Callable[[str, Json], 
     assert " ".join(row.split()) == "default 1 Open - 0 1 1 0 0"
 
 
-def test_where_queues_know_no_wish_a_command_is_given(
+def test_without_spec_state_a_command_is_created(
     lockstep: Lockstep, client: Client, put: Callable[[str, Json], Json]
 ) -> None:
-    """Volcano's own definition has no spec.state."""
+    """Volcano's own CRD has no spec.state."""
     name, weight = "queues.scheduling.volcano.sh", {"weight": {"type": "integer"}}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": weight}}}
     version = {"name": "v1beta1", "served": True, "storage": True}
@@ -77,12 +79,14 @@ def test_where_queues_know_no_wish_a_command_is_given(
     assert (command["action"], command["target"]["kind"]) == ("CloseQueue", "Queue")
 
 
-def test_a_queue_that_nobody_made(lockstep: Lockstep, put: Callable[[str, Json], Json]) -> None:
+def test_the_default_queue_without_an_object(
+    lockstep: Lockstep, put: Callable[[str, Json], Json]
+) -> None:
     put(GROUPS, group("one", "needs more"))
     [_, row] = lockstep("queue", "list").splitlines()
     assert " ".join(row.split()) == "default 1 Open - 0 1 0 0 0"
     view = lockstep("queue", "view", "default")
-    assert "State:        Open, made by nobody" in view
+    assert "State:        Open, without an object" in view
     assert "Groups:       1 Pending" in view
 
 

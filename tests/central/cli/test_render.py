@@ -24,7 +24,7 @@ def topology(*names: str) -> pb.TopologyReply:
     return pb.TopologyReply(nodes=nodes, levels=["lockstep.dev/block", "lockstep.dev/rack"])
 
 
-def test_many_nodes_are_a_line_each_and_levels_without_labels_are_left_out() -> None:
+def test_a_line_per_node_without_the_levels_that_no_node_has() -> None:
     lines = render.topology_table(topology("a", "b")).splitlines()
     assert lines[0].split() == ["NODE", "RACK", "GPUS", "USED", "MODEL", "TROUBLE"]
     assert [line.split()[:4] for line in lines[1:]] == [
@@ -37,7 +37,7 @@ def test_one_node_has_its_matrix() -> None:
     assert "GPU1" in render.topology_table(topology("a"))
 
 
-def test_json_of_one_node_is_an_object_of_all_a_list() -> None:
+def test_json_is_an_object_for_one_node_and_a_list_for_all() -> None:
     one = render.topology_json(topology("a"), one=True)
     assert {"node", "gpus", "hcas", "links", "islands", "rdma_cgroup"} <= set(one)
     assert one["domains"] == {"lockstep.dev/block": "", "lockstep.dev/rack": "r1"}
@@ -49,14 +49,14 @@ def test_json_of_one_node_is_an_object_of_all_a_list() -> None:
     assert [node["node"] for node in json.loads(json.dumps(both))] == ["a", "b"]
 
 
-def test_what_pods_have_of_network_cards() -> None:
+def test_rdma_usage_by_pod_and_nic() -> None:
     reply = topology("a")
-    told = RdmaUse("ns", "one", "mlx5_0", RdmaLimit(3, 40), RdmaLimit(64, -1), 2)
-    untold = RdmaUse("ns", "two", "mlx5_1", RdmaLimit(), RdmaLimit())
-    reply.nodes[0].cards.extend(wire.to_rdma_use([told, untold]))
+    known = RdmaUse("ns", "one", "mlx5_0", RdmaLimit(3, 40), RdmaLimit(64, -1), 2)
+    unknown = RdmaUse("ns", "two", "mlx5_1", RdmaLimit(), RdmaLimit())
+    reply.nodes[0].cards.extend(wire.to_rdma_use([known, unknown]))
     lines = render.topology_table(reply).splitlines()
     assert [line.split() for line in lines[3:6]] == [
-        ["POD", "CARD", "HANDLES", "OBJECTS", "REFUSED"],
+        ["POD", "NIC", "HANDLES", "OBJECTS", "REFUSED"],
         ["ns/one", "mlx5_0", "3", "of", "64", "40", "2"],
         ["ns/two", "mlx5_1", "-", "-", "-"],
     ]
@@ -67,13 +67,13 @@ def test_what_pods_have_of_network_cards() -> None:
     assert shown[1]["current"] == shown[1]["limit"] == {"hca_handle": None, "hca_object": None}
 
 
-def test_versions_are_told_where_they_differ() -> None:
+def test_differing_versions_are_shown() -> None:
     reply = topology("a", "b", "c")
     reply.version = "0.2.0"
     for node, version in zip(reply.nodes, ("0.2.0", "0.1.0", "0.1.0"), strict=True):
         node.agent_version = version
-    said = "the centre is of version 0.2.0, agents of 0.1.0 on b and 1 more"
-    assert said in render.topology_table(reply)
+    skew = "scheduler 0.2.0, agents 0.1.0 on b and 1 more"
+    assert skew in render.topology_table(reply)
     assert render.topology_json(reply, one=False)[1]["agent_version"] == "0.1.0"
     for node in reply.nodes:
         node.agent_version = "0.2.0"
@@ -111,7 +111,7 @@ def test_an_explanation() -> None:
     }
 
 
-def test_slices_and_who_has_them() -> None:
+def test_mig_slices_and_their_holders() -> None:
     held = pb.HeldSlice(uuid="MIG-1", profile="1g.5gb", gpu=2)
     node = pb.NodeView(
         name="a",
@@ -137,6 +137,6 @@ def test_slices_and_who_has_them() -> None:
         pb.PodView(name="p", phase="Running", node="a", slices=[held], confirmed=True),
         pb.PodView(name="q", phase="Running", node="a", slices=[pb.HeldSlice(uuid="MIG-9")]),
     ]
-    told = render.explanation_table(pb.ExplainReply(found=True, pods=pods)).splitlines()
-    assert told[-2].split() == ["p", "Running", "a", "2", "(1g.5gb)"]
-    assert told[-1].split() == ["q", "Running", "a", "(gone)"]
+    lines = render.explanation_table(pb.ExplainReply(found=True, pods=pods)).splitlines()
+    assert lines[-2].split() == ["p", "Running", "a", "2", "(1g.5gb)"]
+    assert lines[-1].split() == ["q", "Running", "a", "(gone)"]

@@ -113,7 +113,7 @@ def test_a_simulated_day_is_decided_again(
     assert "the same" in capsys.readouterr().out
     done = replay.replay(str(file))
     assert done.decisions > 50
-    assert done.turns > 40
+    assert done.cycles > 40
 
 
 def test_the_first_other_decision_is_told(
@@ -127,7 +127,7 @@ def test_the_first_other_decision_is_told(
     capsys.readouterr()
     assert main(["replay", str(file)]) == 1
     told = capsys.readouterr().out
-    assert f"{file} is decided differently from turn 1 (line 2" in told
+    assert f"{file}: decisions differ at cycle 1 (line 2" in told
     assert "then: Bind(" in told
     assert "now:  Bind(" in told
 
@@ -137,7 +137,7 @@ def test_a_decision_that_is_missing_or_new_is_a_difference(tmp_path: Path) -> No
     lines = file.read_text().splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith('{"decided"'))
     file.write_text("\n".join(lines[:place] + lines[place + 1 :]) + "\n")
-    with pytest.raises(replay.Differs, match="then: nothing more"):
+    with pytest.raises(replay.Differs, match="then: no decision"):
         replay.replay(str(file))
 
 
@@ -146,7 +146,7 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, lo
     file = written(tmp_path)
     file.write_bytes(file.read_bytes()[:-lost])
     done = replay.replay(str(file))
-    assert done.turns > 40
+    assert done.cycles > 40
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, lo
     [
         (None, "No such file"),
         ("", ""),
-        ("[]\n", "line 1 is not a line of a journal"),
+        ("[]\n", "line 1 is not a journal entry"),
         ('{"journal": 2}\n', "its format 2 is not 1"),
         ('{"journal": 1}\n', "line 1: settings: 'settings'"),
         ("not json\n", "line 1: not JSON"),
-        ('{"journal":1,"settings":{"levels":[]}}\n{"what":1}\n', "line 2 is not a line"),
+        ('{"journal":1,"settings":{"levels":[]}}\n{"what":1}\n', "line 2 is not a journal entry"),
         ('{"journal":1,"settings":{"levels":[]}}\n{"turn":[0,[["No",{}]]]}\n', "line 2: "),
         ('{"journal":1,"settings":{"levels":[]}}\n{"checkpoint":"AAAA"}\n', "line 2: checkpoint"),
     ],
