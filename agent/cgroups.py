@@ -1,4 +1,5 @@
-"""Finds the cgroup of a pod: cgroup v1 and v2, the kubelet's layouts for cgroupfs and systemd, below any root."""
+"""Finds the cgroup of a pod: cgroup v1 and v2, the kubelet's layouts for cgroupfs and systemd,
+below any root."""
 
 import errno
 import os
@@ -17,7 +18,8 @@ DEPTH = 4  # levels to search if the kubelet has a --cgroup-root
 
 
 class CgroupFiles:
-    """Access to cgroup files. Each write is one system call, which the kernel takes for one command."""
+    """Access to cgroup files. Each write is one system call, which the kernel takes for one
+    command."""
 
     def read(self, file: Path) -> str:
         return file.read_text(encoding="ascii")
@@ -98,8 +100,8 @@ def unified(root: Path, uid: str) -> Path | None:
 
 
 def enable(root: Path, pod: Path, controller: str, files: CgroupFiles | None = None) -> None:
-    """Enables the controller (cgroup v2) from the root down to the pod, level by level. Does nothing if the
-    kernel lacks the controller. Raises OSError."""
+    """Enables the controller (cgroup v2) from the root down to the pod, level by level. Does
+    nothing if the kernel lacks the controller. Raises OSError."""
     files = files or CgroupFiles()
     if controller not in files.read(root / "cgroup.controllers").split():
         return
@@ -110,7 +112,8 @@ def enable(root: Path, pod: Path, controller: str, files: CgroupFiles | None = N
 
 
 def pod_exists(root: Path, uid: str) -> bool:
-    """Whether the pod has a cgroup of any controller. The kubelet removes them after the last process."""
+    """Whether the pod has a cgroup of any controller. The kubelet removes them after the last
+    process."""
     if not UID.fullmatch(uid):
         return False
     bases = [root, *(root / name for name in KUBELET_CONTROLLERS)]

@@ -1,14 +1,17 @@
-"""closest(): which of a node's free GPUs sit closest together. Agent and centre must choose
-alike, so the choice is a total order: of all sets of the size asked for, the one
+"""closest() chooses which of a node's free GPUs to use together. Agent and scheduler must choose
+alike, so the choice is a total order. Pure. Of all sets with the requested size it returns the one
 
-1. whose pairs are closest in sum. A pair counts by its island first, then by its NVLinks, then by
-   its PCIe level, then by its NUMA node;
-2. that leaves the closest pairs behind: the island with the fewest free GPUs that suffices,
-   a GPU whose neighbour is taken rather than one of a whole pair;
-3. of the lowest indices.
+1. whose pairs are closest in sum: by island, then number of NVLinks, then PCIe level, then NUMA
+   node;
+2. that leaves the closest pairs behind: it takes the island with the fewest free GPUs that
+   suffices, and a GPU whose neighbour is taken rather than one of a free pair;
+3. with the lowest indices.
 
-Pure. Exact on every machine with up to 16 free GPUs, and on larger ones whose GPUs are alike;
-elsewhere greedy from every start, mended by exchanges."""
+Example: NVLink joins GPUs 0-1, 2-3, 4-5 and 6-7, and GPU 0 is taken. One GPU: 1, because every
+other choice breaks a pair. Two GPUs: 2 and 3, the closest pair with the lowest indices.
+
+The result is exact for up to 16 free GPUs, and for more if their positions are alike. Otherwise it
+is greedy from every start, improved by exchanges."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,14 +20,14 @@ from math import prod
 
 from protos.topology import Shape, indices_of
 
-# Steps between PCIe levels: the largest is the way between two sockets.
+# Closeness of the PCIe levels.
 PCIE = {"PIX": 9, "PXB": 8, "PHB": 6, "NODE": 4, "SYS": 0}
-EXACT_SETS = 1 << 16  # at most so many halves are joined; 16 unlike GPUs need just that many
+EXACT_SETS = 1 << 16  # most pairs of half sets to try, enough for 16 GPUs without equals
 
 
 @lru_cache(maxsize=1 << 16)
 def closest(shape: Shape, free: int, size: int) -> int:
-    """The mask of exactly `size` of the `free` GPUs; 0 where there are not so many."""
+    """The mask of `size` of the `free` GPUs; 0 if fewer are free."""
     gpus = tuple(indices_of(free))
     if size <= 0 or size > len(gpus):
         return 0
@@ -43,7 +46,8 @@ def closest(shape: Shape, free: int, size: int) -> int:
 
 @lru_cache(maxsize=256)
 def _matrix(shape: Shape, count: int) -> tuple[tuple[int, ...], ...]:
-    """How close each pair is, as one number. GPUs the shape does not know are equally far."""
+    """The closeness of each pair as one number, in which each criterion outweighs all sums of the
+    later ones. GPUs outside the shape are equally far from all."""
     island = {gpu: mask for mask in shape.islands for gpu in indices_of(mask)}
     pairs = count * count
     scale = (pairs, pairs * max(PCIE.values()) * pairs)  # of a PCIe step, of one NVLink
@@ -71,23 +75,24 @@ def _nvlinks(word: str) -> int:
 
 
 def _pairs(shape: Shape, gpus: tuple[int, ...]) -> list[list[int]]:
-    """The matrix of these GPUs only; from here on a GPU is its place among them."""
+    """The closeness of these GPUs only. From here on a GPU is its position among them."""
     matrix = _matrix(shape, max(shape.count, gpus[-1] + 1))
     return [[matrix[a][b] for b in gpus] for a in gpus]
 
 
 @dataclass(frozen=True, slots=True)
 class _Worth:
-    """A set's worth is the sum of `pair` x the closeness of its pairs and `alone` of its GPUs:
-    one number, in which no two sets of one size are equal."""
+    """The value of a set: `pair` times the closeness of its pairs, plus `alone` of each of its
+    GPUs. No two sets of equal size have the same value."""
 
     pair: int
     alone: tuple[int, ...]
 
 
 def _worth(near: list[list[int]], size: int) -> _Worth:
-    """What stays behind has the pairs of all, less those of every GPU taken, plus those inside
-    the set: among sets equally close it is enough to take GPUs that have little here."""
+    """The closeness left behind is that of all pairs, minus the pairs of every chosen GPU, plus the
+    pairs inside the set. So among sets of equal closeness, the best has GPUs with the least total
+    closeness to all others."""
     count = len(near)
     low = 1 << count
     here = [sum(row) for row in near]
@@ -98,8 +103,8 @@ def _worth(near: list[list[int]], size: int) -> _Worth:
 
 
 def _alike(near: list[list[int]]) -> list[list[int]]:
-    """Classes of GPUs that can change places without any difference: of a class only the lowest
-    indices need to be tried. On a machine with one NVSwitch fabric and two sockets: two."""
+    """Classes of interchangeable GPUs, of which only the lowest indices need to be tried. A machine
+    with one NVSwitch fabric and two sockets has two classes."""
     classes: list[list[int]] = []
     for gpu in range(len(near)):
         for members in classes:
@@ -119,7 +124,7 @@ def _sets(classes: list[list[int]]) -> int:
 
 
 def _halves(classes: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """Two parts with about equally many sets."""
+    """The classes in two parts with about equally many sets."""
     left: list[list[int]] = []
     right: list[list[int]] = []
     for members in sorted(classes, key=len, reverse=True):
@@ -129,19 +134,19 @@ def _halves(classes: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]
 
 @dataclass(slots=True)
 class _Half:
-    """The sets that one half of the classes offers. Each but the first is an earlier one
-    (`parent`) and one GPU more (`added`)."""
+    """All sets of one half of the classes. Each set but the first is an earlier one (`parent`) and
+    one GPU more (`added`)."""
 
     members: list[tuple[int, ...]]
     parent: list[int]
     added: list[int]
-    inside: list[int]  # the worth of the set by itself
+    inside: list[int]  # value of the set by itself
 
 
 def _half(near: list[list[int]], worth: _Worth, classes: list[list[int]], size: int) -> _Half:
     half = _Half([()], [0], [-1], [0])
     for members in classes:
-        start = range(len(half.members))  # the sets without any of this class
+        start = range(len(half.members))  # the sets without a GPU of this class
         for base in start:
             parent = base
             for gpu in members[: size - len(half.members[base])]:
@@ -161,8 +166,8 @@ def _exact(
     halves: tuple[list[list[int]], list[list[int]]],
     size: int,
 ) -> tuple[int, ...]:
-    """Joins every set of the one half with every set of the other that makes up the size. What
-    two sets are worth to each other is built up GPU by GPU, a whole row at a time."""
+    """The best union of a set of each half with `size` GPUs (meet in the middle). The closeness
+    between two sets is built up GPU by GPU, one row of right sets at a time."""
     left = _half(near, worth, halves[0], size)
     right = _half(near, worth, halves[1], size)
     by_size: list[list[int]] = [[] for _ in range(size + 1)]
@@ -171,7 +176,8 @@ def _exact(
     to_right = {
         gpu: _to_half(near[gpu], worth.pair, right) for members in halves[0] for gpu in members
     }
-    rows = [right.inside]  # by set of the left half: the worth of the joined sets
+    # By left set: the value of every right set joined with it, without the left set's own value.
+    rows = [right.inside]
     best, found = None, (0, 0)
     for place, taken in enumerate(left.members):
         if place:
@@ -189,7 +195,7 @@ def _exact(
 
 
 def _to_half(near: list[int], pair: int, half: _Half) -> list[int]:
-    """What one GPU is worth to each set of the other half."""
+    """The value of the pairs between one GPU and each set of the other half."""
     result = [0]
     for place in range(1, len(half.members)):
         result.append(result[half.parent[place]] + pair * near[half.added[place]])
@@ -197,8 +203,8 @@ def _to_half(near: list[int], pair: int, half: _Half) -> list[int]:
 
 
 def _greedy(near: list[list[int]], worth: _Worth, size: int) -> tuple[int, ...]:
-    """From each GPU: take the one that adds most until there are enough, then exchange one for
-    another as long as that helps."""
+    """Starts from each GPU, adds the GPU with the most gain until there are `size`, and then
+    exchanges one GPU for another while that improves the set."""
     best, found = None, frozenset[int]()
     for start in range(len(near)):
         chosen = _grow(near, worth, {start}, size)
@@ -222,7 +228,7 @@ def _grow(near: list[list[int]], worth: _Worth, chosen: set[int], size: int) -> 
 
 
 def _exchange(near: list[list[int]], worth: _Worth, chosen: set[int]) -> set[int] | None:
-    """The best set that differs in one GPU, where it is better."""
+    """The best set that differs in one GPU, if it is better than `chosen`."""
     best, found = 0, None
     rest = [gpu for gpu in range(len(near)) if gpu not in chosen]
     link = [sum(near[gpu][other] for other in chosen) for gpu in range(len(near))]

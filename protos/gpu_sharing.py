@@ -1,5 +1,5 @@
-"""Shares of GPUs. A share is a hundredth of one GPU, and all shares of a container are on the same GPU. Agent and
-scheduler must choose that GPU alike, so the choice is a total order. Pure."""
+"""Shares of GPUs. A share is a hundredth of one GPU, and all shares of a container are on the same
+GPU. Agent and scheduler must choose that GPU alike, so the choice is a total order. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,8 +12,8 @@ WHOLE = 100  # hundredths
 SHARE = "share"  # key in a grant's limits: number of hundredths
 MEMORY = "memory"  # key in an intent's limits: the pod's cap on GPU memory in bytes
 LEAST = "least"  # key in an intent's limits: the lowest acceptable rank of enforcement
-# How a cap on GPU memory is enforced: not at all; by eviction (watch); by MPS, MIG or the kernel, which refuse the
-# allocation. A whole GPU needs no cap.
+# How a cap on GPU memory is enforced: not at all; by eviction (watch); by MPS, MIG or the kernel,
+# which refuse the allocation. A whole GPU needs no cap.
 RANKS = {"none": 0, "watch": 1, "mps": 2, "mig": 3, "kernel": 3, "whole": 4}
 REQUESTABLE = tuple(
     word for word in RANKS if word != "whole"
@@ -24,8 +24,9 @@ HIGHEST = max(map(RANKS.__getitem__, REQUESTABLE))
 def choose_gpu(shape: Shape, left: Mapping[int, int], wanted: int) -> int:
     """The GPU for `wanted` hundredths; -1 if none has as many free. left: free hundredths by GPU.
 
-    The fullest shared GPU that fits, else the free GPU whose loss leaves the closest whole GPUs. Example: with 30
-    and 60 hundredths left on two shared GPUs, 25 go to the first and 40 to the second."""
+    The fullest shared GPU that fits, else the free GPU whose loss leaves the closest whole GPUs.
+    Example: with 30 and 60 hundredths left on two shared GPUs, 25 go to the first and 40 to the
+    second."""
     opened = [
         (free_shares, gpu) for gpu, free_shares in left.items() if wanted <= free_shares < WHOLE
     ]

@@ -1,5 +1,5 @@
-"""Formats a node's topology: the matrix of `nvidia-smi topo -m` with NICs, and the JSON of `topology -o
-json`. Pure."""
+"""Formats a node's topology: the matrix of `nvidia-smi topo -m` with NICs, and the JSON of
+`topology -o json`. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -37,8 +37,8 @@ def rows(topology: NodeTopology) -> list[list[str]]:
 
 
 def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> str:
-    """The matrix, then what needs attention. Columns are separated by at least two spaces. holders: of MIG
-    slices by uuid, if known."""
+    """The matrix, then what needs attention. Columns are separated by at least two spaces. holders:
+    of MIG slices by uuid, if known."""
     parts = ["\n".join(_aligned(rows(topology))), LEGEND]
     if topology.hcas:
         nics = [f"  NIC{place}: {hca.name}" for place, hca in enumerate(topology.hcas)]
@@ -74,8 +74,8 @@ def notes(topology: NodeTopology) -> tuple[str, ...]:
         )
     if topology.hcas and 0 < topology.memlock < LOCKABLE:
         found.append(
-            f"the container runtime limits locked memory to {topology.memlock // 1024} KiB, too little for "
-            "RDMA (set LimitMEMLOCK=infinity for the runtime, or add CAP_IPC_LOCK to the container)"
+            f"the container runtime limits locked memory to {topology.memlock // 1024} KiB, too "
+            "little for RDMA (set LimitMEMLOCK=infinity for the runtime, or add CAP_IPC_LOCK to the container)"
         )
     return tuple(found)
 

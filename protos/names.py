@@ -1,4 +1,5 @@
-"""Kubernetes names that agent and scheduler share: resources, annotations, labels, identities. Pure."""
+"""Kubernetes names that agent and scheduler share: resources, annotations, labels, identities.
+Pure."""
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"  # prefix of MIG resources: nvidia.com/mig-1g.10gb

@@ -1,14 +1,14 @@
-"""nearest() chooses the NICs closest to a set of GPUs. Agent and scheduler must choose alike, so the choice
-is a total order. Pure.
+"""nearest() chooses the NICs closest to a set of GPUs. Agent and scheduler must choose alike, so
+the choice is a total order. Pure.
 
-The distance of two devices is the PCIe level between them. At equal levels, devices of one socket are closer; this
-matters on Grace, whose NICs report no NUMA node. NICs that share a PCIe switch with a GPU carry the
-traffic of jobs ("rails"); the others are for storage and management. On a machine without such NICs,
-the fastest NICs are the rails.
+The distance of two devices is the PCIe level between them. At equal levels, devices of one socket
+are closer; this matters on Grace, whose NICs report no NUMA node. NICs that share a PCIe switch
+with a GPU carry the traffic of jobs ("rails"); the others are for storage and management. On a
+machine without such NICs, the fastest NICs are the rails.
 
-Example: GPUs 2 and 6 of a machine with one rail per GPU. Two shares are one of the rail of GPU 2 and one of that of
-GPU 6, because the second share goes to the NIC that most reduces the sum of the GPUs' distances to their closest
-chosen NIC."""
+Example: GPUs 2 and 6 of a machine with one rail per GPU. Two shares are one of the rail of GPU 2
+and one of that of GPU 6, because the second share goes to the NIC that most reduces the sum of the
+GPUs' distances to their closest chosen NIC."""
 
 from collections.abc import Collection, Mapping
 
@@ -47,8 +47,8 @@ def nearest(
 ) -> tuple[str, ...]:
     """The NIC of each of `size` shares; fewer if fewer are free. gpus: a mask. free: shares by NIC.
 
-    Greedy: each share goes to the NIC that most reduces the GPUs' distances to their closest chosen NIC. A NIC is chosen
-    again only when every NIC with free shares has been chosen."""
+    Greedy: each share goes to the NIC that most reduces the GPUs' distances to their closest chosen
+    NIC. A NIC is chosen again only when every NIC with free shares has been chosen."""
     nics = {hca.name: place for place, hca in enumerate(topology.hcas) if free.get(hca.name)}
     distances = {name: _distances(topology, gpus, place) for name, place in nics.items()}
     left = {name: free[name] for name in nics}

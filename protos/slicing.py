@@ -21,8 +21,8 @@ def of(topology: NodeTopology) -> Iterator[tuple[Gpu, Slice]]:
 
 
 def enforcement(profile: str) -> str:
-    """The enforcement of its memory limit, one of gpu_sharing.RANKS. Slices of one GPU instance (1c.3g.20gb)
-    share its memory."""
+    """The enforcement of its memory limit, one of gpu_sharing.RANKS. Slices of one GPU instance
+    (1c.3g.20gb) share its memory."""
     return "none" if "c." in profile else "mig"
 
 

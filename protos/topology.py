@@ -123,17 +123,17 @@ class NodeTopology:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """Devices of one resource that a container holds (observed), or is to get (an intent, planned)."""
+    """Devices of one resource that a container holds (observed) or is to get (an intent)."""
 
     namespace: str
     pod: str
     container: str
     resource: str
-    # An intent for lockstep.dev/rdma names NICs, an observed grant their shares. On the wire, grants of
-    # lockstep.dev/gpu-share name the GPU, and `limits` has the number of hundredths.
+    # An intent for lockstep.dev/rdma names NICs, an observed grant their shares. On the wire,
+    # grants of lockstep.dev/gpu-share name the GPU, and `limits` has the number of hundredths.
     device_ids: tuple[str, ...]
-    # Of an intent: hca_handle and hca_object per NIC and pod; share: hundredths of the GPU; memory: cap in
-    # bytes; least: lowest rank of its enforcement.
+    # Of an intent: hca_handle and hca_object per NIC and pod; share: hundredths of the GPU; memory:
+    # cap in bytes; least: lowest rank of its enforcement.
     limits: tuple[tuple[str, int], ...] = ()
 
 
@@ -164,8 +164,9 @@ class MemoryOver:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The part of a topology that placement uses, equal for equal machines: the GPUs' links, islands and NUMA nodes.
-    NUMA nodes are stored because links show NVLink instead of the PCIe level."""
+    """The part of a topology that placement uses, equal for equal machines: the GPUs' links,
+    islands and NUMA nodes. NUMA nodes are stored because links show NVLink instead of the PCIe
+    level."""
 
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[int, ...] = field(default=())  # masks

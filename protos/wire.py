@@ -104,7 +104,7 @@ def from_topology(message: pb.Topology) -> NodeTopology:
                 mig=gpu.mig,
                 mig_change=gpu.mig_change,
                 slices=_from_slices(gpu.slices),
-                # What a newer agent calls it is nothing that we could count on.
+                # An unknown level of a newer agent counts as none.
                 enforcement=gpu.enforcement if gpu.enforcement in RANKS else "none",
                 share_why=gpu.share_why,
                 clique=gpu.clique,
@@ -183,20 +183,20 @@ def _from_slices(messages: Iterable[pb.Slice]) -> tuple[Slice, ...]:
 
 def _check(topology: NodeTopology) -> None:
     if [gpu.index for gpu in topology.gpus] != list(range(len(topology.gpus))):
-        raise ValueError("the GPUs' indices are not 0, 1, 2 ...")
+        raise ValueError("GPU indices are not 0, 1, 2, ...")
     if len({gpu.uuid for gpu in topology.gpus}) != len(topology.gpus):
-        raise ValueError("two GPUs have one uuid")
+        raise ValueError("two GPUs have the same uuid")
     slices = [part.uuid for gpu in topology.gpus for part in gpu.slices]
     if len(set(slices)) != len(slices):
-        raise ValueError("two MIG slices have one uuid")
+        raise ValueError("two MIG slices have the same uuid")
     side = len(topology.gpus) + len(topology.hcas)
     if len(topology.links) != side or any(len(row) != side for row in topology.links):
-        raise ValueError(f"links is not a square of {side} (GPUs and HCAs)")
+        raise ValueError(f"links is not a square matrix of {side} (GPUs and HCAs)")
     gpus = len(topology.gpus)
     if topology.bandwidth and [len(row) for row in topology.bandwidth] != [gpus] * gpus:
-        raise ValueError(f"bandwidth is not a square of {gpus} (GPUs)")
+        raise ValueError(f"bandwidth is not a square matrix of {gpus} (GPUs)")
     if any(gpu >= len(topology.gpus) for island in topology.islands for gpu in island):
-        raise ValueError("an island names a GPU that is not there")
+        raise ValueError("an island has an unknown GPU")
 
 
 def to_grants(grants: Iterable[Grant]) -> list[pb.Grant]:

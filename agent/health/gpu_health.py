@@ -1,12 +1,14 @@
-"""Decides which GPUs are healthy, and why the others are not. Pure: the previous state, the survey, the driver's XIDs
-and the time go in; the new state and the topology to report come out.
+"""Decides which GPUs are healthy, and why the others are not. Pure: the previous state, the survey,
+the driver's XIDs and the time go in; the new state and the topology to report come out.
 
-A GPU is unhealthy from the first error on. It is healthy again after a hold-down without errors, so that a GPU
-that fails every minute is not advertised every minute. Each failure doubles the hold-down, up to a maximum. A GPU
-that then stays healthy for `settled_s` starts again with the first hold-down.
+A GPU is unhealthy from the first error on. It is healthy again after a hold-down without errors, so
+that a GPU that fails every minute is not advertised every minute. Each failure doubles the
+hold-down, up to a maximum. A GPU that then stays healthy for `settled_s` starts again with the
+first hold-down.
 
-Example with a hold-down of 10 s: an error from 0 s to 3 s makes the GPU unhealthy from 0 s to 13 s. A second error
-from 20 s to 21 s makes it unhealthy from 20 s to 41 s, because this time the hold-down is 20 s.
+Example with a hold-down of 10 s: an error from 0 s to 3 s makes the GPU unhealthy from 0 s to 13 s.
+A second error from 20 s to 21 s makes it unhealthy from 20 s to 41 s, because this time the
+hold-down is 20 s.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +32,8 @@ class HoldDown:
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """An XID from the driver. An empty uuid means that the driver named no GPU: it counts for every GPU."""
+    """An XID from the driver. An empty uuid means that the driver named no GPU: it counts for every
+    GPU."""
 
     uuid: str
     xid: int  # 0: another event, which only asks for a survey
@@ -197,8 +200,9 @@ def next_release(devices: Iterable[DeviceHealth], hold_down: HoldDown) -> float 
 def keep_layout(known: NodeTopology, seen: NodeTopology) -> NodeTopology:
     """`seen`, or the known layout with the missing GPUs marked unhealthy.
 
-    A GPU is identified by its uuid. NVML renumbers the others when a GPU is missing, so the known layout stays
-    unless all known GPUs are there or a healthy new one is: then the hardware has changed."""
+    A GPU is identified by its uuid. NVML renumbers the others when a GPU is missing, so the known
+    layout stays unless all known GPUs are there or a healthy new one is: then the hardware has
+    changed."""
     before = {gpu.uuid for gpu in known.gpus}
     now = {gpu.uuid: gpu for gpu in seen.gpus}
     unknown = [gpu for gpu in seen.gpus if gpu.uuid not in before]

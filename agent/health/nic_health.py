@@ -1,5 +1,5 @@
-"""Decides which NICs are healthy: a NIC without an active port is not, and one that has recovered is held down as a
-GPU is. Pure."""
+"""Decides which NICs are healthy: a NIC without an active port is not, and one that has recovered
+is held down as a GPU is. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""Reads and writes captures: one machine's raw facts as one JSON file. survey() derives the same topology
-from a capture as from the machine, so a capture is enough for a bug report.
+"""Reads and writes captures: one machine's raw facts as one JSON file. survey() derives the same
+topology from a capture as from the machine, so a capture is enough for a bug report.
 
 Fields at their defaults are left out. A file that does not follow the schema is rejected with the
 file's name and the field.
@@ -120,7 +120,7 @@ def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
 
 
 def _value(kind: Any, data: Any, where: str) -> Any:
-    """A value of the type `kind` from parsed JSON; `where` is its path for messages. Raises _Bad."""
+    """A value of the type `kind` from parsed JSON; `where` is its path. Raises _Bad."""
     if isinstance(kind, types.UnionType):  # X | None
         return None if data is None else _value(get_args(kind)[0], data, where)
     if get_origin(kind) is tuple:

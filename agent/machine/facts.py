@@ -1,5 +1,5 @@
-"""The raw facts of one machine from NVML, sysfs and the operating system, as plain values. A capture
-stores them; survey() derives the topology from them. Pure.
+"""The raw facts of one machine from NVML, sysfs and the operating system, as plain values. A
+capture stores them; survey() derives the topology from them. Pure.
 
 A fact that the machine does not report is "", -1 or None unless a comment says otherwise.
 """
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 
 class Unusable(Exception):
-    """Bad input, or a machine that can't be used in its present state. The message is for the person who
-    can fix it; commands print it and exit with 2."""
+    """Bad input, or a machine that can't be used in its present state. The message is for the
+    person who can fix it; commands print it and exit with 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Wear:
-    """A GPU's error counters and pending repairs. Volatile counters start at zero when the driver is
-    loaded or the GPU is reset."""
+    """A GPU's error counters and pending repairs. Volatile counters start at zero when the driver
+    is loaded or the GPU is reset."""
 
     ecc_volatile: int = -1  # uncorrectable memory errors; -1: unknown
     ecc_aggregate: int = -1
@@ -73,8 +73,9 @@ class SliceFacts:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """One GPU by NVML's index. The rows p2p_nvlink and ancestors are indexed by peer GPU: the status of
-    peer-to-peer over NVLink (0: usable) and the level of the common PCIe ancestor (10, 20 ... 50)."""
+    """One GPU by NVML's index. The rows p2p_nvlink and ancestors are indexed by peer GPU: the
+    status of peer-to-peer over NVLink (0: usable) and the level of the common PCIe ancestor (10, 20
+    ... 50)."""
 
     index: int
     uuid: str = ""

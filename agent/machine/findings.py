@@ -64,8 +64,8 @@ def _fabric(gpu: GpuFacts) -> Finding | None:
 
 
 def links(gpu: GpuFacts, known: frozenset[int]) -> Finding | None:
-    """An error if one of the known links is down. `known` has the links that this process has seen active, as a
-    link that never was may have no cable. MIG mode does not use NVLink."""
+    """An error if one of the known links is down. `known` has the links that this process has seen
+    active, as a link that never was may have no cable. MIG mode does not use NVLink."""
     if gpu.mig:
         return None
     active = {link.link for link in gpu.nvlinks if link.active}

@@ -11,7 +11,8 @@ from agent.machine.facts import HostFacts
 
 
 def read(proc_root: str | Path = "/proc") -> HostFacts:
-    """In a container, boot id, CPUs and memory are the host's; the name is that of the UTS namespace."""
+    """In a container, boot id, CPUs and memory are the host's; the name is that of the UTS
+    namespace."""
     return HostFacts(
         hostname=socket.gethostname(),
         boot_id=_boot_id(Path(proc_root)),

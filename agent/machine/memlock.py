@@ -1,6 +1,8 @@
-"""Reads how much memory containers may lock. They inherit the limit of the container runtime's process.
+"""Reads how much memory containers may lock. They inherit the limit of the container runtime's
+process.
 
-RDMA registers memory by locking it, and a program whose registration fails falls back to TCP silently."""
+RDMA registers memory by locking it, and a program whose registration fails falls back to TCP
+silently."""
 
 import re
 from functools import lru_cache

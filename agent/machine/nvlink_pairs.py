@@ -1,12 +1,13 @@
-"""How each pair of GPUs is connected: the connection's name, its bandwidth, and whether it is degraded. Pure.
+"""How each pair of GPUs is connected: the connection's name, its bandwidth, and whether it is
+degraded. Pure.
 
-The NVLink count of a pair is the number of active links from one GPU to the other. If there are none and
-both have links into a switch, it is the smaller number of those, provided that peer-to-peer over NVLink
-is usable between the two and both are registered with the same fabric. If the two sides report different
-numbers, the smaller one counts.
+The NVLink count of a pair is the number of active links from one GPU to the other. If there are
+none and both have links into a switch, it is the smaller number of those, provided that
+peer-to-peer over NVLink is usable between the two and both are registered with the same fabric. If
+the two sides report different numbers, the smaller one counts.
 
-Example: two GPUs of an NVSwitch machine with 18 and 17 active links into the switch are NV17, and the
-pair is reported as degraded, because 18 links were built."""
+Example: two GPUs of an NVSwitch machine with 18 and 17 active links into the switch are NV17, and
+the pair is reported as degraded, because 18 links were built."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -16,8 +17,8 @@ from protos.topology import Weak
 
 COMPLETED = 3
 NVML_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-# Usable bandwidth of one NVLink in GB/s per direction, by the first compute capability that has it, as NCCL
-# counts it.
+# Usable bandwidth of one NVLink in GB/s per direction, by the first compute capability that has it,
+# as NCCL counts it.
 NVLINK = (((6, 0), 18.0), ((7, 0), 20.0), ((8, 6), 12.0), ((9, 0), 20.6), ((10, 0), 40.1))
 PCIE_16 = {
     1: 3.0,
@@ -31,8 +32,8 @@ SOCKETS = 10.0  # GB/s, upper bound between two sockets
 
 
 def connection(a: GpuFacts, b: GpuFacts, pcie: str) -> str:
-    """The name that `nvidia-smi topo -m` gives to the connection; empty if unknown. `pcie` is the name by
-    sysfs, empty if unknown."""
+    """The name that `nvidia-smi topo -m` gives to the connection; empty if unknown. `pcie` is the
+    name by sysfs, empty if unknown."""
     count = nvlinks(a, b)
     if count:
         return f"NV{count}"
@@ -102,8 +103,9 @@ def _pcie_speed(gpu: GpuFacts) -> float:
 def weak(gpus: Sequence[GpuFacts]) -> tuple[Weak, ...]:
     """The degraded pairs, with the reason. GPUs that can't be read or are in MIG mode are left out.
 
-    With NVSwitches, GPUs of one model have equally many links, so a smaller number means that links are down.
-    Without a switch the remote end of an inactive link is unknown, and it may have no cable."""
+    With NVSwitches, GPUs of one model have equally many links, so a smaller number means that links
+    are down. Without a switch the remote end of an inactive link is unknown, and it may have no
+    cable."""
     built: dict[str, int] = {}  # links into a switch, by model
     for gpu in gpus:
         if _switched(gpu) and not _direct(gpu):

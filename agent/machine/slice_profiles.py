@@ -1,7 +1,7 @@
 """The MIG profile of each slice. Pure.
 
-The name that the driver gives to a slice ends with its profile: 1g.5gb, 1c.3g.20gb, 1g.10gb+me. If the name has
-no profile, it is derived from the sizes of the slice. Example: on a GPU of 40,536 MiB,
+The name that the driver gives to a slice ends with its profile: 1g.5gb, 1c.3g.20gb, 1g.10gb+me. If
+the name has no profile, it is derived from the sizes of the slice. Example: on a GPU of 40,536 MiB,
 20,096 MiB round up to 4 eighths of 40 GiB, so 3 compute slices with that memory are 3g.20gb."""
 
 import math

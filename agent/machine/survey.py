@@ -1,11 +1,12 @@
-"""survey() derives a machine's topology from its raw facts. Pure. nvlink_pairs.py has NVLink and bandwidth.
+"""survey() derives a machine's topology from its raw facts. Pure. nvlink_pairs.py has NVLink and
+bandwidth.
 
-PCIe: the paths below /sys/devices tell which switch, root port and host bridge two devices share. Across
-host bridges the NUMA node decides.
+PCIe: the paths below /sys/devices tell which switch, root port and host bridge two devices share.
+Across host bridges the NUMA node decides.
 
-An island is a connected component of GPUs joined by NVLink. On a cube mesh that is all eight GPUs, although
-not every pair is joined. A GPU without NVLink is an island of its own, so every GPU is on exactly one
-island. So is a GPU in MIG mode, because its slices can't use NVLink.
+An island is a connected component of GPUs joined by NVLink. On a cube mesh that is all eight GPUs,
+although not every pair is joined. A GPU without NVLink is an island of its own, so every GPU is on
+exactly one island. So is a GPU in MIG mode, because its slices can't use NVLink.
 """
 
 from collections.abc import Mapping
@@ -83,7 +84,8 @@ def _clique(gpu: GpuFacts) -> str:
 
 
 def pcie_connection(a: PciDevice | None, b: PciDevice | None) -> str:
-    """The name that `nvidia-smi topo -m` gives to the connection; empty if sysfs lacks one of the two."""
+    """The name that `nvidia-smi topo -m` gives to the connection; empty if sysfs lacks one of the
+    two."""
     if a is None or b is None:
         return ""
     (root_a, *chain_a), (root_b, *chain_b) = _chain(a.path), _chain(b.path)
@@ -122,8 +124,9 @@ def _islands(links: list[list[str]], count: int) -> tuple[tuple[int, ...], ...]:
 def _nics(
     devices: tuple[InfinibandDevice, ...], pci: dict[str, PciDevice], *, functions: bool
 ) -> list[InfinibandDevice]:
-    """The NICs that pods may use: hardware, not for the management of NVSwitches. A virtual function is
-    listed only if its physical function is not on this machine, or if functions are requested."""
+    """The NICs that pods may use: hardware, not for the management of NVSwitches. A virtual
+    function is listed only if its physical function is not on this machine, or if functions are
+    requested."""
     here = {device.pci for device in devices}
     return [
         device

@@ -1,7 +1,7 @@
 """Classifies XIDs, the driver's numbers for errors. Pure.
 
-Many XIDs are faults of one process, and the next process runs well. Others leave the GPU in need of a
-reset. An XID that is not in the table is reported and has no effect.
+Many XIDs are faults of one process, and the next process runs well. Others leave the GPU in need of
+a reset. An XID that is not in the table is reported and has no effect.
 """
 
 from typing import Literal

@@ -1,5 +1,6 @@
-"""Addresses of deleted slices that a pod still holds. The response to Allocate carries each slice's address in an
-annotation, which the kubelet keeps in its checkpoint, so that an agent knows it after a restart. Pure."""
+"""Addresses of deleted slices that a pod still holds. The response to Allocate carries each slice's
+address in an annotation, which the kubelet keeps in its checkpoint, so that an agent knows it after
+a restart. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,8 @@
 """Decides which MIG slices are healthy, and why the others are not. Pure.
 
-A slice is unhealthy while its GPU is. Beyond that, an error that the driver confines to one GPU instance, and that
-ends with the process it hit, makes only the slices of that instance unhealthy, for one hold-down."""
+A slice is unhealthy while its GPU is. Beyond that, an error that the driver confines to one GPU
+instance, and that ends with the process it hit, makes only the slices of that instance unhealthy,
+for one hold-down."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

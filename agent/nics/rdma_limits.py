@@ -1,8 +1,8 @@
 """Limits the RDMA resources of a pod on each of its NICs, through the kernel's rdma.max.
 
-Every limit is written alone and read back, because the kernel also accepts what it misreads: two lines in one
-write both apply to the first NIC, an empty value means max, and 010 is eight. A NIC that is removed and comes
-back has lost its limits; keep() restores them."""
+Every limit is written alone and read back, because the kernel also accepts what it misreads: two
+lines in one write both apply to the first NIC, an empty value means max, and 010 is eight. A NIC
+that is removed and comes back has lost its limits; keep() restores them."""
 
 import logging
 import re
@@ -73,8 +73,8 @@ def write(files: CgroupFiles, folder: Path, nic: str, limit: RdmaLimit) -> None:
 
 
 class RdmaLimitWriter:
-    """Writes the limits of pods, and restores them. `defaults` apply to pods that request no limits. Without
-    `cgroups` nothing is written."""
+    """Writes the limits of pods, and restores them. `defaults` apply to pods that request no
+    limits. Without `cgroups` nothing is written."""
 
     def __init__(
         self, node: AgentNode, cgroups: Cgroups | None, plugins: Path, defaults: RdmaLimit
@@ -85,8 +85,8 @@ class RdmaLimitWriter:
         self._failed: dict[tuple[str, str, str], int] = {}
 
     def pre_start(self, ids: tuple[str, ...], holder: ContainerKey | None) -> None:
-        """Writes the limits of the pod whose container is about to start with these shares. Raises Refused if a
-        requested limit can't be set; a default that can't be set is only logged."""
+        """Writes the limits of the pod whose container is about to start with these shares. Raises
+        Refused if a requested limit can't be set; a default that can't be set is only logged."""
         requested = self._requested(holder[:2] if holder else None)
         limit = self._limit(requested)
         if limit == NO_LIMIT and not requested:

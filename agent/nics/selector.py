@@ -1,11 +1,12 @@
-"""Selects the NICs to advertise, by the flag --rdma-devices. Pure. The flag is a list of selectors, separated by
-commas; a NIC is advertised if one of them matches.
+"""Selects the NICs to advertise, by the flag --rdma-devices. Pure. The flag is a list of selectors,
+separated by commas; a NIC is advertised if one of them matches.
 
-    auto                          the rails: NICs that share a PCIe switch with a GPU, else the fastest NICs
+    auto                          the rails: NICs that share a PCIe switch with a GPU, else the
+                                  fastest NICs
     all, none
     mlx5_*                        by name, with * and ?
-    vendor=15b3+link=InfiniBand   by all of these: vendor, device, driver, link, net (network interface),
-                                  pci (address), pf (physical NIC)
+    vendor=15b3+link=InfiniBand   by all of these: vendor, device, driver, link, net (network
+                                  interface), pci (address), pf (physical NIC)
     vf, vf+pf=mlx5_0              virtual functions, instead of their physical NICs"""
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""The compute mode of a GPU: any number of processes (default), or one, which is then the MPS server."""
+"""The compute mode of a GPU: any number of processes (default), or one, which is then the MPS
+server."""
 
 from pathlib import Path
 

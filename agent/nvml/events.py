@@ -1,4 +1,5 @@
-"""Receives XIDs and other events from the driver, in a thread of its own, because a call of NVML may hang."""
+"""Receives XIDs and other events from the driver, in a thread of its own, because a call of NVML
+may hang."""
 
 import ctypes
 import logging
@@ -28,7 +29,8 @@ EVENTS = (  # registered as far as the GPU supports them; each starts a survey a
     | 0x8000
 )
 
-# Arguments: uuid (empty: no known GPU), XID (0: another event), GPU instance and compute instance (-1: unknown).
+# Arguments: uuid (empty: no known GPU), XID (0: another event), GPU instance and compute instance
+# (-1: unknown).
 OnEvent = Callable[[str, int, int, int], None]
 NO_INSTANCE = 0xFFFFFFFF
 

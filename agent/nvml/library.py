@@ -1,5 +1,5 @@
-"""Finds, loads and initialises NVIDIA's library, and classifies its errors. ctypes releases the interpreter lock during
-a call, so a call that hangs blocks only its own thread."""
+"""Finds, loads and initialises NVIDIA's library, and classifies its errors. ctypes releases the
+interpreter lock during a call, so a call that hangs blocks only its own thread."""
 
 import _ctypes
 import ctypes
@@ -69,7 +69,7 @@ def opened(driver_root: str | Path | None = None) -> Iterator[None]:
 
 
 def _load(root: Path | None) -> None:
-    """From the loader's path, where the container toolkit puts the library, else from below root."""
+    """From the loader's path (where the container toolkit puts the library), else below root."""
     if pynvml.nvmlLib is not None:
         return
     places = [LIBRARY, *(str(path) for path in _candidates(root))]
@@ -92,8 +92,9 @@ def _load(root: Path | None) -> None:
 
 
 def _forget() -> None:
-    """Unloads the library, because another version of the driver may be installed before the next read, and the loader
-    would return the old library by its name. It stays while a thread uses it."""
+    """Unloads the library, because another version of the driver may be installed before the next
+    read, and the loader would return the old library by its name. It stays while a thread uses it.
+    """
     old, pynvml.nvmlLib = pynvml.nvmlLib, None
     pynvml._nvmlGetFunctionPointer_cache.clear()
     if old is not None and not _inside:

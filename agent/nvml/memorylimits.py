@@ -1,4 +1,5 @@
-"""Limits of GPU memory for all processes of a cgroup, enforced by the driver (615 and newer, cgroup v2)."""
+"""Limits of GPU memory for all processes of a cgroup, enforced by the driver (615 and newer, cgroup
+v2)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ def read(driver_root: Path | None, uuid: str, cgroup: Path) -> MemoryLimit:
 def write(driver_root: Path | None, uuid: str, cgroup: Path, limit: int) -> MemoryLimit:
     """Sets the limit, in bytes, and reads it back. Raises NvmlError.
 
-    The soft limit is equal to the hard one, so that memory below it is guaranteed even on a full GPU."""
+    The soft limit is equal to the hard one, so that memory below it is guaranteed even on a full
+    GPU."""
     with opened(driver_root):
         handle = _handle(uuid)
         limits = pynvml.c_nvmlSetMemoryLimits_v1_t()

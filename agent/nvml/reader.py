@@ -1,5 +1,5 @@
-"""Reads the raw facts of all GPUs from NVML. A value that the GPU or the driver does not support keeps its default;
-a GPU that can't be read has `fault` set to the reason."""
+"""Reads the raw facts of all GPUs from NVML. A value that the GPU or the driver does not support
+keeps its default; a GPU that can't be read has `fault` set to the reason."""
 
 import ctypes
 from collections.abc import Callable
@@ -109,7 +109,8 @@ def _or(value: int | None, otherwise: int) -> int:
 
 
 def _peer(handles: list[Any], index: int, peer: int, call: Callable[..., Any], *more: Any) -> int:
-    """One entry of a row by peer; -1 for the GPU itself, an unreachable peer or an unsupported query."""
+    """One entry of a row by peer; -1 for the GPU itself, an unreachable peer or an unsupported
+    query."""
     if peer == index or handles[peer] is None:
         return -1
     return _or(try_query(call, handles[index], handles[peer], *more), -1)
@@ -163,8 +164,8 @@ def _platform(handle: Any) -> Platform | None:
 
 
 def _address(info: Any) -> str:
-    """The address as sysfs writes it: NVML's domain has eight digits, that of sysfs four. Empty where the remote end of
-    a link has no address, or the placeholder fffffff:ffff:ff."""
+    """The address as sysfs writes it: NVML's domain has eight digits, that of sysfs four. Empty
+    where the remote end of a link has no address, or the placeholder fffffff:ffff:ff."""
     text = info.busId if info else b""
     parts = (text.decode() if isinstance(text, bytes) else text).lower().split(":")
     if len(parts) != 3 or "." not in parts[2]:

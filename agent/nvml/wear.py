@@ -1,5 +1,5 @@
-"""Reads a GPU's memory errors, its pending row remappings and page retirements, and the recovery action that the driver
-recommends. Values that are not supported keep their defaults."""
+"""Reads a GPU's memory errors, its pending row remappings and page retirements, and the recovery
+action that the driver recommends. Values that are not supported keep their defaults."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Which shares of which RDMA NICs a container gets. Pure.
 
-A NIC is advertised as several shares so that several pods can use it; the shares of one NIC are alike,
-and a plan names NICs. A container gets the NICs of its plan, else those closest to the GPUs that it
-holds, else those closest to the GPUs planned for it."""
+A NIC is advertised as several shares so that several pods can use it; the shares of one NIC are
+alike, and a plan names NICs. A container gets the NICs of its plan, else those closest to the GPUs
+that it holds, else those closest to the GPUs planned for it."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

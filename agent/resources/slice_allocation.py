@@ -1,10 +1,11 @@
 """Which MIG slices a container gets. Pure.
 
-The choice prefers, in this order: few GPUs; GPUs near the container's RDMA NICs; GPUs with the least
-free slice memory, so that other GPUs stay free for large requests or for another partitioning.
+The choice prefers, in this order: few GPUs; GPUs near the container's RDMA NICs; GPUs with the
+least free slice memory, so that other GPUs stay free for large requests or for another
+partitioning.
 
-Example: GPU 0 has one free slice and GPU 1 has three. A request for one slice takes that of GPU 0, a
-request for two takes two of GPU 1."""
+Example: GPU 0 has one free slice and GPU 1 has three. A request for one slice takes that of GPU 0,
+a request for two takes two of GPU 1."""
 
 from collections.abc import Collection
 

@@ -1,5 +1,5 @@
-"""The HTTP server of both programs: /metrics for Prometheus, /healthz and /readyz for the kubelet. Plain
-HTTP, because nothing here is secret and no request changes anything."""
+"""The HTTP server of both programs: /metrics for Prometheus, /healthz and /readyz for the kubelet.
+Plain HTTP, because nothing here is secret and no request changes anything."""
 
 import contextlib
 import logging

@@ -21,10 +21,10 @@ def test_grants_come_back_as_they_went() -> None:
     ("topology", "why"),
     [
         (NodeTopology(gpus=(Gpu(1, "a", "A", 1, ""),), links=(("X",),)), "indices"),
-        (NodeTopology(gpus=(Gpu(0, "a", "A", 1, ""),)), "square of 1"),
+        (NodeTopology(gpus=(Gpu(0, "a", "A", 1, ""),)), "square matrix of 1"),
         (
             NodeTopology(gpus=(Gpu(0, "a", "A", 1, ""),), links=(("X",),), islands=((0, 3),)),
-            "an island names",
+            "an island has",
         ),
     ],
 )

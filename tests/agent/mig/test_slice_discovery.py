@@ -121,7 +121,7 @@ def test_one_uuid_for_two_slices_is_refused() -> None:
     seen = survey(MACHINE)
     message = wire.to_topology(seen)
     message.gpus[7].slices[0].uuid = message.gpus[6].slices[0].uuid
-    with pytest.raises(ValueError, match="two MIG slices have one uuid"):
+    with pytest.raises(ValueError, match="two MIG slices have the same uuid"):
         wire.from_topology(message)
     twice = replace(MACHINE.nvml.gpus[6], slices=MACHINE.nvml.gpus[6].slices[:1] * 2)
     gpus = (*MACHINE.nvml.gpus[:6], twice, MACHINE.nvml.gpus[7])
