@@ -6,7 +6,7 @@ A Command whose target is not known here stays: another controller may know it, 
 
 from typing import TYPE_CHECKING
 
-from central.controllers.pending_calls import PendingCalls, event
+from central.controllers.pending_calls import PendingCalls, build_event
 from central.model.decisions import Decision, Delete, Patch
 from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED
 from central.model.facts import Answered, CommandSeen
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 Key = tuple[str, str]  # namespace and name
 OPEN, CLOSE = "OpenQueue", "CloseQueue"
 STATES = {OPEN: "Open", CLOSE: "Closed"}
-LOOK_S = 0.5  # a Job that has nothing to change has obeyed without an answer
+RECHECK_S = 0.5  # a Job that has nothing to change has obeyed without an answer
 _VERSIONS = {"Job": "batch.volcano.sh/v1alpha1", "Queue": "scheduling.volcano.sh/v1beta1"}
 
 
 class CommandController:
     def __init__(self) -> None:
-        self.there: dict[Key, CommandSeen] = {}
-        self._given: set[Key] = set()  # handed to their targets
-        self._done: set[Key] = set()  # obeyed, or refused: only to be taken away
+        self.by_name: dict[Key, CommandSeen] = {}
+        self._issued: set[Key] = set()  # handed to their targets
+        self._handled: set[Key] = set()  # obeyed, or refused: only to be taken away
         self._calls = PendingCalls()
 
     def seen(self, fact: CommandSeen) -> None:
         key = (fact.namespace, fact.name)
-        before = self.there.get(key)
+        before = self.by_name.get(key)
         if fact.leaving or (before is not None and before.uid != fact.uid):
             self.gone(key)
         if not fact.leaving:
-            self.there[key] = fact
+            self.by_name[key] = fact
 
     def gone(self, key: Key) -> None:
-        self.there.pop(key, None)
-        self._given.discard(key)
-        self._done.discard(key)
+        self.by_name.pop(key, None)
+        self._issued.discard(key)
+        self._handled.discard(key)
         self._calls.seen(("Command", *key))
 
     def answered(self, fact: Answered, now: float) -> bool:
@@ -51,10 +51,10 @@ class CommandController:
         if isinstance(call, Patch):  # of a Queue
             if not fact.why:
                 self._calls.seen((call.kind, call.namespace, call.name))
-                if key in self._given:
-                    self._done.add(key)
+                if key in self._issued:
+                    self._handled.add(key)
             else:
-                self._given.discard(key)
+                self._issued.discard(key)
         elif isinstance(call, Delete) and not fact.why:
             self.gone(key)
         return True
@@ -62,65 +62,80 @@ class CommandController:
     def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
         """The first one for each target."""
         decisions: list[Decision] = []
-        if not self.there:
+        if not self.by_name:
             return decisions
         targets = set()
-        for key, command in sorted(self.there.items(), key=lambda item: (item[1].created, item[0])):
+        for key, command in sorted(
+            self.by_name.items(), key=lambda item: (item[1].created, item[0])
+        ):
             target = _target(command)
-            if target not in targets and _knows(cluster, command):
+            if target not in targets and _is_known(cluster, command):
                 targets.add(target)
-                decisions += self._go_on(cluster, key, command, now)
+                decisions += self._advance(cluster, key, command, now)
         return decisions
 
     def due(self, now: float) -> list[float]:
-        if not self.there:
+        if not self.by_name:
             return []
-        looks = [now + LOOK_S] if self._given - self._done else []
+        looks = [now + RECHECK_S] if self._issued - self._handled else []
         return [*looks, *self._calls.due(now)]
 
     def check(self) -> None:
-        assert self._given | self._done <= self.there.keys(), "a Command that is gone is kept"
-        open_ = self._given - self._done
-        targets = [_target(self.there[key]) for key in open_]
+        assert self._issued | self._handled <= self.by_name.keys(), "a Command that is gone is kept"
+        open_ = self._issued - self._handled
+        targets = [_target(self.by_name[key]) for key in open_]
         assert len(targets) == len(set(targets)), "two Commands for one target are obeyed at once"
 
-    def _go_on(
+    def _advance(
         self, cluster: "Cluster", key: Key, command: CommandSeen, now: float
     ) -> list[Decision]:
         decisions: list[Decision] = []
-        if key not in self._done and self._is_obeyed(cluster, key, command):
-            self._done.add(key)
-        if key not in self._done and key not in self._given:
-            decisions += self._obey(cluster, key, command, now)
-        if key in self._done and self._calls.may(("Command", *key), now):
+        if key not in self._handled and self._is_handled(cluster, key, command):
+            self._handled.add(key)
+        if key not in self._handled and key not in self._issued:
+            decisions += self._issue(cluster, key, command, now)
+        if key in self._handled and self._calls.may_call(("Command", *key), now):
             why = f"{command.action} is obeyed"
-            call = Delete("Command", command.namespace, command.name, command.uid, why)
-            decisions.append(self._calls.asked(call, key))
+            call = Delete(
+                "Command", command.namespace, command.name, command.uid, why
+            )
+            decisions.append(self._calls.track(call, key))
         return decisions
 
-    def _is_obeyed(self, cluster: "Cluster", key: Key, command: CommandSeen) -> bool:
+    def _is_handled(self, cluster: "Cluster", key: Key, command: CommandSeen) -> bool:
         if command.kind == "Queue":
-            return cluster.queues.by_name[command.target].seen.command == command.uid
+            return (
+                cluster.queues.by_name[command.target].seen.command
+                == command.uid
+            )
         job = cluster.jobs.by_name[command.namespace, command.target]
         if job.status.command == command.uid:
             return True
-        return key in self._given and command.uid not in {wish.uid for wish in job.commands}
+        return key in self._issued and command.uid not in {wish.uid for wish in job.commands}
 
-    def _obey(
+    def _issue(
         self, cluster: "Cluster", key: Key, command: CommandSeen, now: float
     ) -> list[Decision]:
-        who = f"{command.reason}: {command.message}" if command.reason else command.message
-        why = f"{command.action} by Command {command.name}" + (f" ({who})" if who else "")
+        who = (
+            f"{command.reason}: {command.message}"
+            if command.reason
+            else command.message
+        )
+        why = f"{command.action} by Command {command.name}" + (
+            f" ({who})" if who else ""
+        )
         done: list[Decision] = []
         if command.kind == "Job":
             target = (command.namespace, command.target)
-            refusal = cluster.jobs.command(target, command.action, why, command.uid)
+            refusal = cluster.jobs.request_action(
+                target, command.action, why, command.uid
+            )
         else:
             place = ("Queue", "", command.target)
-            if not self._calls.may(place, now):
+            if not self._calls.may_call(place, now):
                 return []
-            refusal, done = self._queue(cluster, command)
-        (self._done if refusal else self._given).add(key)
+            refusal, done = self._patch_queue(cluster, command)
+        (self._handled if refusal else self._issued).add(key)
         about = {
             "apiVersion": _VERSIONS[command.kind],
             "kind": command.kind,
@@ -129,9 +144,11 @@ class CommandController:
             "uid": command.target_uid,
         }
         reason = COMMAND_REFUSED if refusal else COMMAND_ISSUED
-        return [*done, event(about, reason, refusal or why, now, warning=bool(refusal))]
+        return [*done, build_event(about, reason, refusal or why, now, warning=bool(refusal))]
 
-    def _queue(self, cluster: "Cluster", command: CommandSeen) -> tuple[str, list[Decision]]:
+    def _patch_queue(
+        self, cluster: "Cluster", command: CommandSeen
+    ) -> tuple[str, list[Decision]]:
         state = STATES.get(command.action)
         if state is None:
             return f'action: "{command.action}" is neither {OPEN} nor {CLOSE}', []
@@ -139,14 +156,18 @@ class CommandController:
         meta = {"annotations": {COMMAND: command.uid}}
         change = {"metadata": meta, "spec": {"state": state}}
         patch = Patch("Queue", "", command.target, queue.seen.uid, change)
-        return "", [self._calls.asked(patch, (command.namespace, command.name))]
+        return "", [self._calls.track(patch, (command.namespace, command.name))]
 
 
 def _target(command: CommandSeen) -> tuple[str, str, str]:
-    return (command.kind, command.namespace if command.kind == "Job" else "", command.target)
+    return (
+        command.kind,
+        command.namespace if command.kind == "Job" else "",
+        command.target,
+    )
 
 
-def _knows(cluster: "Cluster", command: CommandSeen) -> bool:
+def _is_known(cluster: "Cluster", command: CommandSeen) -> bool:
     """Whether the very object that is meant is ours."""
     if command.kind == "Job":
         job = cluster.jobs.by_name.get((command.namespace, command.target))

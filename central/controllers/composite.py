@@ -73,7 +73,7 @@ class BatchControllers:
         decisions = self.commands.decide(cluster, now)
         decisions += self.crons.decide(cluster, now)
         if self.flows.by_name:
-            self.flows.stirred(cluster.jobs.by_name[key] for key in cluster.jobs.changed)
+            self.flows.jobs_changed(cluster.jobs.by_name[key] for key in cluster.jobs.changed)
         decisions += self.flows.decide(cluster, now)
         return decisions
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from central.controllers.job.job import Job
 from central.controllers.owner import JobOwners
-from central.controllers.pending_calls import REST_S, Key, event
+from central.controllers.pending_calls import RETRY_AFTER_S, Key, build_event
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.event_reasons import FORBID_CONCURRENT
 from central.model.facts import Answered, CronSeen
@@ -66,7 +66,7 @@ class CronJobController(JobOwners[CronSeen]):
         decisions: list[Decision] = []
         if not cron.error:
             decisions += self._start(key, cron, children, now)
-            decisions += self._forget_old(key, cron, children, now)
+            decisions += self._prune_history(key, cron, children, now)
         return decisions + self._report(key, cron, children, now)
 
     def _start(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
@@ -92,11 +92,11 @@ class CronJobController(JobOwners[CronSeen]):
         if active and cron.policy == REPLACE:
             for job in active:
                 decisions += self._delete(key, job, f"CronJob {cron.name} replaces it", now)
-        if not self._calls.may(("Job", cron.namespace, name), now):
-            self._alarms[key] = now + REST_S
+        if not self._calls.may_call(("Job", cron.namespace, name), now):
+            self._alarms[key] = now + RETRY_AFTER_S
             return decisions
         self._started[key] = (at, name)
-        return [*decisions, self._calls.asked(_job(cron, name, at), key)]
+        return [*decisions, self._calls.track(_job(cron, name, at), key)]
 
     def _forbidden(
         self, key: Key, cron: CronSeen, running: Job, at: float, now: float
@@ -106,9 +106,9 @@ class CronJobController(JobOwners[CronSeen]):
             return []
         self._skipped[key] = at
         why = f"Job {running.spec.name} still runs, and concurrencyPolicy is {FORBID}"
-        return [event(_about(cron), FORBID_CONCURRENT, why, now, warning=False)]
+        return [build_event(_about(cron), FORBID_CONCURRENT, why, now, warning=False)]
 
-    def _forget_old(
+    def _prune_history(
         self, key: Key, cron: CronSeen, children: list[Job], now: float
     ) -> list[Decision]:
         decisions: list[Decision] = []
@@ -122,9 +122,9 @@ class CronJobController(JobOwners[CronSeen]):
 
     def _delete(self, key: Key, job: Job, why: str, now: float) -> list[Decision]:
         spec = job.spec
-        if not self._calls.may(("Job", spec.namespace, spec.name), now):
+        if not self._calls.may_call(("Job", spec.namespace, spec.name), now):
             return []
-        return [self._calls.asked(Delete("Job", spec.namespace, spec.name, spec.uid, why), key)]
+        return [self._calls.track(Delete("Job", spec.namespace, spec.name, spec.uid, why), key)]
 
     def _report(self, key: Key, cron: CronSeen, children: list[Job], now: float) -> list[Decision]:
         place = ("CronJob", cron.namespace, cron.name)
@@ -143,7 +143,7 @@ class CronJobController(JobOwners[CronSeen]):
                 for name in active
             ]
         began, name = self._started.get(key, (0.0, ""))
-        made = ("Job", cron.namespace, name) not in self._calls.open
+        made = ("Job", cron.namespace, name) not in self._calls.in_flight
         if served := max(cron.last or 0.0, began if made else 0.0):
             status["lastScheduleTime"] = stamp(served)
         ends = [job.status.since for job in children if job.status.phase == COMPLETED]
@@ -151,11 +151,11 @@ class CronJobController(JobOwners[CronSeen]):
             status["lastSuccessfulTime"] = stamp(success)
         if message := cron.error or self._refused.get(key, ""):
             status["message"] = message
-        if status in (cron.status, self._written.get(key)) or not self._calls.may(place, now):
+        if status in (cron.status, self._written.get(key)) or not self._calls.may_call(place, now):
             return []
         self._written[key] = status
         call = SetStatus("CronJob", cron.namespace, cron.name, cron.uid, status)
-        return [self._calls.asked(call, key)]
+        return [self._calls.track(call, key)]
 
 
 def job_name(cron: CronSeen, at: float) -> str:

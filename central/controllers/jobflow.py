@@ -71,7 +71,7 @@ class JobFlowController(JobOwners[FlowSeen]):
             self._written.pop((call.kind, (call.namespace, call.name)), None)
         return True
 
-    def stirred(self, jobs: Iterable[Job]) -> None:
+    def jobs_changed(self, jobs: Iterable[Job]) -> None:
         """Pods of these Jobs changed: somebody may ask for that."""
         for job in jobs:
             if (key := self._by_uid.get(job.seen.owner)) is not None:
@@ -83,22 +83,22 @@ class JobFlowController(JobOwners[FlowSeen]):
         jobs = cluster.jobs.owned.get(flow.uid, {})
         children = {job.spec.name: job for job in jobs.values() if not job.seen.deleting}
         if flow.phase in jobflow_status.FINISHED:
-            return self._tidy(key, flow, children, now)
+            return self._delete_jobs(key, flow, children, now)
         decisions: list[Decision] = []
-        waits: dict[str, str] = {}
+        unmet: dict[str, str] = {}
         for step in flow.steps if not flow.error else ():
             if job_name(flow, step.name) not in children and not _is_done(flow, step.name):
-                waits[step.name] = _waits(flow, step, children)
-                if not waits[step.name]:
-                    waits[step.name], made = self._make(key, flow, step, now)
+                unmet[step.name] = _waits(flow, step, children)
+                if not unmet[step.name]:
+                    unmet[step.name], made = self._create_job(key, flow, step, now)
                     decisions += made
-        status = jobflow_status.of(flow, children, waits)
+        status = jobflow_status.flow_status(flow, children, unmet)
         decisions += self._write("JobFlow", flow, status, key, now)
         for step in flow.steps:
             decisions += self._report(cluster, (flow.namespace, step.name), key, now)
         return decisions
 
-    def _make(
+    def _create_job(
         self, key: Key, flow: FlowSeen, step: FlowStep, now: float
     ) -> tuple[str, list[Decision]]:
         """Why the Job is not there yet, and what is asked for."""
@@ -106,25 +106,25 @@ class JobFlowController(JobOwners[FlowSeen]):
         template = self.templates.get((flow.namespace, step.name))
         if template is None:
             return f"there is no JobTemplate {step.name}", []
-        if not self._calls.may(("Job", flow.namespace, name), now):
+        if not self._calls.may_call(("Job", flow.namespace, name), now):
             return self._refused.get((key, name), ""), []
-        spec = merged(template.spec, step.patch)
-        spec, why = step_probes.with_probes(spec, step_probes.asked(flow, step))
+        spec = json_merge(template.spec, step.patch)
+        spec, why = step_probes.with_probes(spec, step_probes.checks_on(flow, step))
         if why:
             return why, []
-        call = self._calls.asked(_job(flow, step, template, name, spec), key)
+        call = self._calls.track(_job(flow, step, template, name, spec), key)
         return self._refused.get((key, name), ""), [call]
 
-    def _tidy(
+    def _delete_jobs(
         self, key: Key, flow: FlowSeen, children: dict[str, Job], now: float
     ) -> list[Decision]:
         if flow.retain or flow.phase != jobflow_status.SUCCEED:
             return []
         why = f"JobFlow {flow.name} has succeeded, and its jobRetainPolicy is delete"
         return [
-            self._calls.asked(Delete("Job", flow.namespace, name, job.spec.uid, why), key)
+            self._calls.track(Delete("Job", flow.namespace, name, job.spec.uid, why), key)
             for name, job in children.items()
-            if self._calls.may(("Job", flow.namespace, name), now)
+            if self._calls.may_call(("Job", flow.namespace, name), now)
         ]
 
     def _report(self, cluster: "Cluster", key: Key, whose: Key, now: float) -> list[Decision]:
@@ -150,10 +150,10 @@ class JobFlowController(JobOwners[FlowSeen]):
         key = (seen.namespace, seen.name)
         if status in (seen.status, self._written.get((kind, key))):
             return []
-        if not self._calls.may((kind, *key), now):
+        if not self._calls.may_call((kind, *key), now):
             return []
         self._written[kind, key] = status
-        return [self._calls.asked(SetStatus(kind, *key, seen.uid, status), whose)]
+        return [self._calls.track(SetStatus(kind, *key, seen.uid, status), whose)]
 
 
 def job_name(flow: FlowSeen, template: str) -> str:
@@ -172,7 +172,7 @@ def _waits(flow: FlowSeen, step: FlowStep, children: dict[str, Job]) -> str:
             continue
         if job is None or not (step.probes or step.checks):
             return f"it waits for {target}"
-        if why := step_probes.waits(step, target, job):
+        if why := step_probes.unmet(step, target, job):
             return why
     return ""
 
@@ -199,7 +199,7 @@ def _job(
     return Create("Job", flow.namespace, name, body)
 
 
-def merged(whole: ReadOnlyJson, patch: ReadOnlyJson) -> ReadOnlyJson:
+def json_merge(whole: ReadOnlyJson, patch: ReadOnlyJson) -> ReadOnlyJson:
     """A JSON merge patch: null takes away, objects are merged, all else is replaced."""
     result = dict(whole)
     for key, value in patch.items():
@@ -207,7 +207,7 @@ def merged(whole: ReadOnlyJson, patch: ReadOnlyJson) -> ReadOnlyJson:
             result.pop(key, None)
         elif isinstance(value, dict):
             inside = result.get(key)
-            result[key] = merged(inside if isinstance(inside, dict) else {}, value)
+            result[key] = json_merge(inside if isinstance(inside, dict) else {}, value)
         else:
             result[key] = value
     return result

@@ -35,7 +35,7 @@ _LIST_OF = {
 }
 
 
-def of(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str]) -> ReadOnlyJson:
+def flow_status(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str]) -> ReadOnlyJson:
     """waits: why a step's Job is not there, by the step's name."""
     lists: dict[str, list[str]] = {name: [] for name in _LISTS}
     shown: list[ReadOnlyJson] = []

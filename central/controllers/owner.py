@@ -62,8 +62,8 @@ class JobOwners(Generic[Owner]):
             self._alarms.pop(key, None)
             if (maker := self.by_name.get(key)) is not None and not maker.deleting:
                 decisions += self._decide(cluster, key, maker, now)
-                if rests := self._calls.due(now):  # what was refused is asked again then
-                    self._alarms[key] = min([*rests, self._alarms.get(key, inf)])
+                if backoff_until := self._calls.due(now):  # what was refused is asked again then
+                    self._alarms[key] = min([*backoff_until, self._alarms.get(key, inf)])
         self._changed.clear()
         return decisions
 

@@ -11,47 +11,49 @@ Call = Create | Delete | SetStatus | Patch
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
 Key = tuple[str, str]  # namespace and name
 
-REST_S = 10.0  # after a refusal
-SEEN_S = 5.0  # what was answered is in the watch by then
+RETRY_AFTER_S = 10.0  # after a refusal
+WATCH_LAG_S = 5.0  # what was answered is in the watch by then
 
 
 class PendingCalls:
     def __init__(self) -> None:
-        self.open: dict[ObjectKey, tuple[Call, Key]] = {}
-        self.rests: dict[ObjectKey, float] = {}
+        self.in_flight: dict[ObjectKey, tuple[Call, Key]] = {}
+        self.backoff_until: dict[ObjectKey, float] = {}
 
-    def may(self, place: ObjectKey, now: float) -> bool:
-        return place not in self.open and self.rests.get(place, 0.0) <= now
+    def may_call(self, place: ObjectKey, now: float) -> bool:
+        return place not in self.in_flight and self.backoff_until.get(place, 0.0) <= now
 
-    def asked(self, call: Call, whose: Key) -> Call:
-        self.open[_place(call)] = (call, whose)
+    def track(self, call: Call, whose: Key) -> Call:
+        self.in_flight[_key(call)] = (call, whose)
         return call
 
     def answered(self, fact: Answered, now: float) -> tuple[Call, Key] | None:
         """The call that it answers, and for whom it was made; None: somebody else's."""
         place = (fact.kind, fact.namespace, fact.name)
-        found = self.open.get(place)
+        found = self.in_flight.get(place)
         if found is None or type(found[0]).__name__ != fact.verb:
             return None
-        del self.open[place]
-        self.rests.pop(place, None)
+        del self.in_flight[place]
+        self.backoff_until.pop(place, None)
         if fact.why:
-            self.rests[place] = now + REST_S
+            self.backoff_until[place] = now + RETRY_AFTER_S
         elif not isinstance(found[0], SetStatus):
-            self.rests[place] = now + SEEN_S  # not again before the watch has brought it
+            self.backoff_until[place] = (
+                now + WATCH_LAG_S
+            )  # not again before the watch has brought it
         return found
 
     def seen(self, place: ObjectKey) -> None:
         """The watch has brought what became of it."""
-        if place not in self.open:
-            self.rests.pop(place, None)
+        if place not in self.in_flight:
+            self.backoff_until.pop(place, None)
 
     def due(self, now: float) -> list[float]:
-        self.rests = {place: at for place, at in self.rests.items() if at > now}
-        return list(self.rests.values())
+        self.backoff_until = {place: at for place, at in self.backoff_until.items() if at > now}
+        return list(self.backoff_until.values())
 
 
-def event(
+def build_event(
     about: dict[str, str], reason: str, message: str, now: float, *, warning: bool = True
 ) -> Create:
     """about: apiVersion, kind, namespace, name, uid. The same sentence is one Event."""
@@ -72,5 +74,5 @@ def event(
     return Create("Event", namespace, name, body)
 
 
-def _place(call: Call) -> ObjectKey:
+def _key(call: Call) -> ObjectKey:
     return (call.kind, call.namespace, call.name)

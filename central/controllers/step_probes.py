@@ -12,7 +12,7 @@ from central.model.json_types import ReadOnlyJson
 PERIOD_S = 2
 
 
-def asked(flow: FlowSeen, step: FlowStep) -> tuple[ReadinessCheck, ...]:
+def checks_on(flow: FlowSeen, step: FlowStep) -> tuple[ReadinessCheck, ...]:
     """What others ask of this step's pods."""
     checks = (check for other in flow.steps if step.name in other.after for check in other.checks)
     return tuple(dict.fromkeys(checks))
@@ -62,7 +62,7 @@ def _probe(check: ReadinessCheck) -> ReadOnlyJson:
     return {"httpGet": get, "periodSeconds": PERIOD_S}
 
 
-def waits(step: FlowStep, target: str, job: Job) -> str:
+def unmet(step: FlowStep, target: str, job: Job) -> str:
     """What the target's pods have not reached yet; empty: all that the step asks for."""
     tasks = {task.name: task.replicas for task in job.spec.tasks}
     phases: Counter[tuple[str, str]] = Counter()

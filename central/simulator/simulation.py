@@ -199,7 +199,7 @@ class Simulation:
             name = job.spec.name if job is not None else gang.name
             story.waiting.append(Waiting(gang.namespace, name, reason, pods))
         for job in jobs.by_name.values():
-            if not job.pods and (why := job.waits()):
+            if not job.pods and (why := job.why_pending()):
                 pods = job.spec.replicas
                 story.waiting.append(Waiting(job.spec.namespace, job.spec.name, why, pods))
         for pod in self.cluster.pods.values():

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from central.controllers.job import desired, job_status, policies, state_machine
-from central.controllers.job.job import UNSEEN_S, Job
+from central.controllers.job.job import WATCH_TIMEOUT_S, Job
 from central.controllers.job.job_events import JobView
 from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
@@ -17,45 +17,47 @@ from central.model.timestamps import stamp
 if TYPE_CHECKING:
     from central.scheduler.state.gangs import Gang
 
-HOPS = 4  # states that may be passed through at once
+MAX_TRANSITIONS = 4  # states that may be passed through at once
 
 
-def decide(job: Job, gang: "Gang | None", pace: StatusRateLimiter, now: float) -> list[Decision]:
+def decide(
+    job: Job, gang: "Gang | None", status_limiter: StatusRateLimiter, now: float
+) -> list[Decision]:
     """gang: its PodGroup's, once that is there; pace: at which counts are written."""
-    job.due_at = None
+    job.requeue_at = None
     if job.seen.deleting or job.writing is not None:
         return []
-    if job.is_fresh:
-        job.look_first()
-    _tidy(job, now)
-    counts = _counts(job)
-    status = _progress(job, gang, counts, now)
-    if _is_move(job.status, status):
-        return _write(job, status, counts, now)
-    decisions = list(desired.work(job, gang, counts, now))
-    return decisions + _report(job, counts, pace, now)
+    if job.is_new:
+        job.detect_missed_losses()
+    _expire_calls(job, now)
+    counts = _tally(job)
+    status = _next_status(job, gang, counts, now)
+    if _is_transition(job.status, status):
+        return _write_transition(job, status, counts, now)
+    decisions = list(desired.reconcile_objects(job, gang, counts, now))
+    return decisions + _update_counts(job, counts, status_limiter, now)
 
 
-def _counts(job: Job) -> PodTally:
+def _tally(job: Job) -> PodTally:
     counts = PodTally.of(job.spec, job.status, job.pods.values())
-    free = {task.name for task in desired.released(job, counts)}
-    counts.held = sum(task.replicas for task in job.spec.tasks if task.name not in free)
+    free = {task.name for task in desired.startable_tasks(job, counts)}
+    counts.blocked = sum(task.replicas for task in job.spec.tasks if task.name not in free)
     return counts
 
 
-def _tidy(job: Job, now: float) -> None:
+def _expire_calls(job: Job, now: float) -> None:
     if job.lost:
-        job.lost = {name: at for name, at in job.lost.items() if name in job.wanted}
-    for uid, at in list(job.taken.items()):
+        job.lost = {name: at for name, at in job.lost.items() if name in job.desired_pods}
+    for uid, at in list(job.deletions.items()):
         pod = job.pods.get(uid)
-        if pod is None or (now - at >= UNSEEN_S and not pod.deleting):
-            del job.taken[uid]  # it was never seen to go: asked again
-    for place, at in list(job.answered.items()):
-        if now - at >= UNSEEN_S and place[0] == "Pod":
-            del job.answered[place]
+        if pod is None or (now - at >= WATCH_TIMEOUT_S and not pod.deleting):
+            del job.deletions[uid]  # it was never seen to go: asked again
+    for place, at in list(job.unobserved.items()):
+        if now - at >= WATCH_TIMEOUT_S and place[0] == "Pod":
+            del job.unobserved[place]
 
 
-def _is_move(before: JobStatus, after: JobStatus) -> bool:
+def _is_transition(before: JobStatus, after: JobStatus) -> bool:
     return (before.phase, before.version, before.restarts) != (
         after.phase,
         after.version,
@@ -66,7 +68,7 @@ def _is_move(before: JobStatus, after: JobStatus) -> bool:
 # --- the next state ------------------------------------------------------------
 
 
-def _progress(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> JobStatus:
+def _next_status(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> JobStatus:
     status = job.status
     if not status.phase:
         return state_machine.enter_phase(status, PENDING, now, "Created", "")
@@ -80,17 +82,19 @@ def _progress(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> Jo
                 return replace(after, command=wish.uid)
         job.commands.pop(0)  # obeyed, or it changes nothing in this state
     if status.phase in ACTIVE and not job.seen.error:
-        verdict = policies.judge(_view(job, gang, counts), job.noticed, now)
-        job.noticed = verdict.noticed
-        job.updated = job.updated and (verdict.due is not None or verdict.next_at is not None)
-        job.wake(verdict.next_at)
+        verdict = policies.evaluate(_view(job, gang, counts), job.event_since, now)
+        job.event_since = verdict.event_since
+        job.spec_changed = job.spec_changed and (
+            verdict.due is not None or verdict.next_at is not None
+        )
+        job.requeue(verdict.next_at)
         if verdict.due is not None:
             after = state_machine.on_action(
                 job.spec, status, verdict.due.action, verdict.due.cause, now
             )
             if after is not status:
                 return after
-    for _ in range(HOPS):
+    for _ in range(MAX_TRANSITIONS):
         after = state_machine.on_counts(job.spec, status, counts, now)
         if after is status or job.seen.error:
             break
@@ -108,20 +112,20 @@ def _view(job: Job, gang: "Gang | None", counts: PodTally) -> JobView:
         job.spec,
         job.current(),
         job.lost,
-        job.lost_of,
+        job.lost_by_task,
         counts,
         unknown,
-        job.updated,
-        frozenset(job.gave_way),
+        job.spec_changed,
+        frozenset(job.by_scheduler),
     )
 
 
-def _write(job: Job, status: JobStatus, counts: PodTally, now: float) -> list[Decision]:
+def _write_transition(job: Job, status: JobStatus, counts: PodTally, now: float) -> list[Decision]:
     """A new state is written before it is acted upon: whoever comes back after a fall goes on from
     there."""
-    if not job.may("SetStatus", ("Job", job.spec.name), now):
+    if not job.may_call("SetStatus", ("Job", job.spec.name), now):
         return []
-    job.updated = False
+    job.spec_changed = False
     if status.version != job.status.version:
         counts = PodTally(terminating=len(job.pods))  # what was, does not count any more
     decisions = [_set_status(job, status, counts, now)]
@@ -131,8 +135,8 @@ def _write(job: Job, status: JobStatus, counts: PodTally, now: float) -> list[De
 
 
 def _set_status(job: Job, status: JobStatus, counts: PodTally, now: float) -> Decision:
-    found = job_status.status_of(job, status, counts)
-    job.writing, job.written, job.wrote_at, job.turn_at = status, found, now, None
+    found = job_status.build_status(job, status, counts)
+    job.writing, job.written, job.wrote_at, job.status_due_at = status, found, now, None
     spec = job.spec
     return SetStatus("Job", spec.namespace, spec.name, spec.uid, found)
 
@@ -161,12 +165,14 @@ def _event(job: Job, status: JobStatus, now: float) -> Decision:
     return Create("Event", spec.namespace, name, body)
 
 
-def _report(job: Job, counts: PodTally, pace: StatusRateLimiter, now: float) -> list[Decision]:
+def _update_counts(
+    job: Job, counts: PodTally, status_limiter: StatusRateLimiter, now: float
+) -> list[Decision]:
     """The counts and the sentence, not too often."""
-    found = job_status.status_of(job, job.status, counts)
-    write, later = job_status.worth(job, found, counts, pace, now)
-    if write and job.may("SetStatus", ("Job", job.spec.name), now):
+    found = job_status.build_status(job, job.status, counts)
+    write, later = job_status.should_write(job, found, counts, status_limiter, now)
+    if write and job.may_call("SetStatus", ("Job", job.spec.name), now):
         return [_set_status(job, job.status, counts, now)]
     if not write:
-        job.wake(later)
+        job.requeue(later)
     return []

@@ -38,9 +38,9 @@ def admit(cluster: "Cluster", waiting: Iterable[tuple[Job, Gang]]) -> list[Job]:
             refused[name, groups] = why
         else:
             for line in bounds:
-                add(line.asked, requested(groups), 1)
-        if job.waits_for != why or not why:
-            job.waits_for, job.admitted = why, not why
+                add(line.in_flight, requested(groups), 1)
+        if job.pending_reason != why or not why:
+            job.pending_reason, job.admitted = why, not why
             changed.append(job)
     return changed
 
@@ -51,7 +51,7 @@ class _Line:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.asked: Sums = {}
+        self.in_flight: Sums = {}
         waiting = (
             gang
             for each in queue
@@ -64,13 +64,13 @@ class _Line:
         while self._waiting and self._waiting[0].attempt.rank < gang.attempt.rank:
             account = self._waiting.popleft().account
             assert account is not None
-            add(self.asked, account.asks, 1)
+            add(self.in_flight, account.asks, 1)
 
     def refusal(self, wanted: Sums) -> str:
         used = self.queue.used
         for resource, most in self.queue.seen.capability:
             amount = wanted.get(resource, 0)
-            if amount and used.get(resource, 0) + self.asked.get(resource, 0) + amount > most:
+            if amount and used.get(resource, 0) + self.in_flight.get(resource, 0) + amount > most:
                 return (
                     f"queue {self.queue.name} may use {wording.amount(resource, most)} "
                     f"{wording.resource(resource)}, and others who come first ask for them"
@@ -86,7 +86,7 @@ def _groups(job: Job, gang: Gang) -> Groups:
     each = bool(seen is not None and seen.task_min)
     return tuple(
         (PodSpec(requests=task.requests), count)
-        for task, count in job_podgroup.starters(tasks, least, each=each)
+        for task, count in job_podgroup.initial_pods(tasks, least, each=each)
     )
 
 

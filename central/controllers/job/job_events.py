@@ -32,7 +32,7 @@ class JobEvent:
     key: str  # what it is about, for how long it has been so
     exit_codes: tuple[int, ...] = ()
     since: float | None = None  # None: since it was noticed first
-    gave_way: bool = False  # the scheduler took the pod for another: no failure of the Job
+    by_scheduler: bool = False  # the scheduler took the pod for another: no failure of the Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class JobView:
     spec: JobSpec
     pods: dict[str, PodSeen]  # by name: those that should be there
     lost: dict[str, float]  # names of pods that were evicted or are leaving, since when
-    lost_of: dict[str, float]  # tasks that lost pods while nobody looked
+    lost_by_task: dict[str, float]  # tasks that lost pods while nobody looked
     counts: PodTally
     gang_unknown: str = ""  # why a gang that ran can't be whole again
-    updated: bool = False
-    gave_way: frozenset[str] = frozenset()  # of those lost, whom the scheduler took
+    spec_changed: bool = False
+    by_scheduler: frozenset[str] = frozenset()  # of those lost, whom the scheduler took
 
 
-def happening(view: JobView) -> Iterator[JobEvent]:
+def detect_events(view: JobView) -> Iterator[JobEvent]:
     """What is finished counts before what broke."""
     for task in view.spec.tasks:
         done = view.counts.task(task.name).succeeded
@@ -57,14 +57,14 @@ def happening(view: JobView) -> Iterator[JobEvent]:
             what = f"all {done} pods of task {task.name} succeeded"
             yield JobEvent(TASK_COMPLETED, task, _names(view, task), what, task.name)
     for task in view.spec.tasks:
-        yield from _of_pods(view, task)
+        yield from _pod_events(view, task)
         restarts = view.counts.task(task.name).restarts
         if task.max_retry != NO_LIMIT and restarts >= task.max_retry:
             what = f"containers of task {task.name} were restarted {restarts} times"
             yield JobEvent(TASK_FAILED, task, _names(view, task), what, task.name)
     if view.gang_unknown:
         yield JobEvent(GANG_UNKNOWN, None, (), view.gang_unknown, "gang")
-    if view.updated:
+    if view.spec_changed:
         yield JobEvent(JOB_UPDATED, None, (), "the Job was changed", "job")
 
 
@@ -72,7 +72,7 @@ def _names(view: JobView, task: TaskSpec) -> tuple[str, ...]:
     return tuple(pod_name(view.spec, task, index) for index in range(task.replicas))
 
 
-def _of_pods(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
+def _pod_events(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
     for name in _names(view, task):
         pod = view.pods.get(name)
         if pod is not None and pod.phase == "Failed" and not pod.deleting:
@@ -83,13 +83,15 @@ def _of_pods(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
             yield JobEvent(POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
         if (since := view.lost.get(name)) is not None:
             what = f"pod {name} was evicted or deleted"
-            gave_way = name in view.gave_way
-            what = f"pod {name} gave way" if gave_way else what
-            yield JobEvent(POD_EVICTED, task, (name,), what, name, since=since, gave_way=gave_way)
+            by_scheduler = name in view.by_scheduler
+            what = f"pod {name} gave way" if by_scheduler else what
+            yield JobEvent(
+                POD_EVICTED, task, (name,), what, name, since=since, by_scheduler=by_scheduler
+            )
         if pod is not None and pod.phase == "Pending" and not pod.deleting:
             what = f"pod {name} is pending"
             yield JobEvent(POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None)
-    if (since := view.lost_of.get(task.name)) is not None:
+    if (since := view.lost_by_task.get(task.name)) is not None:
         what = f"pods of task {task.name} were gone when the controller came back"
         gone = tuple(name for name in _names(view, task) if name not in view.pods)
         yield JobEvent(POD_EVICTED, task, gone, what, task.name, since=since)

@@ -22,15 +22,15 @@ def check(cluster: "Cluster") -> None:
         assert jobs.by_group.get((key[0], job.group)) is job, f"Job {key} has lost its group"
         _job(cluster, job)
     assert len(jobs.by_group) == len(jobs.by_name), "groups of Jobs that are gone"
-    assert jobs.waiting.keys() <= jobs.by_name.keys(), "a Job that is gone waits"
+    assert jobs.unadmitted.keys() <= jobs.by_name.keys(), "a Job that is gone waits"
 
 
 def _job(cluster: "Cluster", job: "Job") -> None:
     key, status = job.key, job.status
     assert not status.phase or status.phase in TRANSITIONS, f"Job {key} is {status.phase}"
-    if key in cluster.jobs.waiting:
+    if key in cluster.jobs.unadmitted:
         assert not job.admitted, f"Job {key} waits and was let in"
-    made = {name for verb, (kind, name) in job.asked if (verb, kind) == ("Create", "Pod")}
+    made = {name for verb, (kind, name) in job.in_flight if (verb, kind) == ("Create", "Pod")}
     assert not made or job.admitted, f"Job {key} has pods made that its queue did not let in"
     gang = cluster.gangs.get((key[0], job.group, True))
     if gang is not None and gang.object is not None and status.phase in FINISHED and job.is_written:

@@ -11,7 +11,7 @@ NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 WITH_LIMITS = ("cpu", "memory", "ephemeral-storage")
 
 
-def released(job: JobSpec, counts: PodTally, there: Iterable[str]) -> tuple[TaskSpec, ...]:
+def startable_tasks(job: JobSpec, counts: PodTally, there: Iterable[str]) -> tuple[TaskSpec, ...]:
     """Tasks whose pods may be made: those they depend on are ready, or were once.
 
     there: names of tasks with pods."""
@@ -79,7 +79,9 @@ def _parts(job: JobSpec) -> list[ReadOnlyJson]:
     ]
 
 
-def starters(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> list[tuple[TaskSpec, int]]:
+def initial_pods(
+    tasks: Sequence[TaskSpec], least: int, *, each: bool
+) -> list[tuple[TaskSpec, int]]:
     """How many pods of each task make up the minimum: first each task's own, then in order."""
     counts = {task.name: (task.minimum if each else 0) for task in tasks}
     left = least - sum(counts.values())
@@ -94,7 +96,7 @@ def min_resources(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> ReadO
     """As quotas count: what is asked for under its own name and as requests.NAME."""
     sums: dict[str, int] = {}
     pods = 0
-    for task, count in starters(tasks, least, each=each):
+    for task, count in initial_pods(tasks, least, each=each):
         pods += count
         for resource, amount in task.requests:
             if resource == "pods":

@@ -14,9 +14,9 @@ WORDS_S = 5.0  # a sentence that only changes its words, likewise
 _WORDS = ("reason", "message")
 
 
-def status_of(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any]:
+def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any]:
     spec = job.spec
-    reason, message = _words(job, status)
+    reason, message = _reason_and_message(job, status)
     found: dict[str, Any] = {
         "state": {
             "phase": status.phase,
@@ -48,14 +48,14 @@ def status_of(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any]:
         found["podRestarts"] = dict(status.restarts)
     if status.command:
         found["lastCommand"] = status.command
-    if resources := controlled(spec):
+    if resources := controlled_resources(spec):
         found["controlledResources"] = resources
     if status.phase in FINISHED:
         found["runningDuration"] = duration(status.since - job.seen.created)
     return found
 
 
-def controlled(spec: JobSpec) -> dict[str, str]:
+def controlled_resources(spec: JobSpec) -> dict[str, str]:
     """What was made for it beside its pods, as others look for it there."""
     found = {f"plugin-{name}": name for name, _ in spec.plugins}
     for volume in spec.volumes:
@@ -64,31 +64,31 @@ def controlled(spec: JobSpec) -> dict[str, str]:
     return found
 
 
-def _words(job: Job, status: JobStatus) -> tuple[str, str]:
+def _reason_and_message(job: Job, status: JobStatus) -> tuple[str, str]:
     """Why it is where it is: what it waits for now goes before what brought it there."""
     if job.seen.error:
         return "InvalidSpec", job.seen.error
     if status.phase in FINISHED:
         return status.reason, status.message
-    if trouble := job.troubles():
+    if trouble := job.refused_call():
         return "ApiRefuses", trouble
-    if status.phase == PENDING and job.waits_for:
+    if status.phase == PENDING and job.pending_reason:
         before = f" (before: {status.message})" if status.retries and status.message else ""
-        return "Waiting", job.waits_for + before
+        return "Waiting", job.pending_reason + before
     return status.reason, status.message
 
 
-def worth(
-    job: Job, found: ReadOnlyJson, counts: PodTally, pace: StatusRateLimiter, now: float
+def should_write(
+    job: Job, found: ReadOnlyJson, counts: PodTally, status_limiter: StatusRateLimiter, now: float
 ) -> tuple[bool, float | None]:
     """Whether to write it now; else when, if at all."""
     if found == job.written:
         return False, None
     if not isinstance(job.written, dict):
         return not (job.status.phase in FINISHED and _is_told(job.seen.status, counts)), None
-    if job.turn_at is None:
-        job.turn_at = pace.turn(now)
-    at = max(job.turn_at, job.wrote_at + _apart(job.written, found))
+    if job.status_due_at is None:
+        job.status_due_at = status_limiter.reserve(now)
+    at = max(job.status_due_at, job.wrote_at + _apart(job.written, found))
     return now >= at, at
 
 

@@ -21,10 +21,10 @@ class JobStore:
         self.by_group: dict[Key, Job] = {}  # by their PodGroups' names
         self.owned: dict[str, dict[Key, Job]] = {}  # by the uid of who made them
         self.changed: dict[Key, None] = {}  # since they were last looked at
-        self.waiting: dict[Key, Job] = {}  # for their queues
-        self.pace = StatusRateLimiter()
-        self.waits_changed = False  # something did, that may let them in
-        self.let_in_at = 0.0  # when their queues were last asked for all who wait
+        self.unadmitted: dict[Key, Job] = {}  # for their queues
+        self.status_limiter = StatusRateLimiter()
+        self.admission_stale = False  # something did, that may let them in
+        self.admission_checked_at = 0.0  # when their queues were last asked for all who wait
         self._pods: dict[str, dict[str, PodSeen]] = {}  # by the Job's uid, then by their own
         self._asked: dict[tuple[str, str, str], Key] = {}  # whose answer it is: by kind and name
         self._alarms: list[tuple[float, Key]] = []  # when a Job is to be looked at again
@@ -47,7 +47,7 @@ class JobStore:
             return
         else:
             before, job.seen = job.seen, fact
-            job.updated = job.updated or before.spec != fact.spec
+            job.spec_changed = job.spec_changed or before.spec != fact.spec
             if not job.is_written:
                 job.status = fact.status  # another centre leads, and writes
         self.changed[key] = None
@@ -60,30 +60,30 @@ class JobStore:
                 others.pop(key, None)
                 if not others:
                     del self.owned[job.seen.owner]
-            self.waiting.pop(key, None)
+            self.unadmitted.pop(key, None)
             self.changed.pop(key, None)
             if not job.pods:
                 self._pods.pop(job.spec.uid, None)
 
-    def pod_seen(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
+    def pod_seen(self, pod: PodSeen, now: float, *, by_scheduler: bool = False) -> None:
         """gives_way: the scheduler itself takes it away."""
         part = pod.part
         if part is None:
             return
         job = self._job_of(pod)
         if job is not None:
-            job.see(pod, now, gives_way=gives_way)
+            job.on_pod_seen(pod, now, by_scheduler=by_scheduler)
             self.changed[job.key] = None
         else:  # its Job is not seen yet, or is gone
             self._pods.setdefault(part.job_uid, {})[pod.uid] = pod
 
-    def pod_gone(self, pod: PodSeen, now: float, *, gives_way: bool = False) -> None:
+    def pod_gone(self, pod: PodSeen, now: float, *, by_scheduler: bool = False) -> None:
         part = pod.part
         if part is None:
             return
         job = self._job_of(pod)
         if job is not None:
-            job.lose(pod, now, gives_way=gives_way)
+            job.on_pod_gone(pod, now, by_scheduler=by_scheduler)
             self.changed[job.key] = None
         elif (others := self._pods.get(part.job_uid)) is not None:
             others.pop(pod.uid, None)
@@ -99,10 +99,10 @@ class JobStore:
         key = self._asked.pop((fact.kind, fact.namespace, fact.name), None)
         job = self.by_name.get(key) if key is not None else None
         if job is not None:
-            job.hear(fact, now)
+            job.on_answered(fact, now)
             self.changed[job.key] = None
 
-    def command(self, key: Key, action: str, why: str, uid: str) -> str:
+    def request_action(self, key: Key, action: str, why: str, uid: str) -> str:
         """A person's wish, as a Command of this uid brings it. Returns why it can't be followed."""
         job = self.by_name.get(key)
         if job is None:
@@ -115,16 +115,16 @@ class JobStore:
 
     # --- for who decides ---------------------------------------------------------
 
-    def noted(self, job: Job, decisions: list[Decision]) -> None:
+    def record_calls(self, job: Job, decisions: list[Decision]) -> None:
         """Their answers are the Job's."""
         for asked in decisions:
             if isinstance(asked, Create | Delete | SetStatus | Patch) and asked.kind != "Event":
                 self._asked[asked.kind, asked.namespace, asked.name] = job.key
-        if job.due_at is not None and job.due_at != job.alarm_at:
-            heappush(self._alarms, (job.due_at, job.key))
-        job.alarm_at = job.due_at
+        if job.requeue_at is not None and job.requeue_at != job.queued_at:
+            heappush(self._alarms, (job.requeue_at, job.key))
+        job.queued_at = job.requeue_at
 
-    def rung(self, now: float) -> Iterator[Key]:
+    def pop_due(self, now: float) -> Iterator[Key]:
         """Jobs whose alarm is due."""
         while self._alarms and self._alarms[0][0] <= now:
             _, key = heappop(self._alarms)
@@ -135,7 +135,7 @@ class JobStore:
         while self._alarms:
             at, key = self._alarms[0]
             job = self.by_name.get(key)
-            if job is not None and job.due_at == at:
+            if job is not None and job.requeue_at == at:
                 return at
             heappop(self._alarms)  # it was looked at meanwhile
         return None

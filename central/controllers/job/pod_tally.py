@@ -31,9 +31,9 @@ class PodTally:
     unknown: int = 0
     terminating: int = 0
     alive: int = 0  # that may still run, those that are being deleted included
-    old: int = 0  # of an earlier version of the Job
-    unended: int = 0  # of this version, not ended
-    held: int = 0  # not made yet, since their task waits for another
+    outdated: int = 0  # of an earlier version of the Job
+    unfinished: int = 0  # of this version, not ended
+    blocked: int = 0  # not made yet, since their task waits for another
     tasks: dict[str, TaskTally] = field(default_factory=dict)
 
     def task(self, name: str) -> TaskTally:
@@ -51,10 +51,10 @@ class PodTally:
         assert part is not None
         ended = pod.phase in ENDED
         self.alive += not ended
-        old = part.version < version
-        self.old += old
-        self.unended += not ended and not old
-        if pod.deleting or (old and not ended):
+        outdated = part.version < version
+        self.outdated += outdated
+        self.unfinished += not ended and not outdated
+        if pod.deleting or (outdated and not ended):
             self.terminating += 1
             return
         match pod.phase:

@@ -19,20 +19,20 @@ class DueAction:
 class PolicyVerdict:
     due: DueAction | None
     next_at: float | None  # when a policy with a timeout wants to be looked at
-    noticed: dict[str, float]  # since when each event has been so
+    event_since: dict[str, float]  # since when each event has been so
 
 
-def judge(view: JobView, noticed: dict[str, float], now: float) -> PolicyVerdict:
+def evaluate(view: JobView, event_since: dict[str, float], now: float) -> PolicyVerdict:
     """noticed: of the last time."""
     due: DueAction | None = None
     next_at: float | None = None
     seen: dict[str, float] = {}
-    for event in job_events.happening(view):
+    for event in job_events.detect_events(view):
         policy = job_events.policy_for(view.spec, event)
         if policy is None:
             continue
         key = f"{event.name}/{event.key}"
-        since = seen[key] = noticed.get(key, now) if event.since is None else event.since
+        since = seen[key] = event_since.get(key, now) if event.since is None else event.since
         at = since + policy.timeout_s
         if at > now:
             next_at = at if next_at is None else min(next_at, at)
@@ -42,11 +42,11 @@ def judge(view: JobView, noticed: dict[str, float], now: float) -> PolicyVerdict
 
 
 def cause(spec: JobSpec, action: str, event: JobEvent) -> Cause:
-    found = Cause(event.name, f"{event.what}: {action}", excused=event.gave_way)
-    return replace(found, pods=targets(spec, action, event))
+    found = Cause(event.name, f"{event.what}: {action}", excused=event.by_scheduler)
+    return replace(found, pods=pods_to_restart(spec, action, event))
 
 
-def targets(spec: JobSpec, action: str, event: JobEvent) -> tuple[str, ...]:
+def pods_to_restart(spec: JobSpec, action: str, event: JobEvent) -> tuple[str, ...]:
     """The pods that a targeted restart makes anew. What concerns a whole task, or the whole Job,
     restarts as much."""
     task = event.task

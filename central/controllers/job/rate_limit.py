@@ -10,7 +10,7 @@ class StatusRateLimiter:
     def __init__(self) -> None:
         self._next = 0.0
 
-    def turn(self, now: float) -> float:
+    def reserve(self, now: float) -> float:
         """When the next one may write; the turn is taken."""
         step = 1.0 / PER_S
         at = max(self._next, now - BURST * step) + step

@@ -14,7 +14,7 @@ from central.scheduler.state.gangs import Gang
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
 
-LET_IN_S = 0.5  # queues are asked for all who wait this often at most
+ADMISSION_INTERVAL_S = 0.5  # queues are asked for all who wait this often at most
 
 
 def decide(cluster: "Cluster", now: float) -> list[Decision]:
@@ -22,32 +22,32 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
     jobs = cluster.jobs
     if not jobs.by_name:
         return []
-    for key in jobs.rung(now):
+    for key in jobs.pop_due(now):
         jobs.changed[key] = None
     for namespace, name, has_object in cluster.changed:
         if has_object and (job := jobs.by_group.get((namespace, name))) is not None:
             jobs.changed[job.key] = None
     looked_at = [jobs.by_name[key] for key in jobs.changed]
-    _let_in(cluster, [job for job in looked_at if _wants_in(cluster, job)], now)
+    _admit_jobs(cluster, [job for job in looked_at if _needs_admission(cluster, job)], now)
     looked_at = [jobs.by_name[key] for key in jobs.changed]
     jobs.changed.clear()
     decisions: list[Decision] = []
     for job in looked_at:
         gang = _gang_of(cluster, job)
         if job.admitted and gang is not None:
-            job.waits_for = gang.attempt.reason if gang.members and not job.is_making_pods else ""
-        found = control.decide(job, gang, jobs.pace, now)
-        jobs.noted(job, found)
+            job.pending_reason = gang.attempt.reason if gang.members and not job.is_making_pods else ""
+        found = control.decide(job, gang, jobs.status_limiter, now)
+        jobs.record_calls(job, found)
         decisions += found
         if gang is not None:
-            _name(cluster, job, gang)
+            _override_gang_status(cluster, job, gang)
     return decisions
 
 
 def due(cluster: "Cluster") -> float | None:
     times = [cluster.jobs.next_alarm()]
-    if cluster.jobs.waiting and cluster.jobs.waits_changed:
-        times.append(cluster.jobs.let_in_at + LET_IN_S)
+    if cluster.jobs.unadmitted and cluster.jobs.admission_stale:
+        times.append(cluster.jobs.admission_checked_at + ADMISSION_INTERVAL_S)
     return min((at for at in times if at is not None), default=None)
 
 
@@ -56,42 +56,42 @@ def _gang_of(cluster: "Cluster", job: Job) -> Gang | None:
     return gang if gang is not None and gang.object is not None else None
 
 
-def _wants_in(cluster: "Cluster", job: Job) -> bool:
+def _needs_admission(cluster: "Cluster", job: Job) -> bool:
     """Whether its queue is to be asked; a Job that has pods was let in by whoever made them."""
     if job.status.phase not in ACTIVE or job.seen.error or job.admitted:
-        cluster.jobs.waiting.pop(job.key, None)
+        cluster.jobs.unadmitted.pop(job.key, None)
         return False
     if _gang_of(cluster, job) is None:
         return False
     if job.pods:
         job.admitted = True
-        cluster.jobs.waiting.pop(job.key, None)
+        cluster.jobs.unadmitted.pop(job.key, None)
         return False
     return True
 
 
-def _let_in(cluster: "Cluster", fresh: list[Job], now: float) -> None:
+def _admit_jobs(cluster: "Cluster", fresh: list[Job], now: float) -> None:
     """Asks for those who came now, and, less often, for all who wait."""
     jobs = cluster.jobs
     for job in fresh:
-        jobs.waiting[job.key] = job
-    if not jobs.waiting:
+        jobs.unadmitted[job.key] = job
+    if not jobs.unadmitted:
         return
-    jobs.waits_changed |= bool(cluster.changed)
-    everybody = jobs.waits_changed and now - jobs.let_in_at >= LET_IN_S
-    asking = list(jobs.waiting.values()) if everybody else fresh
+    jobs.admission_stale |= bool(cluster.changed)
+    everybody = jobs.admission_stale and now - jobs.admission_checked_at >= ADMISSION_INTERVAL_S
+    asking = list(jobs.unadmitted.values()) if everybody else fresh
     if not asking:
         return
     if everybody:
-        jobs.let_in_at, jobs.waits_changed = now, False
+        jobs.admission_checked_at, jobs.admission_stale = now, False
     pairs = [(job, gang) for job in asking if (gang := _gang_of(cluster, job)) is not None]
     for job in job_admission.admit(cluster, pairs):
         if job.admitted:
-            jobs.waiting.pop(job.key, None)
+            jobs.unadmitted.pop(job.key, None)
         jobs.changed[job.key] = None
 
 
-def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
+def _override_gang_status(cluster: "Cluster", job: Job, gang: Gang) -> None:
     """What its gang is called while its pods do not say it."""
     phase, name = job.status.phase, job.spec.name
     word: tuple[str, str] | None = None
@@ -109,8 +109,8 @@ def _name(cluster: "Cluster", job: Job, gang: Gang) -> None:
         word = (phases.RUNNING, f"another scheduler places the pods of job {name}")
     elif phase in ACTIVE and job.admitted and not gang.members:
         word = (phases.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
-    elif phase in ACTIVE and not job.admitted and job.waits_for:
-        word = (phases.PENDING, job.waits_for)
+    elif phase in ACTIVE and not job.admitted and job.pending_reason:
+        word = (phases.PENDING, job.pending_reason)
     if phase == RESTARTING and not gang.counts.placed:
         gang.started = False  # it must be whole again before any of it may stay
     gang.published.suppress_event = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)

@@ -126,18 +126,18 @@ def on_counts(spec: JobSpec, status: JobStatus, counts: PodTally, now: float) ->
 
 
 def _restarted(spec: JobSpec, status: JobStatus, counts: PodTally) -> str:
-    if status.retries >= spec.max_retry and not counts.old:
+    if status.retries >= spec.max_retry and not counts.outdated:
         return RESTARTING if counts.alive else FAILED
-    return RESTARTING if counts.old else PENDING
+    return RESTARTING if counts.outdated else PENDING
 
 
 def _stuck(spec: JobSpec, counts: PodTally) -> str:
     """Why tasks that wait for others will wait for ever; empty: they may come."""
     ended = counts.succeeded + counts.failed
-    if not counts.held or counts.unended or ended < spec.replicas - counts.held:
+    if not counts.blocked or counts.unfinished or ended < spec.replicas - counts.blocked:
         return ""
     return (
-        f"{counts.held} pods wait for tasks that have ended without becoming ready (dependsOn): "
+        f"{counts.blocked} pods wait for tasks that have ended without becoming ready (dependsOn): "
         f"{counts.succeeded} of their pods succeeded, {counts.failed} failed"
     )
 
@@ -151,7 +151,7 @@ def _running(spec: JobSpec, counts: PodTally) -> tuple[str, str, str]:
         return RUNNING, "", ""
     if spec.min_success is not None and succeeded >= spec.min_success:
         return COMPLETED, "Succeeded", f"{said}; spec.minSuccess is {spec.min_success}"
-    if succeeded + failed >= total and not counts.unended:
+    if succeeded + failed >= total and not counts.unfinished:
         if spec.min_available >= sum(task.minimum for task in spec.tasks):
             for task in spec.tasks:
                 if counts.task(task.name).succeeded < task.minimum:

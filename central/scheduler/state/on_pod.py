@@ -54,7 +54,7 @@ def seen(cluster: "Cluster", fact: PodSeen) -> None:
         pod.since = cluster.now
     if fact.node:
         pod.advance(SEEN_BOUND)
-    cluster.jobs.pod_seen(fact, cluster.now, gives_way=pod.evicting)
+    cluster.jobs.pod_seen(fact, cluster.now, by_scheduler=pod.evicting)
     # A pod is never unbound: what comes without a node was said before it was bound.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # bound elsewhere by another
     anew = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
@@ -76,7 +76,7 @@ def gone(cluster: "Cluster", uid: str) -> None:
     pod = cluster.pods.pop(uid, None)
     if pod is None:
         return
-    cluster.jobs.pod_gone(pod.seen, cluster.now, gives_way=pod.evicting)
+    cluster.jobs.pod_gone(pod.seen, cluster.now, by_scheduler=pod.evicting)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
         node = residency.node_of(cluster, pod.node)

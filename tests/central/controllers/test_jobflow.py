@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from central.controllers.jobflow import merged
+from central.controllers.jobflow import json_merge
 from central.model.decisions import Create, Decision
 from tests.central.controllers.job.job_api import Api, job
 
@@ -224,7 +224,7 @@ def test_what_cannot_be_done_is_said(steps: list[Json], why: str) -> None:
 
 def test_a_merge_patch() -> None:
     whole = {"a": 1, "b": {"c": 2, "d": 3}, "e": [1]}
-    assert merged(whole, {"a": None, "b": {"c": 4}, "e": [2], "f": {"g": None, "h": 1}}) == {
+    assert json_merge(whole, {"a": None, "b": {"c": 4}, "e": [2], "f": {"g": None, "h": 1}}) == {
         "b": {"c": 4, "d": 3},
         "e": [2],
         "f": {"h": 1},

@@ -28,7 +28,7 @@ from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
-__all__ = ["PluginObject", "check", "decorate", "objects", "wanted"]
+__all__ = ["PluginObject", "check", "decorate", "objects", "enabled"]
 
 PluginArguments = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -65,7 +65,7 @@ REQUIRES = {
 
 
 @lru_cache(4096)
-def _wanted(named: PluginArguments) -> tuple[tuple[str, JobPlugin, Any], ...]:
+def _configured(named: PluginArguments) -> tuple[tuple[str, JobPlugin, Any], ...]:
     """With their arguments read. Raises Wrong."""
     given = dict(named)
     for name in list(given):
@@ -81,7 +81,7 @@ def _wanted(named: PluginArguments) -> tuple[tuple[str, JobPlugin, Any], ...]:
     return tuple(found)
 
 
-def wanted(job: JobSpec) -> tuple[str, ...]:
+def enabled(job: JobSpec) -> tuple[str, ...]:
     named = {name for name, _ in job.plugins}
     brought = {other for name in named for other in REQUIRES.get(name, ())}
     return tuple(name for name in PLUGINS if name in named | brought)
@@ -93,7 +93,7 @@ def check(job: JobSpec) -> str:
             there = ", ".join(sorted(PLUGINS))
             return f"spec.plugins.{name}: there is no such plugin; there are {there}"
     try:
-        plugins = _wanted(job.plugins)
+        plugins = _configured(job.plugins)
     except BadArgument as error:
         return str(error)
     for name, plugin, options in plugins:
@@ -101,12 +101,12 @@ def check(job: JobSpec) -> str:
             plugin.check(job, options)
         except BadArgument as error:
             return f"spec.plugins.{name}: {error}"
-    return _crossed(job)
+    return _mount_conflict(job)
 
 
-def _crossed(job: JobSpec) -> str:
+def _mount_conflict(job: JobSpec) -> str:
     """Where a template mounts something itself at a place where a plugin's files belong."""
-    given = {name: options for name, _, options in _wanted(job.plugins)}
+    given = {name: options for name, _, options in _configured(job.plugins)}
     taken = {"svc": hosts.PATH} if "svc" in given else {}
     if "ssh" in given:
         taken["ssh"] = given["ssh"].ssh_key_file_path
@@ -126,12 +126,14 @@ def _crossed(job: JobSpec) -> str:
 def objects(job: JobSpec) -> tuple[PluginObject, ...]:
     """Of a job that check finds nothing wrong with."""
     return tuple(
-        one for _, plugin, options in _wanted(job.plugins) for one in plugin.objects(job, options)
+        one
+        for _, plugin, options in _configured(job.plugins)
+        for one in plugin.objects(job, options)
     )
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, pod: Json) -> Json:
     """Of a job that check finds nothing wrong with. The pod that is given stays as it is."""
-    for _, plugin, options in _wanted(job.plugins):
+    for _, plugin, options in _configured(job.plugins):
         pod = plugin.decorate(job, task, index, options, pod)
     return pod

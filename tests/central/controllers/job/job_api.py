@@ -134,7 +134,7 @@ class Api:
     def command(self, action: str, name: str = "j") -> None:
         self._uids += 1
         why, uid = f"somebody wants {action}", f"uid-{self._uids}"
-        assert not self.cluster.jobs.command((NAMESPACE, name), action, why, uid)
+        assert not self.cluster.jobs.request_action((NAMESPACE, name), action, why, uid)
 
     def delete_job(self, name: str = "j") -> None:
         """The garbage collector takes what it owned, before or after."""

@@ -180,7 +180,7 @@ def test_sshs_arguments() -> None:
 def test_mpi_brings_names_and_keys_and_a_hostfile() -> None:
     tasks = task("mpimaster", 1), task("mpiworker", 2, gpus=4)
     spec = job(*tasks, mpi=["--master=mpimaster", "--worker=mpiworker", "--port=2200"])
-    assert plugins.wanted(spec) == ("svc", "ssh", "mpi")
+    assert plugins.enabled(spec) == ("svc", "ssh", "mpi")
     files = made(spec)["ConfigMap", "train-svc"]["data"]
     assert files["hostfile"].splitlines() == [
         "train-mpiworker-0.train slots=4",

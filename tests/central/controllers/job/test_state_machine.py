@@ -119,10 +119,10 @@ def case(phase: str, event: str, action: str) -> tuple[Job, Gang]:
         for name, state in phases.items()
     }
     found = Job(replace(seen, status=JobStatus(phase, version=1)), pods)
-    found.is_fresh = False
+    found.is_new = False
     if event == POD_EVICTED:
-        found.lose(pods["uid-j-b-0"], NOW)
-    found.updated = event == JOB_UPDATED
+        found.on_pod_gone(pods["uid-j-b-0"], NOW)
+    found.spec_changed = event == JOB_UPDATED
     return found, _gang(list(pods.values()), unknown=event == GANG_UNKNOWN)
 
 
@@ -223,8 +223,8 @@ def test_a_job_goes_where_its_pods_are(line: str) -> None:
     """Of a Job of two pods, both of which must start."""
     phase, *numbers, leads_to = line.split()
     pending, running, succeeded, failed, alive, old = map(int, numbers)
-    counts = PodTally(pending, running, succeeded, failed, alive=alive, old=old)
-    counts.unended = pending + running
+    counts = PodTally(pending, running, succeeded, failed, alive=alive, outdated=old)
+    counts.unfinished = pending + running
     spec = JobSpec("ns", "j", "u", (TaskSpec("t", 2, 1, {}),), min_available=2)
     counts.tasks["t"] = TaskTally(succeeded=succeeded)
     before = JobStatus(phase)
