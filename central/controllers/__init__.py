@@ -1,2 +1,2 @@
-"""What is around Jobs: Commands that people give, CronJobs that make Jobs by the clock, JobFlows that make them
-one after the other. Facts in, decisions out; pure, as all of the core."""
+"""Controllers of the batch API: Jobs (job/), Commands, CronJobs and JobFlows. Each one turns facts into
+decisions. They do no I/O and read no clock."""

@@ -1,8 +1,9 @@
-"""Commands: somebody wants something done to a Job or to a Queue. What a Command asks for is written to
-its target together with the Command's uid, and then the Command is taken away: whoever comes after a fall
-reads there whether it was obeyed. Those for one target one after the other, in the order in which they came.
+"""The Command controller: a user's request to act on a Job or a Queue.
 
-A Command whose target is not known here stays: another controller may know it, or it is soon seen."""
+The action is written to the target together with the Command's uid, and then the Command is deleted. After a
+crash, the uid on the target shows whether the Command was executed. Commands for one target run one at a
+time, in the order of their creation. A Command whose target is unknown stays: another controller may own the
+target, or its object has not arrived yet."""
 
 from typing import TYPE_CHECKING
 
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 Key = tuple[str, str]  # namespace and name
 OPEN, CLOSE = "OpenQueue", "CloseQueue"
 STATES = {OPEN: "Open", CLOSE: "Closed"}
-RECHECK_S = 0.5  # a Job that has nothing to change has obeyed without an answer
+RECHECK_S = 0.5  # a Job that has nothing to change finishes a Command without an API call
 _VERSIONS = {"Job": "batch.volcano.sh/v1alpha1", "Queue": "scheduling.volcano.sh/v1beta1"}
 
 
 class CommandController:
     def __init__(self) -> None:
         self.by_name: dict[Key, CommandSeen] = {}
-        self._issued: set[Key] = set()  # handed to their targets
-        self._handled: set[Key] = set()  # obeyed, or refused: only to be taken away
+        self._issued: set[Key] = set()  # passed to their targets
+        self._handled: set[Key] = set()  # executed or refused; to be deleted
         self._calls = PendingCalls()
 
     def seen(self, fact: CommandSeen) -> None:
@@ -60,7 +61,7 @@ class CommandController:
         return True
 
     def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
-        """The first one for each target."""
+        """Advances the oldest Command of each target."""
         decisions: list[Decision] = []
         if not self.by_name:
             return decisions
@@ -81,10 +82,12 @@ class CommandController:
         return [*looks, *self._calls.due(now)]
 
     def check(self) -> None:
-        assert self._issued | self._handled <= self.by_name.keys(), "a Command that is gone is kept"
+        assert self._issued | self._handled <= self.by_name.keys(), (
+            "state is kept for a deleted Command"
+        )
         open_ = self._issued - self._handled
         targets = [_target(self.by_name[key]) for key in open_]
-        assert len(targets) == len(set(targets)), "two Commands for one target are obeyed at once"
+        assert len(targets) == len(set(targets)), "two Commands for one target are in progress"
 
     def _advance(
         self, cluster: "Cluster", key: Key, command: CommandSeen, now: float
@@ -95,19 +98,14 @@ class CommandController:
         if key not in self._handled and key not in self._issued:
             decisions += self._issue(cluster, key, command, now)
         if key in self._handled and self._calls.may_call(("Command", *key), now):
-            why = f"{command.action} is obeyed"
-            call = Delete(
-                "Command", command.namespace, command.name, command.uid, why
-            )
+            why = f"{command.action} is executed"
+            call = Delete("Command", command.namespace, command.name, command.uid, why)
             decisions.append(self._calls.track(call, key))
         return decisions
 
     def _is_handled(self, cluster: "Cluster", key: Key, command: CommandSeen) -> bool:
         if command.kind == "Queue":
-            return (
-                cluster.queues.by_name[command.target].seen.command
-                == command.uid
-            )
+            return cluster.queues.by_name[command.target].seen.command == command.uid
         job = cluster.jobs.by_name[command.namespace, command.target]
         if job.status.command == command.uid:
             return True
@@ -116,20 +114,12 @@ class CommandController:
     def _issue(
         self, cluster: "Cluster", key: Key, command: CommandSeen, now: float
     ) -> list[Decision]:
-        who = (
-            f"{command.reason}: {command.message}"
-            if command.reason
-            else command.message
-        )
-        why = f"{command.action} by Command {command.name}" + (
-            f" ({who})" if who else ""
-        )
+        note = f"{command.reason}: {command.message}" if command.reason else command.message
+        why = f"{command.action} by Command {command.name}" + (f" ({note})" if note else "")
         done: list[Decision] = []
         if command.kind == "Job":
             target = (command.namespace, command.target)
-            refusal = cluster.jobs.request_action(
-                target, command.action, why, command.uid
-            )
+            refusal = cluster.jobs.request_action(target, command.action, why, command.uid)
         else:
             place = ("Queue", "", command.target)
             if not self._calls.may_call(place, now):
@@ -146,12 +136,10 @@ class CommandController:
         reason = COMMAND_REFUSED if refusal else COMMAND_ISSUED
         return [*done, build_event(about, reason, refusal or why, now, warning=bool(refusal))]
 
-    def _patch_queue(
-        self, cluster: "Cluster", command: CommandSeen
-    ) -> tuple[str, list[Decision]]:
+    def _patch_queue(self, cluster: "Cluster", command: CommandSeen) -> tuple[str, list[Decision]]:
         state = STATES.get(command.action)
         if state is None:
-            return f'action: "{command.action}" is neither {OPEN} nor {CLOSE}', []
+            return f'action: "{command.action}" must be {OPEN} or {CLOSE}', []
         queue = cluster.queues.by_name[command.target]
         meta = {"annotations": {COMMAND: command.uid}}
         change = {"metadata": meta, "spec": {"state": state}}
@@ -168,7 +156,7 @@ def _target(command: CommandSeen) -> tuple[str, str, str]:
 
 
 def _is_known(cluster: "Cluster", command: CommandSeen) -> bool:
-    """Whether the very object that is meant is ours."""
+    """Whether the target, with the uid that the Command names, is known."""
     if command.kind == "Job":
         job = cluster.jobs.by_name.get((command.namespace, command.target))
         uid = job.spec.uid if job is not None else None

@@ -1,4 +1,4 @@
-"""The controllers around Jobs as one: what the cluster and its turns know of them."""
+"""The Command, CronJob and JobFlow controllers behind one interface for the scheduling cycle."""
 
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ class BatchControllers:
         self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
 
     def job_gone(self, jobs: "JobStore", fact: JobGone) -> None:
-        """Before the Job is forgotten."""
+        """To be called while the JobStore still has the Job."""
         job = jobs.by_name.get((fact.namespace, fact.name))
         self._job_changed(fact.namespace, fact.name, job.seen.owner if job else "")
 
@@ -64,12 +64,12 @@ class BatchControllers:
         self.flows.job_changed(namespace, name, owner)
 
     def answered(self, fact: Answered, now: float) -> bool:
-        """Whether it answers one of theirs."""
-        parts = (self.commands, self.crons, self.flows)
-        return any(part.answered(fact, now) for part in parts)
+        """Whether the answer is to a call of one of these controllers."""
+        controllers = (self.commands, self.crons, self.flows)
+        return any(one.answered(fact, now) for one in controllers)
 
     def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
-        """Before the Jobs: what they are told counts in the same turn."""
+        """To be called before the Job controller, which handles new requests in the same cycle."""
         decisions = self.commands.decide(cluster, now)
         decisions += self.crons.decide(cluster, now)
         if self.flows.by_name:

@@ -1,5 +1,7 @@
-"""CronJobs: a Job at each time of a schedule. Nothing is remembered but what the API keeps: a Job's name says
-for which time it is, so that a centre that comes back makes none twice."""
+"""The CronJob controller: creates a Job at each time of a schedule.
+
+All durable state is in the API. A Job's name contains its scheduled time, so a scheduler that restarts creates
+no Job twice."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +26,13 @@ MOMENT = "volcano.sh/cronjob-scheduled-timestamp"
 class CronJobController(JobOwners[CronSeen]):
     def __init__(self) -> None:
         super().__init__()
-        # The time that was last served, and its Job's name, before the API has it.
+        # The latest scheduled time that has a Job, and the Job's name; ahead of the API's status.
         self._started: dict[Key, tuple[float, str]] = {}
-        self._refused: dict[Key, str] = {}  # why no Job could be made
-        self._written: dict[Key, ReadOnlyJson] = {}  # its status, until the watch brings it
-        self._skipped: dict[Key, float] = {}  # times of which it was told that they wait
+        self._refused: dict[Key, str] = {}  # why the API server refused the Job
+        self._written: dict[
+            Key, ReadOnlyJson
+        ] = {}  # the status that was sent, until the watch shows it
+        self._skipped: dict[Key, float] = {}  # scheduled times with a ForbidConcurrent Event
 
     def seen(self, fact: CronSeen) -> None:
         super().seen(fact)
@@ -54,10 +58,10 @@ class CronJobController(JobOwners[CronSeen]):
             self._written.pop(key, None)
             if isinstance(call, Create):
                 self._started.pop(key, None)
-                self._refused[key] = f"Job {call.name} is refused: {fact.why}"
+                self._refused[key] = f"could not create Job {call.name}: {fact.why}"
         return True
 
-    # --- one of them -----------------------------------------------------------------
+    # --- one CronJob -----------------------------------------------------------------
 
     def _decide(self, cluster: "Cluster", key: Key, cron: CronSeen, now: float) -> list[Decision]:
         children = [
@@ -91,7 +95,9 @@ class CronJobController(JobOwners[CronSeen]):
         decisions: list[Decision] = []
         if active and cron.policy == REPLACE:
             for job in active:
-                decisions += self._delete(key, job, f"CronJob {cron.name} replaces it", now)
+                decisions += self._delete(
+                    key, job, f"replaced by the next run of CronJob {cron.name}", now
+                )
         if not self._calls.may_call(("Job", cron.namespace, name), now):
             self._alarms[key] = now + RETRY_AFTER_S
             return decisions
@@ -101,11 +107,11 @@ class CronJobController(JobOwners[CronSeen]):
     def _forbidden(
         self, key: Key, cron: CronSeen, running: Job, at: float, now: float
     ) -> list[Decision]:
-        """It is made up for when the other is over, if that is not too late."""
+        """Emits an Event. The run starts when the running Job ends, within startingDeadlineSeconds."""
         if self._skipped.get(key) == at:
             return []
         self._skipped[key] = at
-        why = f"Job {running.spec.name} still runs, and concurrencyPolicy is {FORBID}"
+        why = f"Job {running.spec.name} is still running and concurrencyPolicy is {FORBID}"
         return [build_event(_about(cron), FORBID_CONCURRENT, why, now, warning=False)]
 
     def _prune_history(
@@ -117,7 +123,9 @@ class CronJobController(JobOwners[CronSeen]):
         failed = [job for job in over if job.status.phase != COMPLETED]
         for jobs, kept in ((done, cron.keep_done), (failed, cron.keep_failed)):
             for job in jobs[: max(0, len(jobs) - kept)]:
-                decisions += self._delete(key, job, f"{cron.name} keeps {kept} like it", now)
+                decisions += self._delete(
+                    key, job, f"over the history limit of CronJob {cron.name} ({kept})", now
+                )
         return decisions
 
     def _delete(self, key: Key, job: Job, why: str, now: float) -> list[Decision]:
@@ -159,7 +167,7 @@ class CronJobController(JobOwners[CronSeen]):
 
 
 def job_name(cron: CronSeen, at: float) -> str:
-    """For each time another, and always the same: seconds only count where times are closer."""
+    """A name derived from the scheduled time, in minutes, or in seconds where the schedule needs them."""
     assert cron.plan is not None
     fine = cron.plan.every_s % 60 or cron.plan.born % 60
     return f"{cron.name}-{int(at) if fine else int(at) // 60}"

@@ -1,5 +1,7 @@
-"""JobFlows: Jobs made from JobTemplates one after the other. What was done is in the flow's status, so that Jobs
-may be deleted meanwhile, and a centre that comes back makes none twice."""
+"""The JobFlow controller: creates Jobs from JobTemplates, in the order of their dependencies.
+
+The flow's status lists the completed Jobs. So Jobs may be deleted while the flow runs, and a scheduler that
+restarts creates no Job twice."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -29,7 +31,7 @@ class JobFlowController(JobOwners[FlowSeen]):
         self._refused: dict[tuple[Key, str], str] = {}  # by the Job's name
         self._written: dict[
             tuple[str, Key], ReadOnlyJson
-        ] = {}  # by kind: until the watch brings it
+        ] = {}  # status sent, by kind, until the watch shows it
 
     def seen(self, fact: FlowSeen) -> None:
         super().seen(fact)
@@ -66,18 +68,18 @@ class JobFlowController(JobOwners[FlowSeen]):
         if isinstance(call, Create):
             self._refused.pop((key, call.name), None)
             if fact.why:
-                self._refused[key, call.name] = f"Job {call.name} is refused: {fact.why}"
+                self._refused[key, call.name] = f"could not create Job {call.name}: {fact.why}"
         elif fact.why:
             self._written.pop((call.kind, (call.namespace, call.name)), None)
         return True
 
     def jobs_changed(self, jobs: Iterable[Job]) -> None:
-        """Pods of these Jobs changed: somebody may ask for that."""
+        """Marks the flows of these Jobs: a dependency's probe may depend on the Jobs' pods."""
         for job in jobs:
             if (key := self._by_uid.get(job.seen.owner)) is not None:
                 self._changed[key] = None
 
-    # --- one of them -----------------------------------------------------------------
+    # --- one JobFlow -----------------------------------------------------------------
 
     def _decide(self, cluster: "Cluster", key: Key, flow: FlowSeen, now: float) -> list[Decision]:
         jobs = cluster.jobs.owned.get(flow.uid, {})
@@ -101,11 +103,11 @@ class JobFlowController(JobOwners[FlowSeen]):
     def _create_job(
         self, key: Key, flow: FlowSeen, step: FlowStep, now: float
     ) -> tuple[str, list[Decision]]:
-        """Why the Job is not there yet, and what is asked for."""
+        """Why the Job does not exist yet (or ""), and the calls to make."""
         name = job_name(flow, step.name)
         template = self.templates.get((flow.namespace, step.name))
         if template is None:
-            return f"there is no JobTemplate {step.name}", []
+            return f"JobTemplate {step.name} does not exist", []
         if not self._calls.may_call(("Job", flow.namespace, name), now):
             return self._refused.get((key, name), ""), []
         spec = json_merge(template.spec, step.patch)
@@ -120,7 +122,7 @@ class JobFlowController(JobOwners[FlowSeen]):
     ) -> list[Decision]:
         if flow.retain or flow.phase != jobflow_status.SUCCEED:
             return []
-        why = f"JobFlow {flow.name} has succeeded, and its jobRetainPolicy is delete"
+        why = f"JobFlow {flow.name} has succeeded and its jobRetainPolicy is delete"
         return [
             self._calls.track(Delete("Job", flow.namespace, name, job.spec.uid, why), key)
             for name, job in children.items()
@@ -128,7 +130,7 @@ class JobFlowController(JobOwners[FlowSeen]):
         ]
 
     def _report(self, cluster: "Cluster", key: Key, whose: Key, now: float) -> list[Decision]:
-        """The template's status: the Jobs that were made of it."""
+        """Updates the template's status: the names of the Jobs created from it."""
         template = self.templates.get(key)
         if template is None:
             return []
@@ -161,7 +163,7 @@ def job_name(flow: FlowSeen, template: str) -> str:
 
 
 def _is_done(flow: FlowSeen, template: str) -> bool:
-    """As its status has it: the Job itself may be gone."""
+    """Whether the flow's status lists the step's Job as completed; the Job itself may be gone."""
     return job_name(flow, template) in (flow.status.get("completedJobs") or ())
 
 
@@ -171,7 +173,7 @@ def _waits(flow: FlowSeen, step: FlowStep, children: dict[str, Job]) -> str:
         if _is_done(flow, target) or (job is not None and job.status.phase == COMPLETED):
             continue
         if job is None or not (step.probes or step.checks):
-            return f"it waits for {target}"
+            return f"waiting for {target}"
         if why := step_probes.unmet(step, target, job):
             return why
     return ""
@@ -200,7 +202,7 @@ def _job(
 
 
 def json_merge(whole: ReadOnlyJson, patch: ReadOnlyJson) -> ReadOnlyJson:
-    """A JSON merge patch: null takes away, objects are merged, all else is replaced."""
+    """A JSON merge patch (RFC 7386): null deletes, objects are merged, everything else is replaced."""
     result = dict(whole)
     for key, value in patch.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""A JobFlow's status, from its Jobs."""
+"""Computes a JobFlow's status from its Jobs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,13 +30,13 @@ _LIST_OF = {
     jobspec.FAILED: "failedJobs",
     jobspec.TERMINATING: "runningJobs",
     jobspec.TERMINATED: "terminatedJobs",
-    jobspec.ABORTING: "pendingJobs",  # somebody may resume it: the flow waits
+    jobspec.ABORTING: "pendingJobs",  # it may be resumed, so the flow keeps waiting
     jobspec.ABORTED: "pendingJobs",
 }
 
 
 def flow_status(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str]) -> ReadOnlyJson:
-    """waits: why a step's Job is not there, by the step's name."""
+    """waits: why a step's Job does not exist yet, by the step's name."""
     lists: dict[str, list[str]] = {name: [] for name in _LISTS}
     shown: list[ReadOnlyJson] = []
     conditions: dict[str, ReadOnlyJson] = {}
@@ -49,7 +49,7 @@ def flow_status(flow: FlowSeen, jobs: Mapping[str, Job], waits: Mapping[str, str
             lists[_LIST_OF.get(job.status.phase, "unKnowJobs")].append(name)
             shown.append(_job(job))
             conditions[name] = _condition(job)
-        elif name in done:  # deleted since
+        elif name in done:  # completed, then deleted
             lists["completedJobs"].append(name)
             shown += [before[name]] if name in before else []
         else:
@@ -92,7 +92,9 @@ def _job(job: Job) -> ReadOnlyJson:
         "restartCount": status.retries,
         "runningHistories": [
             {"state": phase, "startTimestamp": stamp(at), **({"endTimestamp": end} if end else {})}
-            for (phase, at), end in zip(began, ends, strict=False)  # one more where nothing began
+            for (phase, at), end in zip(
+                began, ends, strict=False
+            )  # ends has one more when no phase began
         ],
     }
 

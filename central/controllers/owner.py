@@ -1,5 +1,5 @@
-"""Objects that make Jobs, CronJobs and JobFlows alike: which of them are looked at again, and when. What one
-of them wants is the subclass's to say."""
+"""Base class of the controllers whose objects own Jobs (CronJobs, JobFlows): which objects to reconcile, and
+when. Subclasses decide what one object needs."""
 
 from math import inf
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -48,7 +48,7 @@ class JobOwners(Generic[Owner]):
         self._alarms.pop(key, None)
 
     def job_changed(self, namespace: str, name: str, owner: str) -> None:
-        """A Job came, changed or went that somebody owns."""
+        """A Job with this controller uid was added, changed or deleted."""
         self._calls.seen(("Job", namespace, name))
         if (key := self._by_uid.get(owner)) is not None:
             self._changed[key] = None
@@ -62,7 +62,7 @@ class JobOwners(Generic[Owner]):
             self._alarms.pop(key, None)
             if (maker := self.by_name.get(key)) is not None and not maker.deleting:
                 decisions += self._decide(cluster, key, maker, now)
-                if backoff_until := self._calls.due(now):  # what was refused is asked again then
+                if backoff_until := self._calls.due(now):  # refused calls are retried then
                     self._alarms[key] = min([*backoff_until, self._alarms.get(key, inf)])
         self._changed.clear()
         return decisions
@@ -74,6 +74,6 @@ class JobOwners(Generic[Owner]):
         return list(self._alarms.values())
 
     def check(self) -> None:
-        who = type(self).__name__
-        assert self._alarms.keys() <= self.by_name.keys(), f"{who}: an alarm rings for nobody"
-        assert not self._changed, f"{who}: one was not looked at"
+        name = type(self).__name__
+        assert self._alarms.keys() <= self.by_name.keys(), f"{name}: an alarm for a deleted object"
+        assert not self._changed, f"{name}: a changed object was not reconciled"

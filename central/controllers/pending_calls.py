@@ -1,5 +1,5 @@
-"""What was asked of the API and is not answered yet, and what was refused and rests. One call at a time
-for each object: whoever decides waits for the answer."""
+"""API calls in flight, and refused calls in backoff. Each object has at most one call in flight, so a
+controller decides again only when it knows the answer to its last call."""
 
 from hashlib import blake2b
 
@@ -11,8 +11,8 @@ Call = Create | Delete | SetStatus | Patch
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
 Key = tuple[str, str]  # namespace and name
 
-RETRY_AFTER_S = 10.0  # after a refusal
-WATCH_LAG_S = 5.0  # what was answered is in the watch by then
+RETRY_AFTER_S = 10.0  # backoff after a refusal
+WATCH_LAG_S = 5.0  # the watch shows the result of a call by then
 
 
 class PendingCalls:
@@ -28,7 +28,7 @@ class PendingCalls:
         return call
 
     def answered(self, fact: Answered, now: float) -> tuple[Call, Key] | None:
-        """The call that it answers, and for whom it was made; None: somebody else's."""
+        """The call that this answers and the key of its object; None: another controller's call."""
         place = (fact.kind, fact.namespace, fact.name)
         found = self.in_flight.get(place)
         if found is None or type(found[0]).__name__ != fact.verb:
@@ -40,11 +40,11 @@ class PendingCalls:
         elif not isinstance(found[0], SetStatus):
             self.backoff_until[place] = (
                 now + WATCH_LAG_S
-            )  # not again before the watch has brought it
+            )  # no repetition before the watch shows the result
         return found
 
     def seen(self, place: ObjectKey) -> None:
-        """The watch has brought what became of it."""
+        """The watch shows the object: calls for it are allowed again."""
         if place not in self.in_flight:
             self.backoff_until.pop(place, None)
 
@@ -56,7 +56,7 @@ class PendingCalls:
 def build_event(
     about: dict[str, str], reason: str, message: str, now: float, *, warning: bool = True
 ) -> Create:
-    """about: apiVersion, kind, namespace, name, uid. The same sentence is one Event."""
+    """An Event; about: apiVersion, kind, namespace, name, uid. Equal messages share one Event."""
     digest = blake2b("\n".join((about["uid"], reason, message)).encode(), digest_size=8).hexdigest()
     namespace = about["namespace"] or "default"
     name = f"{about['name'][:200]}.{digest}"

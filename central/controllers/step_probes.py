@@ -1,5 +1,5 @@
-"""What a flow's step may ask of the pods that it waits for: their phase, an HTTP answer, an open port. The
-last two become readiness probes of these pods, so that their own kubelets ask and nobody else calls them."""
+"""Probes of a JobFlow step on the pods of its dependencies: their phase, an HTTP response, an open port. The
+last two become readiness probes of those pods, so only the kubelets call them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,13 +13,13 @@ PERIOD_S = 2
 
 
 def checks_on(flow: FlowSeen, step: FlowStep) -> tuple[ReadinessCheck, ...]:
-    """What others ask of this step's pods."""
+    """The checks that other steps of the flow make on this step's pods."""
     checks = (check for other in flow.steps if step.name in other.after for check in other.checks)
     return tuple(dict.fromkeys(checks))
 
 
 def with_probes(spec: ReadOnlyJson, checks: Iterable[ReadinessCheck]) -> tuple[ReadOnlyJson, str]:
-    """The Job's spec with them; and why it can't have them."""
+    """The Job's spec with the checks as readiness probes, and why that is impossible (or "")."""
     tasks: list[ReadOnlyJson] = [*(spec.get("tasks") or ())]
     for check in checks:
         for place, task in enumerate(tasks):
@@ -27,14 +27,14 @@ def with_probes(spec: ReadOnlyJson, checks: Iterable[ReadinessCheck]) -> tuple[R
                 continue
             probed = _probed(task, check)
             if probed is None:
-                why = "the container has a readiness probe already, and can have but one"
-                return spec, f"task {task.get('name')} can't be asked for {check}: {why}"
+                why = "its container already has another readiness probe"
+                return spec, f"cannot check {check} on task {task.get('name')}: {why}"
             tasks[place] = probed
     return {**spec, "tasks": tasks}, ""
 
 
 def _probed(task: ReadOnlyJson, check: ReadinessCheck) -> ReadOnlyJson | None:
-    """The task whose pods are ready once they answer; None: another probe is there."""
+    """The task with the probe; None: its container has another one."""
     template = task.get("template") or {}
     inside = template.get("spec") or {}
     containers: list[ReadOnlyJson] = [*(inside.get("containers") or ())]
@@ -44,7 +44,7 @@ def _probed(task: ReadOnlyJson, check: ReadinessCheck) -> ReadOnlyJson | None:
     ]
     at = listens.index(True) if any(listens) else 0
     if not containers:
-        return task  # the API server says what is wrong with it
+        return task  # invalid; the API server reports it
     probe = _probe(check)
     if containers[at].get("readinessProbe") not in (None, probe):
         return None
@@ -63,7 +63,7 @@ def _probe(check: ReadinessCheck) -> ReadOnlyJson:
 
 
 def unmet(step: FlowStep, target: str, job: Job) -> str:
-    """What the target's pods have not reached yet; empty: all that the step asks for."""
+    """Which condition of the step the target's pods do not meet yet; empty: none."""
     tasks = {task.name: task.replicas for task in job.spec.tasks}
     phases: Counter[tuple[str, str]] = Counter()
     ready: Counter[str] = Counter()
@@ -77,14 +77,14 @@ def unmet(step: FlowStep, target: str, job: Job) -> str:
         if task in tasks:
             known = True
             if phases[task, phase] < tasks[task]:
-                return f"it waits for {target}: not all of task {task} is {phase}"
+                return f"waiting for {target}: task {task} is not completely {phase}"
     for check in step.checks:
         for task in [check.task] if check.task else tasks:
             if task in tasks:
                 known = True
                 if ready[task] < tasks[task]:
                     return (
-                        f"it waits for {target}: {ready[task]} of {tasks[task]} pods of task {task} "
-                        f"answer {check}"
+                        f"waiting for {target}: {ready[task]} of {tasks[task]} pods of task {task} "
+                        f"pass {check}"
                     )
-    return "" if known else f"it waits for {target}"
+    return "" if known else f"waiting for {target}"

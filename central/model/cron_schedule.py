@@ -1,9 +1,9 @@
-"""When a CronJob's time comes: cron's five fields, @hourly and its like, and @every 90m, in a time zone. No
-clock is asked: moments are seconds since the epoch.
+"""Cron schedules: five fields, shorthands such as @hourly, and @every 90m, in a time zone. Reads no clock: times
+are seconds since the epoch.
 
-Where clocks are put forward, what the hour that is left out would have had comes when it is over; where they are
-put back, a time of day comes once, and what is every hour or minute goes on. (The library's rules, which are
-those of Debian's cron.)"""
+Daylight saving time follows the rules of Debian's cron, as cronsim implements them. Runs inside an hour that is
+skipped happen right after it. In an hour that is repeated, a fixed time of day runs once, and hourly or
+minutely schedules run throughout."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -25,26 +25,26 @@ _WINDOW_S = 60.0
 
 
 class BadSchedule(ValueError):
-    """Names the field."""
+    """The message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    fields: str  # five of them; empty: every_s counts
+    fields: str  # cron's five fields; empty: every_s applies
     zone: str = ""  # Europe/Berlin; empty: UTC
     every_s: float = 0.0
-    born: float = 0.0  # from when every_s counts
+    born: float = 0.0  # start of the first interval of every_s
 
     def after(self, moment: float) -> float | None:
-        """The first time after the moment; None: never."""
+        """The first scheduled time after the moment; None: there is none."""
         if self.every_s:
             return self.born + self.every_s * (int((moment - self.born) // self.every_s) + 1)
         found = next(_sim(self.fields, self.zone, moment), None)
         return found.timestamp() if found is not None else None
 
     def last(self, since: float, now: float) -> float | None:
-        """The last time after since and not after now. However long since is ago: looked for in ever
-        longer windows before now."""
+        """The last scheduled time in (since, now]. Searches windows before now that grow fourfold, so that
+        the cost does not depend on how long ago since is."""
         if since >= now:
             return None
         if self.every_s:
@@ -64,14 +64,14 @@ class CronSchedule:
 
 
 def parse_schedule(schedule: str, zone: str) -> CronSchedule:
-    """Of all but @every. Raises Unreadable."""
+    """All forms but @every. Raises BadSchedule."""
     fields = SHORTHANDS.get(schedule, schedule).replace("?", "*")
     if len(fields.split()) != 5:
-        raise BadSchedule(f'spec.schedule: "{schedule}" has not the five fields of cron')
+        raise BadSchedule(f'spec.schedule: "{schedule}" does not have the five fields of cron')
     try:
         tz = _zone(zone)
     except (ValueError, OSError, KeyError) as error:
-        raise BadSchedule(f'spec.timeZone: "{zone}" is no time zone') from error
+        raise BadSchedule(f'spec.timeZone: unknown time zone "{zone}"') from error
     try:
         next(CronSim(fields, datetime.fromtimestamp(0.0, tz)), None)
     except CronSimError as error:

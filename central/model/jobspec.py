@@ -1,5 +1,5 @@
-"""A Job as values: what it asks for, and what its status said. Made at the edge (central.kube.jobs),
-never changed. Pod templates stay the JSON that they are; nobody may write into them."""
+"""A Job of batch.volcano.sh as immutable values: its spec and its status. Built by
+central.kube.decode.job_decoder. Pod templates stay raw JSON, shared and read-only."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from central.model.pod_rules import Labels
 
 Amounts = tuple[tuple[str, int], ...]
 
-# What a policy may wait for.
+# Events that a lifecycle policy may match.
 POD_FAILED, POD_EVICTED, POD_PENDING = "PodFailed", "PodEvicted", "PodPending"
 TASK_COMPLETED, TASK_FAILED = "TaskCompleted", "TaskFailed"
 GANG_UNKNOWN, JOB_UPDATED, ANY = "Unknown", "JobUpdated", "*"
@@ -24,7 +24,7 @@ EVENTS = (
     ANY,
 )
 
-# What it may do, and what a Command may ask for.
+# Actions of lifecycle policies and Commands.
 ABORT, RESUME, TERMINATE, COMPLETE = "AbortJob", "ResumeJob", "TerminateJob", "CompleteJob"
 RESTART_JOB, RESTART_TASK, RESTART_POD = "RestartJob", "RestartTask", "RestartPod"
 RESTART_PARTITION = "RestartPartition"
@@ -55,9 +55,9 @@ PHASES = (
     TERMINATED,
     FAILED,
 )
-FINISHED = (COMPLETED, TERMINATED, FAILED)  # for good
+FINISHED = (COMPLETED, TERMINATED, FAILED)  # final phases
 
-NO_LIMIT = -1  # of max_retry: there is no bound
+NO_LIMIT = -1  # a max_retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ class LifecyclePolicy:
     action: str
     events: tuple[str, ...] = ()
     exit_code: int | None = None  # instead of events
-    timeout_s: float = 0.0  # so long after the event
+    timeout_s: float = 0.0  # delay between event and action
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The pods of a task in parts of one size, by index."""
+    """Splits a task's pods, by index, into partitions of equal size."""
 
     parts: int
     size: int
-    least: int = 0  # parts that must start
-    topology: ReadOnlyJson | None = None  # networkTopology of each part
+    least: int = 0  # partitions that must start
+    topology: ReadOnlyJson | None = None  # networkTopology of each partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class TaskSpec:
     minimum: int
     template: ReadOnlyJson
     policies: tuple[LifecyclePolicy, ...] = ()
-    max_retry: int = 3  # restarts of its pods' containers before TaskFailed; NEVER
-    after: tuple[str, ...] = ()  # tasks that must be ready before
-    after_any: bool = False  # one of them is enough
+    max_retry: int = 3  # container restarts before TaskFailed; or NO_LIMIT
+    after: tuple[str, ...] = ()  # dependsOn: tasks that must be ready first
+    after_any: bool = False  # one ready dependency is enough
     partition: Partition | None = None
     topology_policy: str = ""
     requests: Amounts = ()  # of one pod
@@ -97,8 +97,8 @@ class TaskSpec:
 @dataclass(frozen=True, slots=True)
 class VolumeSpec:
     mount_path: str
-    claim_name: str = ""  # of a claim that exists, or the name for the one that is made
-    claim: ReadOnlyJson | None = None  # the PersistentVolumeClaim's spec, to be made
+    claim_name: str = ""  # of an existing claim, or for the new one
+    claim: ReadOnlyJson | None = None  # spec of a PersistentVolumeClaim to create
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class JobSpec:
     scheduler_name: str = ""
     queue: str = "default"
     policies: tuple[LifecyclePolicy, ...] = ()
-    plugins: tuple[tuple[str, tuple[str, ...]], ...] = ()  # with their arguments, by name
+    plugins: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (name, arguments)
     volumes: tuple[VolumeSpec, ...] = ()
     max_retry: int = 3
-    ttl_s: float | None = None  # after it is over; None: it stays
+    ttl_s: float | None = None  # ttlSecondsAfterFinished; None: never deleted
     min_success: int | None = None
     priority_class: str = ""
     topology: ReadOnlyJson | None = None  # networkTopology
-    estimate_s: float | None = None  # how long it says that it runs
+    estimate_s: float | None = None  # expected run time
     labels: Labels = ()
     annotations: Labels = ()
 
@@ -143,7 +143,7 @@ def owner(job: JobSpec) -> dict[str, Any]:
 
 
 def controller(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    """The ownerReference that makes an object this one's own: it goes when its owner goes."""
+    """A controlling ownerReference: the object is deleted with its owner."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -156,21 +156,21 @@ def controller(api_version: str, kind: str, name: str, uid: str) -> dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What must outlive the controller; the rest of a status is counted from the pods."""
+    """The part of a status that cannot be recomputed from the pods."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
     since: float = 0.0  # of the phase
-    version: int = 0  # grows when all pods are made anew; pods carry theirs
+    version: int = 0  # grows when all pods are recreated; pods carry theirs
     retries: int = 0  # restarts of the whole job
-    # how often a pod was made anew by itself: a pod that carries less is to be replaced
+    # how often a pod was recreated alone, by pod name; a pod that carries a lower number is outdated
     restarts: tuple[tuple[str, int], ...] = ()
-    counts: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # by task, by pod phase
+    counts: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # pods by task and phase
     terminating: int = 0  # pods
     resources: tuple[tuple[str, str], ...] = ()  # controlledResources
-    conditions: tuple[tuple[str, float], ...] = ()  # when each phase began last
-    command: str = ""  # the uid of the last Command that it obeyed
+    conditions: tuple[tuple[str, float], ...] = ()  # the latest start of each phase
+    command: str = ""  # uid of the last executed Command
 
 
 NO_STATUS = JobStatus()
@@ -178,15 +178,15 @@ NO_STATUS = JobStatus()
 
 @dataclass(frozen=True, slots=True)
 class JobMember:
-    """What a pod of a Job is to it."""
+    """A pod's place in its Job."""
 
     job: str
     job_uid: str
     task: str
     index: int
     version: int = 0
-    turn: int = 0  # how often it was made anew by itself
-    restarts: int = 0  # of its containers, by the kubelet
-    exit_codes: tuple[int, ...] = ()  # of containers that failed
+    turn: int = 0  # how often this pod was recreated alone
+    restarts: int = 0  # of its containers
+    exit_codes: tuple[int, ...] = ()  # of failed containers
     ready: bool = False
     ended: float | None = None  # seconds since the epoch

@@ -205,7 +205,7 @@ def test_a_job_that_waits_until_another_answers(cluster: World, namespace: str) 
         found: Json = cluster.api.get(where).get("status") or {}
         return found
 
-    waits = "client: it waits for server: 0 of 1 pods of task web answer http :8080/up"
+    waits = "client: waiting for server: 0 of 1 pods of task web pass http :8080/up"
     until("the sentence", lambda: (status().get("state") or {}).get("message") == waits)
     until("the client to be done", lambda: "asks-client" in status().get("completedJobs", ()), 90)
     pods = {one["metadata"]["name"]: one["status"] for one in cluster.pods(namespace)}

@@ -1,5 +1,5 @@
-"""What one Job needs now: first its next state, written down before anything is done about it; then
-the pods and objects that its state wants."""
+"""Reconciles one Job. A new phase is written to the API first; the calls that it requires follow when the write
+has succeeded. So a scheduler that restarts continues from the written phase."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ from central.model.timestamps import stamp
 if TYPE_CHECKING:
     from central.scheduler.state.gangs import Gang
 
-MAX_TRANSITIONS = 4  # states that may be passed through at once
+MAX_TRANSITIONS = 4  # phases that may be passed through in one cycle
 
 
 def decide(
     job: Job, gang: "Gang | None", status_limiter: StatusRateLimiter, now: float
 ) -> list[Decision]:
-    """gang: its PodGroup's, once that is there; pace: at which counts are written."""
+    """The calls that the Job needs now. gang: of its PodGroup, if that exists."""
     job.requeue_at = None
     if job.seen.deleting or job.writing is not None:
         return []
@@ -51,7 +51,7 @@ def _expire_calls(job: Job, now: float) -> None:
     for uid, at in list(job.deletions.items()):
         pod = job.pods.get(uid)
         if pod is None or (now - at >= WATCH_TIMEOUT_S and not pod.deleting):
-            del job.deletions[uid]  # it was never seen to go: asked again
+            del job.deletions[uid]  # the deletion had no effect; retry
     for place, at in list(job.unobserved.items()):
         if now - at >= WATCH_TIMEOUT_S and place[0] == "Pod":
             del job.unobserved[place]
@@ -78,9 +78,9 @@ def _next_status(job: Job, gang: "Gang | None", counts: PodTally, now: float) ->
             after = state_machine.on_action(
                 job.spec, status, wish.action, Cause("Command", wish.why), now
             )
-            if after is not status:  # kept until that is written
+            if after is not status:  # the request is kept until the phase is written
                 return replace(after, command=wish.uid)
-        job.commands.pop(0)  # obeyed, or it changes nothing in this state
+        job.commands.pop(0)  # executed, or without effect in this phase
     if status.phase in ACTIVE and not job.seen.error:
         verdict = policies.evaluate(_view(job, gang, counts), job.event_since, now)
         job.event_since = verdict.event_since
@@ -121,13 +121,12 @@ def _view(job: Job, gang: "Gang | None", counts: PodTally) -> JobView:
 
 
 def _write_transition(job: Job, status: JobStatus, counts: PodTally, now: float) -> list[Decision]:
-    """A new state is written before it is acted upon: whoever comes back after a fall goes on from
-    there."""
+    """Writes a new phase, and an Event for it."""
     if not job.may_call("SetStatus", ("Job", job.spec.name), now):
         return []
     job.spec_changed = False
     if status.version != job.status.version:
-        counts = PodTally(terminating=len(job.pods))  # what was, does not count any more
+        counts = PodTally(terminating=len(job.pods))  # the former pods no longer count
     decisions = [_set_status(job, status, counts, now)]
     if status.phase not in ACTIVE or status.restarts != job.status.restarts:
         decisions.append(_event(job, status, now))
@@ -168,7 +167,7 @@ def _event(job: Job, status: JobStatus, now: float) -> Decision:
 def _update_counts(
     job: Job, counts: PodTally, status_limiter: StatusRateLimiter, now: float
 ) -> list[Decision]:
-    """The counts and the sentence, not too often."""
+    """Writes changed counts and messages, rate-limited."""
     found = job_status.build_status(job, job.status, counts)
     write, later = job_status.should_write(job, found, counts, status_limiter, now)
     if write and job.may_call("SetStatus", ("Job", job.spec.name), now):

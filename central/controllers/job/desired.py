@@ -1,4 +1,4 @@
-"""What the state of a Job wants: its PodGroup, its objects, its pods, and nothing else."""
+"""Brings a Job's PodGroup, plugin objects, claims and pods to what its phase requires."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -26,7 +26,7 @@ def reconcile_objects(
             yield from _reconcile_active(job, gang, counts, now)
     elif phase == RESTARTING:
         outdated = [pod for pod in job.pods.values() if _is_outdated(job, pod)]
-        yield from _delete_pods(job, outdated or _running_pods(job), "the Job is restarted", now)
+        yield from _delete_pods(job, outdated or _running_pods(job), "the Job is restarting", now)
     else:
         yield from _delete_pods(job, _running_pods(job), f"the Job is {phase}", now)
     ttl_s = job.spec.ttl_s
@@ -50,16 +50,16 @@ def _delete_finished(job: Job, now: float) -> Iterator[Decision]:
     place = ("Job", spec.name)
     if job.may_call("Delete", place, now):
         job.in_flight.add(("Delete", place))
-        why = f"it has been {job.status.phase} for ttlSecondsAfterFinished"
+        why = f"{job.status.phase} for ttlSecondsAfterFinished"
         yield Delete("Job", spec.namespace, spec.name, spec.uid, why, foreground=True)
 
 
 def _reconcile_active(
     job: Job, gang: "Gang | None", counts: PodTally, now: float
 ) -> Iterator[Decision]:
-    """An active Job: its PodGroup, what its plugins and volumes need, and, once its queue takes it,
-    the pods of the tasks that may start."""
-    yield from _delete_pods(job, _unwanted_pods(job), "the Job does not want it any more", now)
+    """An active Job has a PodGroup, the objects of its plugins and volumes and, once it is admitted, the pods
+    of the tasks that may start."""
+    yield from _delete_pods(job, _unwanted_pods(job), "no longer part of the Job", now)
     tasks = startable_tasks(job, counts)
     if gang is None or gang.object is None:
         manifest = partial(job_podgroup.manifest, job.spec, tasks)
@@ -103,7 +103,7 @@ def _resize(job: Job, gang: "Gang", size: dict[str, object], now: float) -> Iter
 
 
 def _make_objects(job: Job, now: float) -> Iterator[Decision]:
-    """Once, and again where they follow the Job's size and that changed."""
+    """Creates each object once, and again when its body depends on the Job's size and that has changed."""
     for one in plugins.objects(job.spec):
         place = (one.kind, one.name)
         known = job.objects.get(place)
@@ -117,7 +117,7 @@ def _make_objects(job: Job, now: float) -> Iterator[Decision]:
 
 
 def _has_objects(job: Job) -> bool:
-    """Pods that mount what is not there yet would only be told to wait by their kubelets."""
+    """Whether the plugins' objects exist. Pods that mount a missing object would only wait on their nodes."""
     return not any(
         place in job.refused or ("Create", place) in job.in_flight for place in job.objects
     )

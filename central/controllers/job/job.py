@@ -1,4 +1,4 @@
-"""One Job as the controller keeps it: what was seen, what was asked for, what came of that."""
+"""One Job as the controller knows it: the observed objects, the calls in flight and their outcomes."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from central.controllers.job.state_machine import ACTIVE
 from central.model.facts import Answered, JobSeen, PodSeen
 from central.model.jobspec import JobSpec, JobStatus, TaskSpec, group_name, pod_name
 
-WATCH_TIMEOUT_S = 30.0  # what was made or deleted and is not seen so after this is asked for again
+WATCH_TIMEOUT_S = 30.0  # a call whose effect the watch has not shown by then is repeated
 RETRY_S = (1.0, 60.0)  # first, longest
 
 ObjectRef = tuple[str, str]  # kind and name
@@ -22,38 +22,38 @@ class ApiRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RequestedAction:
-    """What a Command asks for."""
+    """An action that a Command requests."""
 
     action: str
-    why: str  # who wants it
+    why: str  # the Command's name, reason and message
     uid: str
 
 
 class Job:
     __slots__ = (
-        "_desired_pods",
         "_desired_by",
+        "_desired_pods",
         "admitted",
-        "queued_at",
-        "unobserved",
-        "in_flight",
-        "commands",
-        "requeue_at",
         "by_scheduler",
-        "podgroup_written",
+        "commands",
+        "deletions",
+        "event_since",
+        "in_flight",
         "is_new",
         "lost",
         "lost_by_task",
-        "event_since",
         "objects",
-        "pods",
-        "refused",
-        "seen",
-        "status",
-        "deletions",
-        "status_due_at",
-        "spec_changed",
         "pending_reason",
+        "podgroup_written",
+        "pods",
+        "queued_at",
+        "refused",
+        "requeue_at",
+        "seen",
+        "spec_changed",
+        "status",
+        "status_due_at",
+        "unobserved",
         "writing",
         "written",
         "wrote_at",
@@ -61,31 +61,35 @@ class Job:
 
     def __init__(self, seen: JobSeen, pods: dict[str, PodSeen]) -> None:
         self.seen = seen
-        self.status = seen.status  # what the API has, as far as we know
-        self.pods = pods  # by uid: all that it controls
-        self.writing: JobStatus | None = None  # on its way to the API
-        self.written: object = None  # the whole of what was written last
+        self.status = seen.status  # the latest known status in the API
+        self.pods = pods  # by uid: all pods that it controls
+        self.writing: JobStatus | None = None  # a status write in flight
+        self.written: object = None  # the last complete status that was written
         self.wrote_at = -WATCH_TIMEOUT_S
-        self.status_due_at: float | None = None  # when its counts may be written (pacing)
-        self.in_flight: set[tuple[str, ObjectRef]] = set()  # verb and object: not answered yet
-        self.unobserved: dict[ObjectRef, float] = {}  # made, and not seen yet
-        self.deletions: dict[str, float] = {}  # uids of pods whose deletion was asked for
+        self.status_due_at: float | None = (
+            None  # when the rate limiter allows the next write of counts
+        )
+        self.in_flight: set[tuple[str, ObjectRef]] = (
+            set()
+        )  # (verb, object) of calls without an answer
+        self.unobserved: dict[ObjectRef, float] = {}  # created, but not in the watch yet
+        self.deletions: dict[str, float] = {}  # pods by uid: when their deletion was requested
         self.refused: dict[ObjectRef, ApiRefusal] = {}
-        self.objects: dict[ObjectRef, object] = {}  # what its plugins made, as it was written last
-        self.podgroup_written: object = None  # of its PodGroup, what was written last
-        self.lost: dict[str, float] = {}  # names of pods that were taken away from it
-        self.by_scheduler: set[str] = set()  # of those, whom the scheduler took
-        self.lost_by_task: dict[str, float] = {}  # tasks that lost pods while nobody looked
+        self.objects: dict[ObjectRef, object] = {}  # of its plugins, as last written
+        self.podgroup_written: object = None  # the PodGroup's size as last written
+        self.lost: dict[str, float] = {}  # pods that others evicted or deleted, by name
+        self.by_scheduler: set[str] = set()  # of those, pods that the scheduler evicted
+        self.lost_by_task: dict[str, float] = {}  # tasks that lost pods while no scheduler ran
         self.event_since: dict[str, float] = {}
         self.commands: list[RequestedAction] = []
         self.spec_changed = False
-        self.admitted = False  # its pods may be made
-        self.pending_reason = ""  # why not
-        self.requeue_at: float | None = None  # when it is to be looked at again
-        self.queued_at: float | None = None  # the same, as it was noted last
-        self.is_new = True  # nobody has looked at it yet
+        self.admitted = False  # pods may be created
+        self.pending_reason = ""  # why it is not admitted, or why its gang is pending
+        self.requeue_at: float | None = None  # when to reconcile it again
+        self.queued_at: float | None = None  # the requeue_at that JobStore's heap has
+        self.is_new = True  # not reconciled yet
         self._desired_pods: dict[str, tuple[TaskSpec, int]] = {}
-        self._desired_by: JobSpec | None = None  # by which spec that is
+        self._desired_by: JobSpec | None = None  # the spec that _desired_pods was computed from
 
     @property
     def spec(self) -> JobSpec:
@@ -101,20 +105,20 @@ class Job:
 
     @property
     def is_written(self) -> bool:
-        """Whether we have written to it: then we know better than what is seen of it."""
+        """Whether this scheduler writes the status: then its own copy is newer than the watch."""
         return self.written is not None or self.writing is not None
 
     @property
     def is_making_pods(self) -> bool:
-        """Some were asked for and are not seen yet: that their gang lacks them is no news."""
+        """Whether pods were requested that the watch does not show yet. Their gang lacks them until then."""
         asked = any(verb == "Create" and place[0] == "Pod" for verb, place in self.in_flight)
         return asked or any(place[0] == "Pod" for place in self.unobserved)
 
-    # --- what should be there --------------------------------------------------
+    # --- desired pods ----------------------------------------------------------
 
     @property
     def desired_pods(self) -> dict[str, tuple[TaskSpec, int]]:
-        """By name. Hot: asked for whenever one of its pods changes."""
+        """(task, index) by pod name. Cached, because every change of a pod needs it."""
         spec = self.spec
         if self._desired_by is not spec:
             self._desired_by = spec
@@ -129,7 +133,7 @@ class Job:
         return dict(self.status.restarts).get(name, 0)
 
     def current(self) -> dict[str, PodSeen]:
-        """By name, the pods of this version that were not told to go and are wanted."""
+        """By name, the desired pods of this version that are not being deleted by the controller."""
         turns = dict(self.status.restarts)
         desired_pods = self.desired_pods
         found = {}
@@ -146,7 +150,7 @@ class Job:
         return found
 
     def names(self) -> set[str]:
-        """Of all pods that are there, those included that are on their way out."""
+        """Names of all existing pods, terminating ones included."""
         return {pod.name for pod in self.pods.values()}
 
     # --- pods come and go ------------------------------------------------------
@@ -158,7 +162,7 @@ class Job:
         if pod.deleting and pod.phase not in ("Succeeded", "Failed"):
             self._lose(pod, now, by_scheduler)
         elif pod.phase == "Running" and not pod.deleting:
-            self.lost.pop(pod.name, None)  # another has taken its place
+            self.lost.pop(pod.name, None)  # its replacement runs
 
     def on_pod_gone(self, pod: PodSeen, now: float, *, by_scheduler: bool = False) -> None:
         self.pods.pop(pod.uid, None)
@@ -167,7 +171,7 @@ class Job:
         self.deletions.pop(pod.uid, None)
 
     def _lose(self, pod: PodSeen, now: float, by_scheduler: bool) -> None:
-        """It was taken away, unless we did that."""
+        """Records the loss, unless the controller itself deleted the pod."""
         part = pod.part
         if (
             self.status.phase in ACTIVE
@@ -180,7 +184,7 @@ class Job:
             (self.by_scheduler.add if by_scheduler else self.by_scheduler.discard)(pod.name)
 
     def detect_missed_losses(self) -> None:
-        """Its status may speak of more pods than there are."""
+        """Compares the status with the pods that exist, after a start of the scheduler."""
         self.is_new = False
         if self.status.phase not in ACTIVE:
             return
@@ -194,7 +198,7 @@ class Job:
             if min(known, task.replicas) > left + excused:
                 self.lost_by_task[task.name] = self.status.since
 
-    # --- what came of what was asked for ----------------------------------------
+    # --- answers of the API server ----------------------------------------------
 
     def on_answered(self, fact: Answered, now: float) -> None:
         place = (fact.kind, fact.name)
@@ -209,7 +213,7 @@ class Job:
             self.refused[place] = ApiRefusal(fact.why, times, now + delay_s)
             self.objects.pop(place, None)
             if fact.verb == "Patch":
-                self.podgroup_written = ""  # nobody knows what stands there
+                self.podgroup_written = ""  # unknown
             if fact.verb == "Delete":
                 self.deletions = {
                     u: at for u, at in self.deletions.items() if not self._is(u, fact.name)
@@ -234,13 +238,13 @@ class Job:
             first, longest = RETRY_S
             at = now + min(longest, first * 2 ** min(times - 1, 10))
             self.refused[place] = ApiRefusal(fact.why, times, at)
-            self.written = ""  # nobody knows what stands there
+            self.written = ""  # unknown
         else:
             self.refused.pop(place, None)
             if self.writing.version != self.status.version:
                 self.lost.clear()
                 self.lost_by_task.clear()
-                self.admitted = False  # its queue is asked again
+                self.admitted = False  # its pods need admission again
             for name in {
                 name for name, _ in set(self.writing.restarts) - set(self.status.restarts)
             }:
@@ -250,7 +254,7 @@ class Job:
         self.writing = None
 
     def may_call(self, verb: str, place: ObjectRef, now: float) -> bool:
-        """Whether to ask now; if only later, the Job is looked at then."""
+        """Whether to make the call now; otherwise requeues the Job for the time when it may."""
         if self._may_call_now(verb, place, now):
             return True
         refusal = self.refused.get(place)
@@ -265,8 +269,7 @@ class Job:
             self.requeue_at = at if self.requeue_at is None else min(self.requeue_at, at)
 
     def _may_call_now(self, verb: str, place: ObjectRef, now: float) -> bool:
-        """Not while it is asked already, nor soon after it was refused, nor while what was made
-        will soon be seen."""
+        """Not while the call is in flight, in backoff, or while the watch may still show its effect."""
         if (verb, place) in self.in_flight:
             return False
         refusal = self.refused.get(place)
@@ -278,13 +281,13 @@ class Job:
         )
 
     def why_pending(self) -> str:
-        """Why it has no pods; empty: it has, or needs none."""
+        """Why the Job has no pods; empty: it has some, or needs none."""
         if self.status.phase not in ACTIVE:
             return ""
         return self.seen.error or self.refused_call() or self.pending_reason
 
     def refused_call(self) -> str:
-        """What the API server refused, in words; empty: nothing."""
+        """The first call that the API server refused, and why; empty: none."""
         for (kind, name), refusal in sorted(self.refused.items()):
             return f"{kind} {name}: {refusal.why}"
         return ""

@@ -1,5 +1,5 @@
-"""Whether a Job's pods may be made: not before its queue takes it, so that quota-bound Jobs have no
-pods. Room in the cluster is not asked for: pods that wait tell an autoscaler what is missing."""
+"""Whether a Job's pods may be created: only when its queue has quota for them, so that Jobs over quota have no
+pods. Free capacity in the cluster is not checked: pending pods show an autoscaler what is missing."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -21,8 +21,8 @@ Groups = tuple[tuple[PodSpec, int], ...]
 
 
 def admit(cluster: "Cluster", waiting: Iterable[tuple[Job, Gang]]) -> list[Job]:
-    """Those whose state changed: admitted now, or refused with another sentence. In the order in
-    which gangs are served, so that who comes later leaves room for who waits longer."""
+    """The Jobs that are admitted now, or refused for another reason than before. Jobs are checked in queue
+    order: a Job leaves quota for the Jobs ahead of it."""
     changed: list[Job] = []
     lines: dict[str, _Line] = {}
     refused: dict[tuple[str, Groups], str] = {}
@@ -46,8 +46,8 @@ def admit(cluster: "Cluster", waiting: Iterable[tuple[Job, Gang]]) -> list[Job]:
 
 
 class _Line:
-    """A queue that may use so much, and what is asked for by those of it, and below it, who wait
-    and come before the one that is looked at: they are looked at in order."""
+    """A queue's capability, and the demand of the pending gangs in its subtree that are ahead of the checked
+    one. Gangs are checked in order, so the demand only grows."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -72,14 +72,14 @@ class _Line:
             amount = wanted.get(resource, 0)
             if amount and used.get(resource, 0) + self.in_flight.get(resource, 0) + amount > most:
                 return (
-                    f"queue {self.queue.name} may use {wording.amount(resource, most)} "
-                    f"{wording.resource(resource)}, and others who come first ask for them"
+                    f"queue {self.queue.name}: capability of {wording.amount(resource, most)} "
+                    f"{wording.resource(resource)} is already claimed by jobs ahead of this one"
                 )
         return ""
 
 
 def _groups(job: Job, gang: Gang) -> Groups:
-    """Its starters, as far as a queue is concerned."""
+    """The pods of the Job's minimum, as (requests, count) of each task."""
     seen = gang.object
     least = seen.min_member if seen is not None else job.spec.min_available
     tasks = [task for task in job.spec.tasks if task.replicas]

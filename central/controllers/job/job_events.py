@@ -1,5 +1,5 @@
-"""What happens to a Job's pods, as policies speak of it. Told by what is there, not by what changed:
-so that nothing is missed while nobody looks."""
+"""The events of a Job that lifecycle policies match. They are derived from the state of the pods, not from its
+changes, so that a restart of the scheduler misses none."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,31 +26,31 @@ from central.model.jobspec import (
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     name: str
-    task: TaskSpec | None  # None: of the whole Job
+    task: TaskSpec | None  # None: the whole Job
     pods: tuple[str, ...]  # names
-    what: str  # a sentence
-    key: str  # what it is about, for how long it has been so
+    what: str  # for people
+    key: str  # identifies the event over time, with the name
     exit_codes: tuple[int, ...] = ()
-    since: float | None = None  # None: since it was noticed first
-    by_scheduler: bool = False  # the scheduler took the pod for another: no failure of the Job
+    since: float | None = None  # None: since its first detection
+    by_scheduler: bool = False  # the scheduler evicted the pod: no failure of the Job
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What there is to look at, of this version of the Job."""
+    """What policies are evaluated on: the pods of the Job's current version."""
 
     spec: JobSpec
-    pods: dict[str, PodSeen]  # by name: those that should be there
-    lost: dict[str, float]  # names of pods that were evicted or are leaving, since when
-    lost_by_task: dict[str, float]  # tasks that lost pods while nobody looked
+    pods: dict[str, PodSeen]  # the desired ones, by name
+    lost: dict[str, float]  # names of evicted or terminating pods, since when
+    lost_by_task: dict[str, float]  # tasks that lost pods while no scheduler ran
     counts: PodTally
-    gang_unknown: str = ""  # why a gang that ran can't be whole again
+    gang_unknown: str = ""  # why a gang that ran cannot be completed
     spec_changed: bool = False
-    by_scheduler: frozenset[str] = frozenset()  # of those lost, whom the scheduler took
+    by_scheduler: frozenset[str] = frozenset()  # lost pods that the scheduler evicted
 
 
 def detect_events(view: JobView) -> Iterator[JobEvent]:
-    """What is finished counts before what broke."""
+    """Completion comes before failure."""
     for task in view.spec.tasks:
         done = view.counts.task(task.name).succeeded
         if task.replicas and done >= task.replicas:
@@ -65,7 +65,7 @@ def detect_events(view: JobView) -> Iterator[JobEvent]:
     if view.gang_unknown:
         yield JobEvent(GANG_UNKNOWN, None, (), view.gang_unknown, "gang")
     if view.spec_changed:
-        yield JobEvent(JOB_UPDATED, None, (), "the Job was changed", "job")
+        yield JobEvent(JOB_UPDATED, None, (), "the Job's spec was changed", "job")
 
 
 def _names(view: JobView, task: TaskSpec) -> tuple[str, ...]:
@@ -78,13 +78,13 @@ def _pod_events(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
         if pod is not None and pod.phase == "Failed" and not pod.deleting:
             assert pod.part is not None
             codes = pod.part.exit_codes
-            told = f" with exit code {', '.join(map(str, codes))}" if codes else ""
-            what = f"pod {name} failed{told}"
+            exits = f" with exit code {', '.join(map(str, codes))}" if codes else ""
+            what = f"pod {name} failed{exits}"
             yield JobEvent(POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
         if (since := view.lost.get(name)) is not None:
             what = f"pod {name} was evicted or deleted"
             by_scheduler = name in view.by_scheduler
-            what = f"pod {name} gave way" if by_scheduler else what
+            what = f"pod {name} was evicted by the scheduler" if by_scheduler else what
             yield JobEvent(
                 POD_EVICTED, task, (name,), what, name, since=since, by_scheduler=by_scheduler
             )
@@ -92,20 +92,20 @@ def _pod_events(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
             what = f"pod {name} is pending"
             yield JobEvent(POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None)
     if (since := view.lost_by_task.get(task.name)) is not None:
-        what = f"pods of task {task.name} were gone when the controller came back"
+        what = f"pods of task {task.name} disappeared while the scheduler was down"
         gone = tuple(name for name in _names(view, task) if name not in view.pods)
         yield JobEvent(POD_EVICTED, task, gone, what, task.name, since=since)
 
 
 def policy_for(spec: JobSpec, event: JobEvent) -> LifecyclePolicy | None:
-    """The first that speaks of it: the task's own, then the Job's."""
+    """The first policy that matches: the task's own, then the Job's."""
     own = event.task.policies if event.task is not None else ()
     for policy in (*own, *spec.policies):
         if policy.exit_code is not None:
             matches = event.name == POD_FAILED and policy.exit_code in event.exit_codes
         else:
             matches = event.name in policy.events or ANY in policy.events
-        # A pod is pending before it runs: only one that stays so is news.
+        # Every pod is pending at first; only one that stays pending is an event.
         if matches and (event.name != POD_PENDING or policy.timeout_s > 0):
             return policy
     return None

@@ -1,4 +1,4 @@
-"""What must hold of Jobs after every turn, recomputed from nothing. Raises AssertionError."""
+"""Invariants of the Jobs after every cycle, recomputed from scratch. Raises AssertionError."""
 
 from typing import TYPE_CHECKING
 
@@ -18,23 +18,25 @@ def check(cluster: "Cluster") -> None:
             theirs.setdefault(part.job_uid, {})[pod.seen.uid] = pod.seen
     for key, job in jobs.by_name.items():
         assert key == job.key, f"Job {job.key} is filed under {key}"
-        assert job.pods == theirs.get(job.spec.uid, {}), f"the pods of Job {key} are others"
-        assert jobs.by_group.get((key[0], job.group)) is job, f"Job {key} has lost its group"
+        assert job.pods == theirs.get(job.spec.uid, {}), f"Job {key} has other pods than the state"
+        assert jobs.by_group.get((key[0], job.group)) is job, (
+            f"Job {key} is not filed under its group"
+        )
         _job(cluster, job)
-    assert len(jobs.by_group) == len(jobs.by_name), "groups of Jobs that are gone"
-    assert jobs.unadmitted.keys() <= jobs.by_name.keys(), "a Job that is gone waits"
+    assert len(jobs.by_group) == len(jobs.by_name), "groups of deleted Jobs are kept"
+    assert jobs.unadmitted.keys() <= jobs.by_name.keys(), "a deleted Job waits for admission"
 
 
 def _job(cluster: "Cluster", job: "Job") -> None:
     key, status = job.key, job.status
     assert not status.phase or status.phase in TRANSITIONS, f"Job {key} is {status.phase}"
     if key in cluster.jobs.unadmitted:
-        assert not job.admitted, f"Job {key} waits and was let in"
+        assert not job.admitted, f"Job {key} is admitted and waits for admission"
     made = {name for verb, (kind, name) in job.in_flight if (verb, kind) == ("Create", "Pod")}
-    assert not made or job.admitted, f"Job {key} has pods made that its queue did not let in"
+    assert not made or job.admitted, f"Job {key} creates pods without admission"
     gang = cluster.gangs.get((key[0], job.group, True))
     if gang is not None and gang.object is not None and status.phase in FINISHED and job.is_written:
-        assert gang.published.override is not None, f"Job {key} is over and its gang is not"
+        assert gang.published.override is not None, f"Job {key} is finished and its gang is not"
         assert gang.published.override[0] == "Completed", (
-            f"Job {key} is over and its gang {gang.published.override[0]}"
+            f"Job {key} is finished and its gang {gang.published.override[0]}"
         )

@@ -1,4 +1,4 @@
-"""A Job's PodGroup: what must start together, of those tasks that need not wait for others."""
+"""A Job's PodGroup: the pods that must start together, of the tasks whose dependencies are ready."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ WITH_LIMITS = ("cpu", "memory", "ephemeral-storage")
 
 
 def startable_tasks(job: JobSpec, counts: PodTally, there: Iterable[str]) -> tuple[TaskSpec, ...]:
-    """Tasks whose pods may be made: those they depend on are ready, or were once.
+    """Tasks whose pods may be created: they have pods already, or their dependencies are ready.
 
     there: names of tasks with pods."""
     found = set(there)
@@ -36,7 +36,7 @@ def manifest(job: JobSpec, tasks: Sequence[TaskSpec]) -> ReadOnlyJson:
     }
     if job.labels:
         meta["labels"] = dict(job.labels)
-    annotations = {key: told for key, told in job.annotations if key not in NOT_COPIED}
+    annotations = {key: value for key, value in job.annotations if key not in NOT_COPIED}
     if annotations:
         meta["annotations"] = annotations
     spec: dict[str, Any] = {**size(job, tasks), "queue": job.queue}
@@ -50,8 +50,7 @@ def manifest(job: JobSpec, tasks: Sequence[TaskSpec]) -> ReadOnlyJson:
 
 
 def size(job: JobSpec, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
-    """What changes of it while the Job lives. Each task's minimum counts only where the Job's own
-    leaves room for all of them."""
+    """The fields that change with the Job. Task minimums apply only if minAvailable covers their sum."""
     every = sum(task.minimum for task in job.tasks)
     mine = sum(task.minimum for task in tasks)
     each = job.min_available >= every
@@ -82,7 +81,7 @@ def _parts(job: JobSpec) -> list[ReadOnlyJson]:
 def initial_pods(
     tasks: Sequence[TaskSpec], least: int, *, each: bool
 ) -> list[tuple[TaskSpec, int]]:
-    """How many pods of each task make up the minimum: first each task's own, then in order."""
+    """How many pods of each task make up the minimum: first each task's own minimum, then in order."""
     counts = {task.name: (task.minimum if each else 0) for task in tasks}
     left = least - sum(counts.values())
     for task in tasks:
@@ -93,7 +92,7 @@ def initial_pods(
 
 
 def min_resources(tasks: Sequence[TaskSpec], least: int, *, each: bool) -> ReadOnlyJson:
-    """As quotas count: what is asked for under its own name and as requests.NAME."""
+    """In the terms of ResourceQuotas: requests under their own name and as requests.NAME."""
     sums: dict[str, int] = {}
     pods = 0
     for task, count in initial_pods(tasks, least, each=each):

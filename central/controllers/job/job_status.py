@@ -1,4 +1,4 @@
-"""A Job's status as the API has it, and when it is worth writing."""
+"""A Job's status in the API's form, and when to write it."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from central.model.jobspec import FINISHED, PENDING, JobSpec, JobStatus
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import duration, stamp
 
-COUNTS_S = 1.0  # counts that change are written this often at most
-WORDS_S = 5.0  # a sentence that only changes its words, likewise
+COUNTS_S = 1.0  # minimum interval between writes of changed counts
+WORDS_S = 5.0  # the same for a message that changes only in wording
 _WORDS = ("reason", "message")
 
 
@@ -37,7 +37,7 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
             {"status": phase, "lastTransitionTime": stamp(at)} for phase, at in status.conditions
         ],
     }
-    if spec.tasks:  # for the scale subresource, which is about the last task
+    if spec.tasks:  # for the scale subresource, which scales the last task
         last = spec.tasks[-1].name
         found["replicas"] = sum(counts.task(last).phases.values())
         found["selector"] = f"volcano.sh/job-name={spec.name},volcano.sh/task-spec={last}"
@@ -56,7 +56,7 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
 
 
 def controlled_resources(spec: JobSpec) -> dict[str, str]:
-    """What was made for it beside its pods, as others look for it there."""
+    """status.controlledResources: plugins and claims, under the keys that other tools expect."""
     found = {f"plugin-{name}": name for name, _ in spec.plugins}
     for volume in spec.volumes:
         if volume.claim_name:
@@ -65,7 +65,7 @@ def controlled_resources(spec: JobSpec) -> dict[str, str]:
 
 
 def _reason_and_message(job: Job, status: JobStatus) -> tuple[str, str]:
-    """Why it is where it is: what it waits for now goes before what brought it there."""
+    """Why the Job is in its phase. What blocks it now comes before what led to the phase."""
     if job.seen.error:
         return "InvalidSpec", job.seen.error
     if status.phase in FINISHED:
@@ -81,7 +81,7 @@ def _reason_and_message(job: Job, status: JobStatus) -> tuple[str, str]:
 def should_write(
     job: Job, found: ReadOnlyJson, counts: PodTally, status_limiter: StatusRateLimiter, now: float
 ) -> tuple[bool, float | None]:
-    """Whether to write it now; else when, if at all."""
+    """Whether to write it now; otherwise when, if at all."""
     if found == job.written:
         return False, None
     if not isinstance(job.written, dict):

@@ -1,5 +1,5 @@
-"""All Jobs and their pods, as facts tell of them. Nothing is stored anywhere else: Jobs are listed
-with their status, pods with their annotations, and names are the same after every restart."""
+"""All known Jobs and their pods. All durable state is in the API: the Jobs' status, the pods' annotations, and
+names that are the same after every restart."""
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
@@ -18,16 +18,18 @@ COMMANDS = tuple(action for action in ACTIONS if action not in TARGETED)  # a Co
 class JobStore:
     def __init__(self) -> None:
         self.by_name: dict[Key, Job] = {}
-        self.by_group: dict[Key, Job] = {}  # by their PodGroups' names
-        self.owned: dict[str, dict[Key, Job]] = {}  # by the uid of who made them
-        self.changed: dict[Key, None] = {}  # since they were last looked at
-        self.unadmitted: dict[Key, Job] = {}  # for their queues
+        self.by_group: dict[Key, Job] = {}  # by PodGroup name
+        self.owned: dict[str, dict[Key, Job]] = {}  # by their controller's uid
+        self.changed: dict[Key, None] = {}  # since their last reconciliation
+        self.unadmitted: dict[Key, Job] = {}  # waiting for admission by their queues
         self.status_limiter = StatusRateLimiter()
-        self.admission_stale = False  # something did, that may let them in
-        self.admission_checked_at = 0.0  # when their queues were last asked for all who wait
-        self._pods: dict[str, dict[str, PodSeen]] = {}  # by the Job's uid, then by their own
-        self._asked: dict[tuple[str, str, str], Key] = {}  # whose answer it is: by kind and name
-        self._alarms: list[tuple[float, Key]] = []  # when a Job is to be looked at again
+        self.admission_stale = False  # a change may allow more admissions
+        self.admission_checked_at = 0.0  # when all of unadmitted were last checked
+        self._pods: dict[str, dict[str, PodSeen]] = {}  # by Job uid, then by pod uid
+        self._asked: dict[
+            tuple[str, str, str], Key
+        ] = {}  # the Job of a call, by kind, namespace and name
+        self._alarms: list[tuple[float, Key]] = []  # heap of (requeue_at, Job)
 
     # --- facts -----------------------------------------------------------------
 
@@ -35,7 +37,7 @@ class JobStore:
         key = (fact.spec.namespace, fact.spec.name)
         job = self.by_name.get(key)
         if job is not None and job.spec.uid != fact.spec.uid:
-            self.gone(key)  # deleted and made again under its name
+            self.gone(key)  # deleted and recreated under the same name
             job = None
         if job is None:
             pods = self._pods.setdefault(fact.spec.uid, {})
@@ -49,7 +51,7 @@ class JobStore:
             before, job.seen = job.seen, fact
             job.spec_changed = job.spec_changed or before.spec != fact.spec
             if not job.is_written:
-                job.status = fact.status  # another centre leads, and writes
+                job.status = fact.status  # another scheduler leads and writes
         self.changed[key] = None
 
     def gone(self, key: Key) -> None:
@@ -66,7 +68,7 @@ class JobStore:
                 self._pods.pop(job.spec.uid, None)
 
     def pod_seen(self, pod: PodSeen, now: float, *, by_scheduler: bool = False) -> None:
-        """gives_way: the scheduler itself takes it away."""
+        """by_scheduler: the scheduler itself evicts the pod."""
         part = pod.part
         if part is None:
             return
@@ -74,7 +76,7 @@ class JobStore:
         if job is not None:
             job.on_pod_seen(pod, now, by_scheduler=by_scheduler)
             self.changed[job.key] = None
-        else:  # its Job is not seen yet, or is gone
+        else:  # its Job is not known yet, or deleted
             self._pods.setdefault(part.job_uid, {})[pod.uid] = pod
 
     def pod_gone(self, pod: PodSeen, now: float, *, by_scheduler: bool = False) -> None:
@@ -103,20 +105,20 @@ class JobStore:
             self.changed[job.key] = None
 
     def request_action(self, key: Key, action: str, why: str, uid: str) -> str:
-        """A person's wish, as a Command of this uid brings it. Returns why it can't be followed."""
+        """Queues the action of a Command with this uid. Returns why it is refused, or ""."""
         job = self.by_name.get(key)
         if job is None:
-            return f"there is no Job {key[1]} in namespace {key[0]}"
+            return f"Job {key[1]} does not exist in namespace {key[0]}"
         if action not in COMMANDS:
-            return f'action: "{action}" is not one of {", ".join(COMMANDS)}'
+            return f'action: "{action}" must be one of {", ".join(COMMANDS)}'
         job.commands.append(RequestedAction(action, why, uid))
         self.changed[key] = None
         return ""
 
-    # --- for who decides ---------------------------------------------------------
+    # --- for reconcile -----------------------------------------------------------
 
     def record_calls(self, job: Job, decisions: list[Decision]) -> None:
-        """Their answers are the Job's."""
+        """Remembers which Job the answers to these calls belong to, and when to requeue it."""
         for asked in decisions:
             if isinstance(asked, Create | Delete | SetStatus | Patch) and asked.kind != "Event":
                 self._asked[asked.kind, asked.namespace, asked.name] = job.key
@@ -125,7 +127,7 @@ class JobStore:
         job.queued_at = job.requeue_at
 
     def pop_due(self, now: float) -> Iterator[Key]:
-        """Jobs whose alarm is due."""
+        """Jobs whose requeue time has come."""
         while self._alarms and self._alarms[0][0] <= now:
             _, key = heappop(self._alarms)
             if key in self.by_name:
@@ -137,5 +139,5 @@ class JobStore:
             job = self.by_name.get(key)
             if job is not None and job.requeue_at == at:
                 return at
-            heappop(self._alarms)  # it was looked at meanwhile
+            heappop(self._alarms)  # outdated: the Job was reconciled since
         return None

@@ -1,4 +1,4 @@
-"""The manifest of one pod of a Job."""
+"""The manifests of a Job's pods and PersistentVolumeClaims."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,8 +26,8 @@ RETRIES = "volcano.sh/job-retry-count"
 PARTITION = "volcano.sh/partition-id"
 NUMA = "volcano.sh/numa-topology-policy"
 TURN = "lockstep.dev/pod-restarts"
-# What a Job's annotations, and its labels, hand on to its pods.
-HANDED_ON = (
+# A Job's annotations (the first two: labels as well) that its pods inherit.
+INHERITED = (
     "volcano.sh/preemptable",
     "volcano.sh/cooldown-time",
     "volcano.sh/revocable-zone",
@@ -49,7 +49,7 @@ def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Rea
             "namespace": job.namespace,
             "labels": {**(meta.get("labels") or {}), **_labels(job, task, index)},
             "annotations": {
-                **_handed_on(job),
+                **_inherited(job),
                 **(meta.get("annotations") or {}),
                 **_annotations(job, status, task, index),
             },
@@ -70,13 +70,13 @@ def _labels(job: JobSpec, task: TaskSpec, index: int) -> dict[str, str]:
     }
     if task.partition is not None:
         labels[PARTITION] = str(index // task.partition.size)
-    told = dict(job.labels)
-    return {**{key: told[key] for key in HANDED_ON[:2] if key in told}, **labels}
+    given = dict(job.labels)
+    return {**{key: given[key] for key in INHERITED[:2] if key in given}, **labels}
 
 
-def _handed_on(job: JobSpec) -> dict[str, str]:
-    told = dict(job.annotations)
-    found = {key: told[key] for key in HANDED_ON if key in told}
+def _inherited(job: JobSpec) -> dict[str, str]:
+    given = dict(job.annotations)
+    found = {key: given[key] for key in INHERITED if key in given}
     if job.estimate_s is not None:
         found.setdefault(RUNS_FOR, f"{job.estimate_s:g}s")
     return found
@@ -129,7 +129,7 @@ def _spec(job: JobSpec, template: ReadOnlyJson) -> dict[str, Any]:
 
 
 def _mounted(container: ReadOnlyJson, mounts: Sequence[ReadOnlyJson]) -> ReadOnlyJson:
-    """Where the container mounts something at the same place itself, that stays."""
+    """Adds the mounts, except at paths where the container mounts something itself."""
     own = container.get("volumeMounts") or []
     paths = {mount.get("mountPath") for mount in own}
     fresh = [mount for mount in mounts if mount["mountPath"] not in paths]
@@ -141,13 +141,13 @@ def _volume_name(place: int) -> str:
 
 
 def claim_name(job: JobSpec, place: int) -> str:
-    """Of a claim that is made, the same after every restart."""
+    """The claim's given name, or one derived from the Job's uid, the same after every restart."""
     volume: VolumeSpec = job.volumes[place]
     return volume.claim_name or f"{job.name}-pvc-{job.uid.replace('-', '')[:8]}-{place}"
 
 
 def claims(job: JobSpec) -> list[str]:
-    """Names of those to be made."""
+    """Names of the claims to create."""
     return [claim_name(job, at) for at, one in enumerate(job.volumes) if one.claim is not None]
 
 

@@ -1,4 +1,4 @@
-"""A Job's pods, counted in one pass."""
+"""Counts a Job's pods by phase and by task, in one pass."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class TaskTally:
     phases: dict[str, int] = field(default_factory=dict)
     ready: int = 0  # running with all containers ready, or succeeded
     succeeded: int = 0
-    restarts: int = 0  # of containers of pods that have not ended
+    restarts: int = 0  # container restarts of pods that have not ended
 
 
 NONE = TaskTally()
@@ -22,7 +22,7 @@ NONE = TaskTally()
 
 @dataclass(slots=True)
 class PodTally:
-    """Of pods that are not being deleted by phase; all others are terminating."""
+    """Pods by phase; those that are being deleted, or outdated and not ended, count as terminating."""
 
     pending: int = 0
     running: int = 0
@@ -30,10 +30,10 @@ class PodTally:
     failed: int = 0
     unknown: int = 0
     terminating: int = 0
-    alive: int = 0  # that may still run, those that are being deleted included
+    alive: int = 0  # not ended, terminating ones included
     outdated: int = 0  # of an earlier version of the Job
     unfinished: int = 0  # of this version, not ended
-    blocked: int = 0  # not made yet, since their task waits for another
+    blocked: int = 0  # not created yet, because their task waits for another
     tasks: dict[str, TaskTally] = field(default_factory=dict)
 
     def task(self, name: str) -> TaskTally:

@@ -1,4 +1,4 @@
-"""Which action is due now, by the policies of a Job and its tasks; else when the next one is."""
+"""Evaluates the lifecycle policies of a Job and its tasks: the action that is due now, or when the next one is."""
 
 from dataclasses import dataclass, replace
 
@@ -18,12 +18,12 @@ class DueAction:
 @dataclass(frozen=True, slots=True)
 class PolicyVerdict:
     due: DueAction | None
-    next_at: float | None  # when a policy with a timeout wants to be looked at
-    event_since: dict[str, float]  # since when each event has been so
+    next_at: float | None  # when the next policy with a timeout is due
+    event_since: dict[str, float]  # since when each event has lasted
 
 
 def evaluate(view: JobView, event_since: dict[str, float], now: float) -> PolicyVerdict:
-    """noticed: of the last time."""
+    """event_since: of the previous verdict."""
     due: DueAction | None = None
     next_at: float | None = None
     seen: dict[str, float] = {}
@@ -47,8 +47,7 @@ def cause(spec: JobSpec, action: str, event: JobEvent) -> Cause:
 
 
 def pods_to_restart(spec: JobSpec, action: str, event: JobEvent) -> tuple[str, ...]:
-    """The pods that a targeted restart makes anew. What concerns a whole task, or the whole Job,
-    restarts as much."""
+    """Names of the pods that a targeted restart recreates. An event of the whole Job restarts all pods."""
     task = event.task
     if task is None:
         return tuple(pod_name(spec, t, i) for t in spec.tasks for i in range(t.replicas))

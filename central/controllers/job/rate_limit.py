@@ -1,9 +1,10 @@
-"""How often counts are written, over all Jobs together: while hundreds of Jobs move at once, the API
-server has their pods to make. A Job's state is never held back, nor what few Jobs have to tell."""
+"""Limits how often pod counts are written to Job statuses, over all Jobs together. While hundreds of Jobs change
+at once, the API server's capacity belongs to their pods. A change of phase is never delayed, and neither are
+the counts while few Jobs change."""
 
 PER_S = 20.0
 BURST = 20
-LATE_S = 10.0  # no Job's counts wait longer
+LATE_S = 10.0  # the longest delay of a Job's counts
 
 
 class StatusRateLimiter:
@@ -11,7 +12,7 @@ class StatusRateLimiter:
         self._next = 0.0
 
     def reserve(self, now: float) -> float:
-        """When the next one may write; the turn is taken."""
+        """Reserves the next write and returns its time."""
         step = 1.0 / PER_S
         at = max(self._next, now - BURST * step) + step
         self._next = min(at, now + LATE_S)

@@ -1,5 +1,5 @@
-"""The Jobs' part of a turn: who may have pods, what each Job that changed needs, and what its gang is
-to be called."""
+"""The Job controller's part of a scheduling cycle: admits Jobs, reconciles those that changed, and overrides
+the status of gangs whose Jobs have no pods."""
 
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,11 @@ from central.scheduler.state.gangs import Gang
 if TYPE_CHECKING:
     from central.scheduler.state.cluster import Cluster
 
-ADMISSION_INTERVAL_S = 0.5  # queues are asked for all who wait this often at most
+ADMISSION_INTERVAL_S = 0.5  # minimum interval between checks of all unadmitted Jobs
 
 
 def decide(cluster: "Cluster", now: float) -> list[Decision]:
-    """Before the gangs are told of: a Job's state is part of what its gang is called."""
+    """To be called before gang statuses are written: they depend on the Jobs' phases."""
     jobs = cluster.jobs
     if not jobs.by_name:
         return []
@@ -35,7 +35,9 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
     for job in looked_at:
         gang = _gang_of(cluster, job)
         if job.admitted and gang is not None:
-            job.pending_reason = gang.attempt.reason if gang.members and not job.is_making_pods else ""
+            job.pending_reason = (
+                gang.attempt.reason if gang.members and not job.is_making_pods else ""
+            )
         found = control.decide(job, gang, jobs.status_limiter, now)
         jobs.record_calls(job, found)
         decisions += found
@@ -57,7 +59,7 @@ def _gang_of(cluster: "Cluster", job: Job) -> Gang | None:
 
 
 def _needs_admission(cluster: "Cluster", job: Job) -> bool:
-    """Whether its queue is to be asked; a Job that has pods was let in by whoever made them."""
+    """Whether to ask the Job's queue. A Job that has pods was admitted before."""
     if job.status.phase not in ACTIVE or job.seen.error or job.admitted:
         cluster.jobs.unadmitted.pop(job.key, None)
         return False
@@ -71,7 +73,7 @@ def _needs_admission(cluster: "Cluster", job: Job) -> bool:
 
 
 def _admit_jobs(cluster: "Cluster", fresh: list[Job], now: float) -> None:
-    """Asks for those who came now, and, less often, for all who wait."""
+    """Checks the new Jobs and, less often, all unadmitted ones."""
     jobs = cluster.jobs
     for job in fresh:
         jobs.unadmitted[job.key] = job
@@ -92,27 +94,27 @@ def _admit_jobs(cluster: "Cluster", fresh: list[Job], now: float) -> None:
 
 
 def _override_gang_status(cluster: "Cluster", job: Job, gang: Gang) -> None:
-    """What its gang is called while its pods do not say it."""
+    """Sets the gang's phase and message while its pods do not determine them."""
     phase, name = job.status.phase, job.spec.name
     word: tuple[str, str] | None = None
     if phase in FINISHED:
-        said = job.status.message
+        detail = job.status.message
         word = (
             phases.COMPLETED,
-            f"job {name} is over: {phase}" + (f"; {said}" if said else ""),
+            f"job {name} is {phase}" + (f": {detail}" if detail else ""),
         )
     elif phase in (ABORTING, ABORTED):
-        word = (phases.PENDING, f"job {name} is {phase}; it goes on when it is resumed")
+        word = (phases.PENDING, f"job {name} is {phase}; resume it to continue")
     elif phase in (COMPLETING, TERMINATING):
-        word = (phases.RUNNING, f"job {name} is {phase}; its pods are being cleared away")
+        word = (phases.RUNNING, f"job {name} is {phase}; its pods are being deleted")
     elif phase in ACTIVE and job.pods and not gang.members:
-        word = (phases.RUNNING, f"another scheduler places the pods of job {name}")
+        word = (phases.RUNNING, f"the pods of job {name} are placed by another scheduler")
     elif phase in ACTIVE and job.admitted and not gang.members:
-        word = (phases.INQUEUE, f"queue {job.spec.queue} takes it; its pods are being made")
+        word = (phases.INQUEUE, f"admitted by queue {job.spec.queue}; its pods are being created")
     elif phase in ACTIVE and not job.admitted and job.pending_reason:
         word = (phases.PENDING, job.pending_reason)
     if phase == RESTARTING and not gang.counts.placed:
-        gang.started = False  # it must be whole again before any of it may stay
+        gang.started = False  # the whole gang must start together again
     gang.published.suppress_event = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
     if gang.published.override != word:
         gang.published.override = word

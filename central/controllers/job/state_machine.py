@@ -1,5 +1,5 @@
-"""What an action makes of a Job, and what becomes of it by itself: the whole state machine. Pure
-tables and rules; policies say when an action comes, Commands bring others."""
+"""A Job's state machine: on_action (from policies and Commands) and on_counts (from the pods) return the next
+status. A status that does not change is returned as the same object."""
 
 from dataclasses import dataclass, replace
 
@@ -27,11 +27,11 @@ from central.model.jobspec import (
     JobStatus,
 )
 
-ACTIVE = (PENDING, RUNNING)  # its pods are kept as it wants them, and policies hold
+ACTIVE = (PENDING, RUNNING)  # pods are reconciled and policies apply
 TARGETED = (RESTART_TASK, RESTART_POD, RESTART_PARTITION)
 
-# Where an action leads. What stands in no row changes nothing; a targeted restart makes some pods
-# anew and leaves the Job in its phase.
+# The phase after an action. An action that is not in a phase's row has no effect. A targeted restart
+# recreates some pods and leaves the Job in its phase.
 _STOPS = {ABORT: ABORTING, TERMINATE: TERMINATING, COMPLETE: COMPLETING}
 TRANSITIONS: dict[str, dict[str, str]] = {
     PENDING: {**_STOPS, RESTART_JOB: RESTARTING, **dict.fromkeys(TARGETED, PENDING)},
@@ -45,22 +45,22 @@ TRANSITIONS: dict[str, dict[str, str]] = {
     TERMINATED: {},
     FAILED: {},
 }
-# Where a Job goes from there once none of its pods is left that could still run.
+# The next phase once no pod is left that could still run.
 PHASE_ONCE_EMPTY = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an action comes."""
+    """Why an action is taken."""
 
-    reason: str  # one word: an event, or Command
+    reason: str  # an event's name, or Command
     message: str
-    pods: tuple[str, ...] = ()  # names of those that a targeted restart makes anew
-    excused: bool = False  # no failure: it does not count against maxRetry
+    pods: tuple[str, ...] = ()  # names of the pods that a targeted restart recreates
+    excused: bool = False  # not a failure: does not count against maxRetry
 
 
 def on_action(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: float) -> JobStatus:
-    """After the action; the same object where it changes nothing."""
+    """The status after the action."""
     to = TRANSITIONS[status.phase].get(action)
     if to is None:
         return status
@@ -68,12 +68,12 @@ def on_action(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: 
         return restart_pods(spec, status, cause, now)
     if to != RESTARTING:
         return enter_phase(status, to, now, cause.reason, cause.message)
-    if action == RESUME or cause.excused:  # a person's wish is no failure
+    if action == RESUME or cause.excused:  # a user's request is not a failure
         retries, last = status.retries, False
     else:
         retries = status.retries + 1
         last = retries >= spec.max_retry
-    # The last restart is none: what ended stays to be read, and the Job fails (settled).
+    # With no restart left, the ended pods stay for their logs, and on_counts lets the Job fail.
     version = status.version + (not last)
     message = cause.message
     if retries > status.retries:
@@ -87,14 +87,14 @@ def on_action(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: 
 
 
 def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStatus:
-    """Some pods are made anew, each as often as maxRetry allows it; the others don't notice."""
+    """Recreates some pods, each at most maxRetry times; the other pods are not affected."""
     restarts = dict(status.restarts)
     for name in cause.pods:
         restarts[name] = restarts.get(name, 0) + 1
     most = max((restarts[name] for name in cause.pods), default=0)
     if most >= spec.max_retry and not cause.excused:
         name = next(name for name in cause.pods if restarts[name] == most)
-        why = f"{cause.message}; {name} was made anew {most - 1} times (spec.maxRetry {spec.max_retry})"
+        why = f"{cause.message}; {name} was recreated {most - 1} times (spec.maxRetry {spec.max_retry})"
         return enter_phase(status, FAILED, now, cause.reason, why)
     return replace(
         status,
@@ -105,7 +105,7 @@ def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> 
 
 
 def on_counts(spec: JobSpec, status: JobStatus, counts: PodTally, now: float) -> JobStatus:
-    """Where the Job stands by what its pods are; the same object where it stays."""
+    """The status that follows from the state of the pods."""
     phase = status.phase
     to, reason, why = phase, status.reason, status.message
     if phase in PHASE_ONCE_EMPTY:
@@ -132,7 +132,7 @@ def _restarted(spec: JobSpec, status: JobStatus, counts: PodTally) -> str:
 
 
 def _stuck(spec: JobSpec, counts: PodTally) -> str:
-    """Why tasks that wait for others will wait for ever; empty: they may come."""
+    """Why tasks can never start, since their dependencies ended unready; empty: they still can."""
     ended = counts.succeeded + counts.failed
     if not counts.blocked or counts.unfinished or ended < spec.replicas - counts.blocked:
         return ""
@@ -143,25 +143,25 @@ def _stuck(spec: JobSpec, counts: PodTally) -> str:
 
 
 def _running(spec: JobSpec, counts: PodTally) -> tuple[str, str, str]:
-    """The rules of a Job that runs, in order."""
+    """The rules of a running Job, in order."""
     total = spec.replicas
     succeeded, failed = counts.succeeded, counts.failed
-    said = f"{succeeded} of {total} pods succeeded, {failed} failed"
+    result = f"{succeeded} of {total} pods succeeded, {failed} failed"
     if not total:
         return RUNNING, "", ""
     if spec.min_success is not None and succeeded >= spec.min_success:
-        return COMPLETED, "Succeeded", f"{said}; spec.minSuccess is {spec.min_success}"
+        return COMPLETED, "Succeeded", f"{result}; spec.minSuccess is {spec.min_success}"
     if succeeded + failed >= total and not counts.unfinished:
         if spec.min_available >= sum(task.minimum for task in spec.tasks):
             for task in spec.tasks:
                 if counts.task(task.name).succeeded < task.minimum:
-                    why = f"of task {task.name} {task.minimum} had to succeed"
-                    return FAILED, "TaskFailed", f"{said}; {why}"
+                    why = f"task {task.name} needs {task.minimum} to succeed"
+                    return FAILED, "TaskFailed", f"{result}; {why}"
         if spec.min_success is not None:
-            return FAILED, "TooFewSucceeded", f"{said}; spec.minSuccess is {spec.min_success}"
+            return FAILED, "TooFewSucceeded", f"{result}; spec.minSuccess is {spec.min_success}"
         if succeeded >= spec.min_available:
-            return COMPLETED, "Succeeded", said
-        return FAILED, "TooFewSucceeded", f"{said}; spec.minAvailable is {spec.min_available}"
+            return COMPLETED, "Succeeded", result
+        return FAILED, "TooFewSucceeded", f"{result}; spec.minAvailable is {spec.min_available}"
     if counts.pending > total - spec.min_available:
         return PENDING, "PodsPending", f"{counts.pending} of {total} pods are pending again"
     return RUNNING, "", ""

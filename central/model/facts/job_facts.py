@@ -1,4 +1,4 @@
-"""Jobs, and what is around them."""
+"""Facts about Jobs, Commands, CronJobs, JobFlows and JobTemplates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class JobSeen:
     status: JobStatus = NO_STATUS
     created: float = 0.0
     deleting: bool = False
-    error: str = ""  # why the object can't be used, naming the field; the Job waits with it
+    error: str = ""  # the invalid field and why; the Job stays pending with it
     owner: str = ""  # uid of its controller: a CronJob, a JobFlow
 
 
@@ -28,19 +28,19 @@ class JobGone:
 
 @dataclass(frozen=True, slots=True)
 class CommandSeen:
-    """Somebody wants something done to a Job or a Queue."""
+    """A user's request to act on a Job or a Queue."""
 
     namespace: str
     name: str
     uid: str
     action: str
-    kind: str  # Job, Queue; empty: of no matter here
+    kind: str  # Job, Queue; empty: not a target of ours
     target: str  # the name
     target_uid: str = ""
     reason: str = ""
     message: str = ""
     created: float = 0.0
-    leaving: bool = False  # somebody has deleted it
+    leaving: bool = False  # it is being deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,16 @@ class CronSeen:
     namespace: str
     name: str
     uid: str
-    plan: CronSchedule | None = None  # None: it can't be read
-    deadline_s: float | None = None  # so late a Job may be made; None: however late
+    plan: CronSchedule | None = None  # None: invalid
+    deadline_s: float | None = None  # startingDeadlineSeconds; None: no deadline
     policy: str = "Allow"  # Forbid, Replace
     suspend: bool = False
     template: ReadOnlyJson = field(default_factory=dict)  # the raw jobTemplate
     keep_done: int = 3
     keep_failed: int = 1
     created: float = 0.0
-    last: float | None = None  # of its status
-    success: float | None = None
+    last: float | None = None  # lastScheduleTime
+    success: float | None = None  # lastSuccessfulTime
     status: ReadOnlyJson = field(default_factory=dict)  # as it is in the API
     error: str = ""  # why the object can't be used, naming the field
     deleting: bool = False
@@ -79,11 +79,11 @@ class CronGone:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessCheck:
-    """That the pods of a task answer."""
+    """A check that a task's pods answer on a port."""
 
-    task: str  # empty: of every task
+    task: str  # empty: all tasks
     port: int
-    path: str = ""  # over HTTP; empty: the port is open
+    path: str = ""  # HTTP path; empty: the port accepts connections
     header: tuple[str, str] | None = None
 
     def __str__(self) -> str:
@@ -92,12 +92,12 @@ class ReadinessCheck:
 
 @dataclass(frozen=True, slots=True)
 class FlowStep:
-    """Of a JobFlow: a Job of the JobTemplate of that name."""
+    """A step of a JobFlow: creates a Job from the JobTemplate of the same name."""
 
     name: str
-    after: tuple[str, ...] = ()  # steps that must be done before
-    probes: tuple[tuple[str, str], ...] = ()  # or whose task has reached a phase
-    checks: tuple[ReadinessCheck, ...] = ()  # or answers
+    after: tuple[str, ...] = ()  # dependencies: steps that must complete first
+    probes: tuple[tuple[str, str], ...] = ()  # (task, phase) of a dependency that is enough instead
+    checks: tuple[ReadinessCheck, ...] = ()  # the same for checks
     patch: ReadOnlyJson = field(default_factory=dict)  # merged into the template's spec
 
 
@@ -109,7 +109,7 @@ class FlowSeen:
     name: str
     uid: str
     steps: tuple[FlowStep, ...] = ()
-    retain: bool = True  # its Jobs stay when it has succeeded
+    retain: bool = True  # keep its Jobs after it has succeeded
     phase: str = ""  # of its status
     status: ReadOnlyJson = field(default_factory=dict)
     error: str = ""

@@ -91,7 +91,7 @@ def test_an_action_that_does_not_exist_is_an_event() -> None:
     api.settle()
     assert api.phase() == "Running"
     [said] = warnings(api)
-    assert said["message"].startswith('action: "MakeTea" is not one of AbortJob, ')
+    assert said["message"].startswith('action: "MakeTea" must be one of AbortJob, ')
 
 
 def test_pods_are_restarted_by_policies_alone() -> None:
@@ -155,7 +155,7 @@ def test_a_refusal_is_asked_again_later(verb: type[Delete | SetStatus]) -> None:
 
 @pytest.mark.parametrize("calls", range(30))
 def test_the_centre_falls_anywhere(calls: int) -> None:
-    """A Command is obeyed, and once: a restart is counted."""
+    """A Command is executed once: a restart is counted."""
     before = started().calls
     api = started(before + calls)
     command(api, "RestartJob")

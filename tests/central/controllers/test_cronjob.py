@@ -137,7 +137,7 @@ def test_too_late_is_not_made_up_for() -> None:
 
 def test_what_cannot_be_read_is_said() -> None:
     api = started(schedule="often")
-    assert status(api)["message"] == 'spec.schedule: "often" has not the five fields of cron'
+    assert status(api)["message"] == 'spec.schedule: "often" does not have the five fields of cron'
     api.apply(cron())
     run(api, MINUTE)
     assert len(api.names("Job")) == 1
@@ -154,7 +154,7 @@ def test_a_refused_job_is_said_and_asked_for_again() -> None:
 
     api.refuses = refuses
     run(api, MINUTE)
-    assert status(api)["message"].endswith("is refused: quota")
+    assert status(api)["message"].endswith(": quota")
     assert "lastScheduleTime" not in status(api)
     run(api, 12.0)
     assert len(api.names("Job")) == 1

@@ -58,7 +58,7 @@ DIAMOND = (step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
 def test_one_after_the_other() -> None:
     api = started(*DIAMOND)
     assert api.names("Job") == ["f-a"]
-    assert state(api) == ("Running", "b: it waits for a; c: it waits for a; d: it waits for b")
+    assert state(api) == ("Running", "b: waiting for a; c: waiting for a; d: waiting for b")
     finish(api, "a")
     assert api.names("Job") == ["f-a", "f-b", "f-c"]
     finish(api, "b")
@@ -137,7 +137,7 @@ def test_a_task_that_answers_may_be_enough() -> None:
     api.settle()
     get = {"path": "/up", "port": 80, "httpHeaders": [{"name": "A", "value": "b"}]}
     assert probe_of(api, "f-a") == {"httpGet": get, "periodSeconds": 2}
-    waits = "b: it waits for a: {} of 2 pods of task w answer http :80/up"
+    waits = "b: waiting for a: {} of 2 pods of task w pass http :80/up"
     assert state(api) == ("Running", waits.format(0))
     api.answers("f-a-w-0")
     api.settle()
@@ -166,11 +166,11 @@ def test_an_open_port_is_looked_for_where_it_is_declared() -> None:
 def test_a_container_has_one_probe() -> None:
     probe = {"tcpSocketList": [{"taskName": "w", "port": 1}, {"taskName": "w", "port": 2}]}
     api = started(step("a"), step("b", "a", probe=probe))
-    why = "the container has a readiness probe already, and can have but one"
+    why = "its container already has another readiness probe"
     assert api.names("Job") == []
     assert state(api) == (
         "Pending",
-        f"a: task w can't be asked for tcp :2: {why}; b: it waits for a",
+        f"a: cannot check tcp :2 on task w: {why}; b: waiting for a",
     )
 
 
@@ -178,7 +178,7 @@ def test_a_template_that_comes_later() -> None:
     api = Api()
     api.apply(flow(step("a")))
     api.settle()
-    assert state(api) == ("Pending", "a: there is no JobTemplate a")
+    assert state(api) == ("Pending", "a: JobTemplate a does not exist")
     api.apply(template("a"))
     api.settle()
     assert api.names("Job") == ["f-a"]
@@ -196,7 +196,7 @@ def test_a_refusal_is_said_and_asked_again() -> None:
     api.apply(template("a"))
     api.apply(flow(step("a")))
     api.settle(seconds=0.1)
-    assert state(api) == ("Pending", "a: Job f-a is refused: quota")
+    assert state(api) == ("Pending", "a: could not create Job f-a: quota")
     api.wait(11.0)
     assert api.names("Job") == ["f-a"]
 

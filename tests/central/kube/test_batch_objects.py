@@ -47,9 +47,9 @@ def test_a_cronjob() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"schedule": "* *"}, 'spec.schedule: "* *" has not the five fields'),
+        ({"schedule": "* *"}, 'spec.schedule: "* *" does not have the five fields'),
         ({"schedule": "@every x"}, 'spec.schedule: "@every x": '),
-        ({"timeZone": "No/Where"}, 'spec.timeZone: "No/Where" is no time zone'),
+        ({"timeZone": "No/Where"}, 'spec.timeZone: unknown time zone "No/Where"'),
         ({"concurrencyPolicy": "Maybe"}, 'spec.concurrencyPolicy: "Maybe" is not Allow, Forbid'),
         ({"startingDeadlineSeconds": "1"}, "spec.startingDeadlineSeconds: '1' is not a whole"),
         ({"failedJobsHistoryLimit": -1}, "spec.failedJobsHistoryLimit: -1 is not a whole number"),

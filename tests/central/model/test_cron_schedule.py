@@ -73,12 +73,12 @@ def test_a_time_that_never_comes() -> None:
 @pytest.mark.parametrize(
     ("schedule", "zone", "why"),
     [
-        ("* * * *", "", 'spec.schedule: "* * * *" has not the five fields of cron'),
+        ("* * * *", "", 'spec.schedule: "* * * *" does not have the five fields of cron'),
         ("0 0 0 * * *", "", "five fields"),
         ("61 * * * *", "", 'spec.schedule: "61 * * * *": Bad minute'),
         ("@often", "", "five fields"),
-        ("* * * * *", "Mars/Base", 'spec.timeZone: "Mars/Base" is no time zone'),
-        ("* * * * *", "../etc", "is no time zone"),
+        ("* * * * *", "Mars/Base", 'spec.timeZone: unknown time zone "Mars/Base"'),
+        ("* * * * *", "../etc", "unknown time zone"),
     ],
 )
 def test_what_cannot_be_read_names_the_field(schedule: str, zone: str, why: str) -> None:

@@ -107,4 +107,4 @@ def test_what_an_api_server_would_store_and_the_centre_refuse(
     file = tmp_path / "day.json"
     file.write_text(json.dumps(cron))
     assert main(("simulate", str(file), "--until", "1m")) == 2
-    assert 'spec.schedule: "x" has not the five fields of cron' in capsys.readouterr().err
+    assert 'spec.schedule: "x" does not have the five fields of cron' in capsys.readouterr().err

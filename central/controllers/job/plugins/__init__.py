@@ -28,7 +28,7 @@ from central.controllers.job.plugins.plugin_objects import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
-__all__ = ["PluginObject", "check", "decorate", "objects", "enabled"]
+__all__ = ["PluginObject", "check", "decorate", "enabled", "objects"]
 
 PluginArguments = tuple[tuple[str, tuple[str, ...]], ...]
 

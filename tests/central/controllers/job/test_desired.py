@@ -36,7 +36,7 @@ def test_those_who_are_let_in_leave_room_for_who_came_before() -> None:
         api.apply(job({"w": 2}, name=f"j{number}", queue="q"))
     api.settle()
     assert sorted(api.pods()) == ["j0-w-0", "j0-w-1", "j1-w-0", "j1-w-1"]
-    assert "others who come first ask for them" in api.status("j2")["state"]["message"]
+    assert "is already claimed by jobs ahead of this one" in api.status("j2")["state"]["message"]
 
 
 def test_a_closed_queue_takes_no_new_job() -> None:
@@ -164,7 +164,7 @@ def test_suspended_and_resumed() -> None:
         assert (api.phase(), api.pods()) == ("Aborted", {})
         [group] = api.names("PodGroup")
         told = api.cluster.gangs["ns", group, True].published.state
-        assert told[:2] == ("Pending", "job j is Aborted; it goes on when it is resumed")
+        assert told[:2] == ("Pending", "job j is Aborted; resume it to continue")
         api.command("ResumeJob")
         api.settle()
         assert api.phase() == "Running"
@@ -283,7 +283,7 @@ def test_pods_that_another_scheduler_places() -> None:
     api.settle()
     [group] = api.names("PodGroup")
     told = api.cluster.gangs["ns", group, True].published.state
-    assert told[:2] == ("Running", "another scheduler places the pods of job j")
+    assert told[:2] == ("Running", "the pods of job j are placed by another scheduler")
     api.end("j-w-0")
     api.settle()
     assert api.phase() == "Completed"

@@ -34,9 +34,7 @@ def test_the_master_is_done_and_the_workers_are_cleaned() -> None:
     [group] = api.names("PodGroup")
     gang = api.cluster.gangs["ns", group, True]
     assert gang.published.state[0] == "Completed", "not Unschedulable"
-    assert "job j is over: Completed; all 1 pods of task m succeeded" in str(
-        gang.published.state[1]
-    )
+    assert "job j is Completed: all 1 pods of task m succeeded" in str(gang.published.state[1])
 
 
 def test_one_pods_restart_is_not_noticed_by_the_others() -> None:
@@ -61,7 +59,7 @@ def test_every_pod_has_its_own_restarts() -> None:
     api.end("j-w-0", 1)
     api.settle()
     assert api.phase() == "Failed"
-    assert "j-w-0 was made anew 1 times (spec.maxRetry 2)" in api.status()["state"]["message"]
+    assert "j-w-0 was recreated 1 times (spec.maxRetry 2)" in api.status()["state"]["message"]
 
 
 def test_a_task_or_a_partition_is_made_anew() -> None:
