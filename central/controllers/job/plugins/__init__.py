@@ -1,17 +1,22 @@
-"""What makes a job's pods find each other. Each plugin is a module of pure functions over the job, and
-all of them run in one order, whatever order the job names them in.
+"""Job plugins: what a Job's pods need to find each other, such as host names, SSH keys and variables of training
+frameworks. A Job enables them in spec.plugins, as a map from names to arguments.
 
-    check(job)                      what is wrong with the plugins that it names, or ""
-    wanted(job)                     those that it names, and those that these bring
-    objects(job)                    what is made beside the pods, owned by the job
-    decorate(job, task, index, pod) a pod's manifest with all that they add
+To add a plugin:
+
+1. Write a module in this folder with the four names of plugin_api.JobPlugin: Options, check, objects, decorate.
+   env.py is the smallest one, pytorch.py sets variables, svc.py creates objects.
+2. Add it to PLUGINS below; its place there is its place in the order in which plugins run. If it builds on
+   other plugins, add these to REQUIRES.
+3. Test it in tests/central/controllers/job/test_plugins.py, and describe it in docs/reference.
+
+If it creates a kind of object that no plugin has created before, central.kube.write.objects_writer and the
+scheduler's ClusterRole must know that kind.
 """
 
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from central.controllers.job.plugins import (
-    arguments,
     env,
     hcclrank,
     hosts,
@@ -23,8 +28,12 @@ from central.controllers.job.plugins import (
     tensorflow,
     topology,
 )
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject
+from central.controllers.job.plugins.plugin_api import (
+    BadArgument,
+    JobPlugin,
+    PluginObject,
+    read_options,
+)
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -33,18 +42,8 @@ __all__ = ["PluginObject", "check", "decorate", "enabled", "objects"]
 PluginArguments = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class JobPlugin(Protocol):
-    @property
-    def Options(self) -> type[Any]: ...  # noqa: N802  # a module's class
-    def check(self, job: JobSpec, options: Any) -> None: ...
-    def objects(self, job: JobSpec, options: Any) -> tuple[PluginObject, ...]: ...
-    def decorate(
-        self, job: JobSpec, task: TaskSpec, index: int, options: Any, pod: Json
-    ) -> Json: ...
-
-
-# In the order in which they run. Each puts its variables before those that are there already: all may
-# speak of the pod's number.
+# In the order in which they run. Each puts its variables before the existing ones, so that all others may refer
+# to those of env, which runs last.
 PLUGINS: dict[str, JobPlugin] = {
     "svc": svc,
     "ssh": ssh,
@@ -66,7 +65,7 @@ REQUIRES = {
 
 @lru_cache(4096)
 def _configured(named: PluginArguments) -> tuple[tuple[str, JobPlugin, Any], ...]:
-    """With their arguments read. Raises Wrong."""
+    """The enabled plugins with their options. Raises BadArgument."""
     given = dict(named)
     for name in list(given):
         for other in REQUIRES.get(name, ()):
@@ -75,23 +74,25 @@ def _configured(named: PluginArguments) -> tuple[tuple[str, JobPlugin, Any], ...
     for name, plugin in PLUGINS.items():
         if name in given:
             try:
-                found.append((name, plugin, arguments.read(plugin.Options, given[name])))
+                found.append((name, plugin, read_options(plugin.Options, given[name])))
             except BadArgument as error:
                 raise BadArgument(f"spec.plugins.{name}: {error}") from error
     return tuple(found)
 
 
 def enabled(job: JobSpec) -> tuple[str, ...]:
+    """Names of the plugins that the Job lists, and of those that they require."""
     named = {name for name, _ in job.plugins}
     brought = {other for name in named for other in REQUIRES.get(name, ())}
     return tuple(name for name in PLUGINS if name in named | brought)
 
 
 def check(job: JobSpec) -> str:
+    """What is wrong with the Job's use of plugins; empty: nothing."""
     for name, _ in job.plugins:
         if name not in PLUGINS:
-            there = ", ".join(sorted(PLUGINS))
-            return f"spec.plugins.{name}: there is no such plugin; there are {there}"
+            known = ", ".join(sorted(PLUGINS))
+            return f"spec.plugins.{name}: unknown plugin; known: {known}"
     try:
         plugins = _configured(job.plugins)
     except BadArgument as error:
@@ -105,7 +106,7 @@ def check(job: JobSpec) -> str:
 
 
 def _mount_conflict(job: JobSpec) -> str:
-    """Where a template mounts something itself at a place where a plugin's files belong."""
+    """A template must not mount anything at the path of a plugin's files."""
     given = {name: options for name, _, options in _configured(job.plugins)}
     taken = {"svc": hosts.PATH} if "svc" in given else {}
     if "ssh" in given:
@@ -117,14 +118,14 @@ def _mount_conflict(job: JobSpec) -> str:
                 for name, path in taken.items():
                     if str(mount.get("mountPath")).rstrip("/") == path.rstrip("/"):
                         return (
-                            f"spec.plugins.{name}: task {task.name} mounts something else at "
-                            f"{path}, where its files belong"
+                            f"spec.plugins.{name}: task {task.name} has another mount at {path}, "
+                            "which the plugin needs for its files"
                         )
     return ""
 
 
 def objects(job: JobSpec) -> tuple[PluginObject, ...]:
-    """Of a job that check finds nothing wrong with."""
+    """The objects to create beside the pods. The Job must have passed check."""
     return tuple(
         one
         for _, plugin, options in _configured(job.plugins)
@@ -133,7 +134,7 @@ def objects(job: JobSpec) -> tuple[PluginObject, ...]:
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, pod: Json) -> Json:
-    """Of a job that check finds nothing wrong with. The pod that is given stays as it is."""
+    """The pod's manifest with what all plugins add. The Job must have passed check."""
     for _, plugin, options in _configured(job.plugins):
         pod = plugin.decorate(job, task, index, options, pod)
     return pod

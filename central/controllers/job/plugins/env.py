@@ -1,9 +1,9 @@
-"""env: each pod learns its number in its task."""
+"""env: gives each pod its index in its task."""
 
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import pod_edits
-from central.controllers.job.plugins.plugin_objects import PluginObject
+from central.controllers.job.plugins.plugin_api import PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 

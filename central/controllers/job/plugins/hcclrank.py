@@ -1,10 +1,9 @@
-"""hcclrank: the rank that Ascend's communication library reads in the pod's annotations. It is plugin
-pytorch's where that is there too."""
+"""hcclrank: the rank that Ascend's collective communication library reads from the pod's annotations. Equals RANK
+of plugin pytorch, if that is enabled too."""
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject
+from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -21,7 +20,7 @@ def check(job: JobSpec, options: Options) -> None:
     if job.task(options.master) is None and job.task(options.worker) is None:
         raise BadArgument(
             f'the job has neither a task "{options.master}" nor "{options.worker}"; '
-            "say --master=TASK and --worker=TASK"
+            "set --master=TASK and --worker=TASK"
         )
 
 
@@ -30,7 +29,7 @@ def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
 
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
-    rank = _told(pod) or _counted(job, task, index, options)
+    rank = _rank_variable(pod) or _rank(job, task, index, options)
     if not rank:
         return pod
     meta = pod["metadata"]
@@ -38,12 +37,12 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
     return {**pod, "metadata": {**meta, "annotations": annotations}}
 
 
-def _told(pod: Json) -> str:
+def _rank_variable(pod: Json) -> str:
     listed = (one for c in pod["spec"]["containers"] for one in c.get("env") or ())
     return next((str(one.get("value") or "") for one in listed if one.get("name") == "RANK"), "")
 
 
-def _counted(job: JobSpec, task: TaskSpec, index: int, options: Options) -> str:
+def _rank(job: JobSpec, task: TaskSpec, index: int, options: Options) -> str:
     master = job.task(options.master)
     if task.name == options.master:
         return str(index)

@@ -1,9 +1,9 @@
-"""The names that a job's pods find each other by: <pod>.<job>, resolved by the headless Service of
-plugin svc; and the labels that select them."""
+"""Host names of a Job's pods (<pod>.<job>, resolved by the headless Service of plugin svc) and the labels that
+select the pods."""
 
 from central.model.jobspec import JobSpec, TaskSpec, pod_name
 
-PATH = "/etc/volcano"  # where the files are
+PATH = "/etc/volcano"  # mount path of the files of plugin svc
 
 JOB_LABEL = "volcano.sh/job-name"
 NAMESPACE_LABEL = "volcano.sh/job-namespace"
@@ -21,7 +21,7 @@ def host(job: JobSpec, task: TaskSpec, index: int) -> str:
 
 
 def of(job: JobSpec, task: TaskSpec) -> list[str]:
-    """One for each pod, in order; a template that names its host has one for all of them."""
+    """The pods' host names, by index. A template with a hostname has a single one for all its pods."""
     if task.template["spec"].get("hostname"):
         return [host(job, task, 0)]
     return [host(job, task, index) for index in range(task.replicas)]

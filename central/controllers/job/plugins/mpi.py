@@ -1,11 +1,15 @@
-"""mpi: the master learns its workers, as MPI_HOST and as a hostfile (/etc/volcano/hostfile, with a
-slot for each GPU). It brings svc and ssh."""
+"""mpi: gives the master its workers, as MPI_HOST and as /etc/volcano/hostfile, with a slot for each GPU. Requires
+svc and ssh."""
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject
+from central.controllers.job.plugins import hosts, pod_edits
+from central.controllers.job.plugins.plugin_api import (
+    BadArgument,
+    PluginObject,
+    check_port,
+    read_options,
+)
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 from protos.names import GPU
@@ -19,10 +23,10 @@ class Options:
 
 
 def check(job: JobSpec, options: Options) -> None:
-    arguments.port("port", options.port)
+    check_port("port", options.port)
     for flag, name in (("master", options.master), ("worker", options.worker)):
         if job.task(name) is None:
-            raise BadArgument(f'the job has no task "{name}"; say --{flag}=TASK')
+            raise BadArgument(f'the job has no task "{name}"; set --{flag}=TASK')
 
 
 def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
@@ -40,9 +44,9 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
 
 
 def files(job: JobSpec) -> dict[str, str]:
-    """For svc's ConfigMap."""
+    """Files for the ConfigMap of svc."""
     given = dict(job.plugins)["mpi"]
-    worker = job.task(arguments.read(Options, given).worker)
+    worker = job.task(read_options(Options, given).worker)
     if worker is None:
         return {}
     slots = dict(worker.limits).get(GPU, 0) or dict(worker.requests).get(GPU, 0) or 1

@@ -1,5 +1,4 @@
-"""Changes to a pod's manifest. The manifest that is given is never written to: what changes is new,
-the rest is shared."""
+"""Changes to a pod's manifest. The given manifest is never modified: the result shares what is unchanged."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +9,7 @@ Change = Callable[[Json], Json]
 
 
 def containers(pod: Json, change: Change, *, init: bool = True) -> Json:
-    """With every container changed; init containers too, where meant."""
+    """The pod with every container changed; init: its init containers as well."""
     spec = dict(pod["spec"])
     for kind in ("containers", "initContainers") if init else ("containers",):
         if spec.get(kind):
@@ -19,12 +18,12 @@ def containers(pod: Json, change: Change, *, init: bool = True) -> Json:
 
 
 def named(pod: Json, name: str, change: Change) -> Json:
-    """With the container of this name changed."""
+    """The pod with the container of this name changed."""
     return containers(pod, lambda c: change(c) if c.get("name") == name else c, init=False)
 
 
 def env(variables: Mapping[str, str]) -> Change:
-    """Sets them, before the container's own: those may speak of them, as $(RANK)."""
+    """Sets variables before the container's own, so that these may refer to them, as in $(RANK)."""
     return entries([{"name": name, "value": value} for name, value in variables.items()])
 
 
@@ -40,7 +39,7 @@ def entries(variables: Iterable[Json]) -> Change:
 
 
 def mount(name: str, path: str, **more: str) -> Change:
-    """Mounts a volume of the pod, unless the container has something at that path already."""
+    """Mounts a volume of the pod, unless the container has a mount at that path."""
 
     def change(container: Json) -> Json:
         there = container.get("volumeMounts") or []
@@ -52,7 +51,7 @@ def mount(name: str, path: str, **more: str) -> Change:
 
 
 def port(name: str, number: int) -> Change:
-    """Declares a port, unless the container declares one of that number or name already."""
+    """Declares a port, unless the container declares one with that number or name."""
 
     def change(container: Json) -> Json:
         there = container.get("ports") or []

@@ -1,11 +1,10 @@
-"""pytorch: what torch.distributed wants to know (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK). Without
-a task of masters, the first worker is the master. It brings svc."""
+"""pytorch: the variables of torch.distributed (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK). Without a master task,
+the first worker is the master. Requires svc."""
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject
+from central.controllers.job.plugins import hosts, pod_edits
+from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject, check_port
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -21,11 +20,11 @@ class Options:
 
 
 def check(job: JobSpec, options: Options) -> None:
-    arguments.port("port", options.port)
+    check_port("port", options.port)
     if not _ranked(job, options):
         raise BadArgument(
             f'the job has neither a task "{options.master}" nor "{options.worker}"; '
-            "say --master=TASK and --worker=TASK"
+            "set --master=TASK and --worker=TASK"
         )
 
 
@@ -57,7 +56,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
 
 
 def _ranked(job: JobSpec, options: Options) -> list[TaskSpec]:
-    """The tasks that take part, the master's first."""
+    """The tasks that have ranks, the master's first."""
     names = dict.fromkeys((options.master, options.worker))
     return [one for name in names if (one := job.task(name)) and one.replicas]
 

@@ -1,11 +1,15 @@
-"""ray: the head and the workers are started as a Ray cluster, in place of their containers' commands;
-a Service names the head. It brings svc."""
+"""ray: replaces the commands of the head's and the workers' containers by those that start a Ray cluster, and
+creates a Service for the head. Requires svc."""
 
 from dataclasses import dataclass, field
 
-from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject, owned_object
+from central.controllers.job.plugins import hosts, pod_edits
+from central.controllers.job.plugins.plugin_api import (
+    BadArgument,
+    PluginObject,
+    check_port,
+    owned_object,
+)
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -33,14 +37,12 @@ def check(job: JobSpec, options: Options) -> None:
     for flag, number in zip(
         ("port", "dashboardPort", "clientPort"), options.ports.values(), strict=True
     ):
-        arguments.port(flag, number)
+        check_port(flag, number)
     head = job.task(options.head)
     if head is None:
-        raise BadArgument(f'the job has no task "{options.head}"; say --head=TASK')
+        raise BadArgument(f'the job has no task "{options.head}"; set --head=TASK')
     if head.replicas != 1:
-        raise BadArgument(
-            f'task "{options.head}" has {head.replicas} pods; a Ray cluster has one head'
-        )
+        raise BadArgument(f'task "{options.head}" has {head.replicas} pods; it must have one')
     for flag, name, container in (
         ("head", options.head, options.head_container),
         ("worker", options.worker, options.worker_container),
@@ -49,7 +51,7 @@ def check(job: JobSpec, options: Options) -> None:
         there = [c.get("name") for c in task.template["spec"]["containers"]] if task else []
         if task and container not in there:
             raise BadArgument(
-                f'task "{name}" has no container "{container}"; say --{flag}Container=NAME'
+                f'task "{name}" has no container "{container}"; set --{flag}Container=NAME'
             )
 
 

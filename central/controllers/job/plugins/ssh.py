@@ -1,18 +1,22 @@
-"""ssh: pods reach each other without a password. One pair of keys for the job, in a Secret that is
-made once, and a configuration that is right for any number of pods."""
+"""ssh: lets pods reach each other over SSH without a password: one key pair for the Job, in a Secret that is
+created once, and a configuration that does not depend on the number of pods."""
 
 from dataclasses import dataclass
 
-from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject, owned_object
+from central.controllers.job.plugins import hosts, pod_edits
+from central.controllers.job.plugins.plugin_api import (
+    BadArgument,
+    PluginObject,
+    check_port,
+    owned_object,
+)
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
 DEFAULT_PATH = "/root/.ssh"
 FILES = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
 _VOLUME = "ssh-keys"
-_FOLDER = ".ssh"  # in it: sshd wants a folder that only its owner writes, which a mount is not
+_FOLDER = ".ssh"  # a folder inside the volume: sshd refuses one that others may write, as a mount point is
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,13 @@ class Options:
 
 
 def check(job: JobSpec, options: Options) -> None:
-    arguments.port("ssh-port", options.ssh_port)
+    check_port("ssh-port", options.ssh_port)
     if not options.ssh_key_file_path.startswith("/"):
         raise BadArgument(
-            f'--ssh-key-file-path: "{options.ssh_key_file_path}" does not begin with /'
+            f'--ssh-key-file-path: "{options.ssh_key_file_path}" is not an absolute path'
         )
     if bool(options.ssh_private_key) != bool(options.ssh_public_key):
-        raise BadArgument("--ssh-private-key and --ssh-public-key belong together")
+        raise BadArgument("--ssh-private-key and --ssh-public-key must be set together")
 
 
 def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
@@ -47,7 +51,7 @@ def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
 
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
     path = options.ssh_key_file_path
-    # A user other than root could not read a key of root's; ssh minds only keys of its own user.
+    # Users other than root must be able to read root's key; ssh checks the mode only of its user's own keys.
     mode = 0o600 if path == DEFAULT_PATH else 0o644
     items = [{"key": file, "path": f"{_FOLDER}/{file}"} for file in FILES]
     secret = {"secretName": _secret(job), "items": items, "defaultMode": mode}
@@ -56,14 +60,12 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
 
 
 def _secret(job: JobSpec) -> str:
-    """The centre does not read Secrets, to see whose one is: this is of nobody else, not even of an
-    earlier job of the same name."""
+    """A name with the Job's uid: the scheduler may not read Secrets, so it could not tell another Job's apart."""
     return f"{job.name}-ssh-{job.uid[:8]}"
 
 
 def _config(job: JobSpec, options: Options) -> str:
-    """Who starts first waits for the others' sshd. Pods may be named with or without their
-    domain."""
+    """Retries connections, for pods whose sshd is not up yet. Accepts host names with or without domain."""
     lines = [
         f"Host {job.name}-* !*.*",
         f"  HostName %h.{job.name}",
@@ -78,7 +80,7 @@ def _config(job: JobSpec, options: Options) -> str:
 
 
 def _own_names(job: JobSpec) -> str:
-    """Pods whose template names their host are known by the name of the pod too."""
+    """Aliases: pods whose template sets a hostname can be reached by pod name as well."""
     lines = []
     for task in job.tasks:
         if task.template["spec"].get("hostname"):

@@ -1,24 +1,23 @@
-"""svc: pods find each other by name. A headless Service, the hosts of each task as files in
-/etc/volcano (a ConfigMap) and as variables, and a NetworkPolicy that lets in the job's own pods only."""
+"""svc: lets pods find each other by name: a headless Service, each task's hosts as files in /etc/volcano (a
+ConfigMap) and as variables, and a NetworkPolicy that admits only the Job's own pods."""
 
 import re
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import hosts, mpi, pod_edits
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject, owned_object
+from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject, owned_object
 from central.model.jobspec import JobSpec, TaskSpec, pod_name
 from central.model.json_types import Json
 
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # narrower than a job's name
-_LONGEST = 63  # of a Service's name, and of a host's
-_VARIABLE = 120_000  # characters; the kernel starts nothing with one of 128 KiB
+_LONGEST = 63  # of a Service's name and of a host name
+_VARIABLE = 120_000  # characters; exec fails with a variable of 128 KiB
 _CONFIG_MAP = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    # Members of a gang look for each other before any of them is ready.
+    # Pods of a gang look for each other before any of them is ready.
     publish_not_ready_addresses: bool = True
     disable_network_policy: bool = False
     inject_hosts_env: bool = True
@@ -27,22 +26,20 @@ class Options:
 def check(job: JobSpec, options: Options) -> None:
     if not _SERVICE.fullmatch(job.name) or len(job.name) > _LONGEST:
         raise BadArgument(
-            f'its Service would be called "{job.name}": a job with it needs a name of at most '
-            f"{_LONGEST} lower case letters, digits and hyphens that begins with a letter"
+            f'its Service cannot be called "{job.name}": the job\'s name must have at most {_LONGEST} '
+            "lower case letters, digits and hyphens, and begin with a letter"
         )
     for task in job.tasks:
         last = pod_name(job, task, max(0, task.replicas - 1))
         if len(last) > _LONGEST and not task.template["spec"].get("hostname"):
-            raise BadArgument(
-                f'"{last}" is too long for the name of a host ({_LONGEST} characters)'
-            )
-    told = data(job)
-    if sum(map(len, told.values())) > _CONFIG_MAP:
+            raise BadArgument(f'"{last}" is too long for a host name ({_LONGEST} characters)')
+    files = data(job)
+    if sum(map(len, files.values())) > _CONFIG_MAP:
         raise BadArgument(f"the names of {job.replicas} hosts are too long for one ConfigMap")
-    if options.inject_hosts_env and max(map(len, told.values())) > _VARIABLE:
+    if options.inject_hosts_env and max(map(len, files.values())) > _VARIABLE:
         raise BadArgument(
-            f"the names of {job.replicas} hosts are too long for a variable; say "
-            "--inject-hosts-env=false and read them in /etc/volcano"
+            f"the names of {job.replicas} hosts are too long for a variable; set "
+            "--inject-hosts-env=false and read them from /etc/volcano"
         )
 
 
@@ -76,7 +73,9 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         subdomain=given.get("subdomain") or job.name,
     )
     if given.get("hostNetwork") and given.get("dnsPolicy") in (None, "ClusterFirst"):
-        pod = pod_edits.spec(pod, dnsPolicy="ClusterFirstWithHostNet")  # or no name is found
+        pod = pod_edits.spec(
+            pod, dnsPolicy="ClusterFirstWithHostNet"
+        )  # otherwise names do not resolve
     name = _files(job)
     pod = pod_edits.volume(pod, {"name": name, "configMap": {"name": name}})
     pod = pod_edits.containers(pod, pod_edits.mount(name, hosts.PATH))
@@ -87,7 +86,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
 
 
 def data(job: JobSpec) -> dict[str, str]:
-    """Files by name; those that are variables too are named as these."""
+    """Files by name. A file that is also a variable has the variable's name."""
     found = {}
     for task in job.tasks:
         known = hosts.of(job, task)

@@ -1,11 +1,10 @@
-"""tensorflow: TF_CONFIG, the cluster and the pod's place in it. It brings svc."""
+"""tensorflow: TF_CONFIG, which describes the cluster and the pod's role in it. Requires svc."""
 
 import json
 from dataclasses import dataclass
 
-from central.controllers.job.plugins import arguments, hosts, pod_edits
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject
+from central.controllers.job.plugins import hosts, pod_edits
+from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject, check_port
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -20,10 +19,10 @@ class Options:
 
 
 def check(job: JobSpec, options: Options) -> None:
-    arguments.port("port", options.port)
+    check_port("port", options.port)
     if not _alone(job) and not _roles(job, options):
         raise BadArgument(
-            "the job has no task of the names it knows; say --ps=TASK, --worker=TASK, "
+            "the job has no task with a known name; set --ps=TASK, --worker=TASK, "
             "--chief=TASK or --evaluator=TASK"
         )
 
@@ -41,8 +40,8 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         role: [f"{host}:{options.port}" for host in hosts.of(job, one)]
         for role, one in roles.items()
     }
-    told = {"cluster": cluster, "task": {"type": kind, "index": index}}
-    config = json.dumps(told, separators=(",", ":"))
+    content = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    config = json.dumps(content, separators=(",", ":"))
     pod = pod_edits.containers(pod, pod_edits.env({"TF_CONFIG": config}), init=False)
     return pod_edits.containers(pod, pod_edits.port("tfjob-port", options.port), init=False)
 
@@ -58,5 +57,5 @@ def _roles(job: JobSpec, options: Options) -> dict[str, TaskSpec]:
 
 
 def _alone(job: JobSpec) -> bool:
-    """One pod is no cluster."""
+    """A single pod needs no TF_CONFIG."""
     return len(job.tasks) == 1 and job.tasks[0].replicas == 1

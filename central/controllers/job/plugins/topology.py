@@ -1,18 +1,17 @@
-"""topology: each pod learns its rank and where it is.
+"""topology: gives each pod its rank and its location, in three steps as they become known.
 
-What is known when decides who tells. Its rank is known before it has a place: members of a gang take
-seats in the order of their ranks, so that ranks in order are close to each other. Where it is, is
-known once it is bound: the binding carries it as annotations (names.DOMAINS and the levels' own
-keys), and the kubelet makes variables of them. Which GPUs, their island and the network cards
-nearest to them is the agent's to tell, when it gives them (LOCKSTEP_GPUS, LOCKSTEP_ISLAND,
-LOCKSTEP_NEAREST_HCAS; NCCL_IB_HCA for cards that the pod was given).
+1. Before placement: the rank, as a variable. Pods of a gang are placed in the order of their ranks, so that
+   consecutive ranks are close to each other.
+2. At binding: node, rack, block and zone, as annotations of the binding (names.DOMAINS and the levels' own
+   keys), which the kubelet turns into variables.
+3. At device allocation, by the node's agent: the GPUs, their island and the nearest RDMA NICs (LOCKSTEP_GPUS,
+   LOCKSTEP_ISLAND, LOCKSTEP_NEAREST_HCAS; NCCL_IB_HCA for allocated NICs).
 """
 
 from dataclasses import dataclass
 
 from central.controllers.job.plugins import pod_edits
-from central.controllers.job.plugins.arguments import BadArgument
-from central.controllers.job.plugins.plugin_objects import PluginObject
+from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
 from protos import names
@@ -28,9 +27,9 @@ _PLACES = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    tasks: str = ""  # that are ranked, in this order, with commas between; none: those with GPUs
-    rdma: int = 0  # shares of network cards for each container with GPUs
-    interface: str = ""  # for NCCL's and Gloo's sockets
+    tasks: str = ""  # comma-separated, in the order of ranks; empty: the tasks with GPUs
+    rdma: int = 0  # lockstep.dev/rdma of each container with GPUs
+    interface: str = ""  # network interface for the sockets of NCCL and Gloo
 
 
 def check(job: JobSpec, options: Options) -> None:
@@ -58,7 +57,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
     ]
     pod = pod_edits.containers(pod, pod_edits.entries(places))
     pod = pod_edits.containers(pod, pod_edits.env(variables))
-    return pod_edits.containers(pod, _cards(options.rdma)) if options.rdma else pod
+    return pod_edits.containers(pod, _nics(options.rdma)) if options.rdma else pod
 
 
 def _ranked(job: JobSpec, options: Options) -> list[TaskSpec]:
@@ -71,7 +70,7 @@ def _has_gpus(task: TaskSpec) -> bool:
     return any(name == names.GPU for name, _ in (*task.limits, *task.requests))
 
 
-def _cards(shares: int) -> pod_edits.Change:
+def _nics(shares: int) -> pod_edits.Change:
     def change(container: Json) -> Json:
         given = container.get("resources") or {}
         limits = given.get("limits") or {}

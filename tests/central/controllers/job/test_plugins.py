@@ -303,24 +303,24 @@ def test_topology_asks_for_the_network_cards_beside_the_gpus() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (job(magic=[]), "spec.plugins.magic: there is no such plugin; there are env, hcclrank,"),
+        (job(magic=[]), "spec.plugins.magic: unknown plugin; known: env, hcclrank,"),
         (job(task("a", 1), hcclrank=[]), "spec.plugins.hcclrank: the job has neither a task"),
-        (job(env=["--x"]), 'spec.plugins.env: "--x" is no argument of it; there are: none'),
-        (job(svc=["hello"]), 'spec.plugins.svc: "hello" is no argument of it; there are: --publ'),
+        (job(env=["--x"]), 'spec.plugins.env: unknown argument "--x"; known: none'),
+        (job(svc=["hello"]), 'spec.plugins.svc: unknown argument "hello"; known: --publ'),
         (job(svc=["--inject-hosts-env=maybe"]), '"maybe" is neither true nor false'),
-        (job(ssh=["--ssh-port"]), 'spec.plugins.ssh: "--ssh-port" has no value'),
+        (job(ssh=["--ssh-port"]), 'spec.plugins.ssh: "--ssh-port" needs a value'),
         (job(ssh=["--ssh-port=x"]), '"x" is not a whole number'),
-        (job(ssh=["--ssh-port=70000"]), "--ssh-port: 70000 is no port"),
-        (job(ssh=["--ssh-private-key=x"]), "belong together"),
-        (job(mpi=[]), 'spec.plugins.mpi: the job has no task "master"; say --master=TASK'),
+        (job(ssh=["--ssh-port=70000"]), "--ssh-port: 70000 is not a port"),
+        (job(ssh=["--ssh-private-key=x"]), "must be set together"),
+        (job(mpi=[]), 'spec.plugins.mpi: the job has no task "master"; set --master=TASK'),
         (job(task("a", 1), pytorch=[]), "spec.plugins.pytorch: the job has neither a task"),
         (job(task("a", 2), tensorflow=[]), "spec.plugins.tensorflow: the job has no task"),
-        (job(task("head", 2), ray=[]), 'task "head" has 2 pods; a Ray cluster has one head'),
+        (job(task("head", 2), ray=[]), 'task "head" has 2 pods; it must have one'),
         (job(task("head", 1), ray=[]), 'task "head" has no container "head"'),
         (job(topology=["--tasks=x"]), 'spec.plugins.topology: --tasks: the job has no task "x"'),
-        (replace(job(svc=[]), name="3d"), 'its Service would be called "3d"'),
-        (replace(job(svc=[]), name="a.b"), 'its Service would be called "a.b"'),
-        (replace(job(svc=[]), name="a" * 60), "too long for the name of a host"),
+        (replace(job(svc=[]), name="3d"), 'its Service cannot be called "3d"'),
+        (replace(job(svc=[]), name="a.b"), 'its Service cannot be called "a.b"'),
+        (replace(job(svc=[]), name="a" * 60), "too long for a host name"),
         (job(task("a", 9000), svc=[]), "the names of 9000 hosts are too long for a variable"),
         (job(task("a", 40000), svc=[]), "the names of 40000 hosts are too long for one ConfigMap"),
     ],
@@ -335,7 +335,7 @@ def test_a_mount_of_the_jobs_own_where_files_belong_is_refused() -> None:
     one = replace(
         task("a", 1), template={"spec": {"containers": [{"name": "m", "volumeMounts": mounts}]}}
     )
-    assert "task a mounts something else at /root/.ssh" in plugins.check(job(one, ssh=[]))
+    assert "task a has another mount at /root/.ssh" in plugins.check(job(one, ssh=[]))
     assert plugins.check(job(one, ssh=["--ssh-key-file-path=/keys"])) == ""
 
 

@@ -1,0 +1,99 @@
+"""What a Job plugin is made of: the Protocol that its module satisfies, its options, and the objects that it
+creates. The package's docstring says how to add a plugin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeVar
+
+from central.model.jobspec import JobSpec, TaskSpec, owner
+from central.model.json_types import Json
+
+OptionsT = TypeVar("OptionsT")
+
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
+
+class BadArgument(ValueError):
+    """What is wrong with a plugin's arguments or with its use in a Job, as a sentence for the Job's author."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginObject:
+    """An object that a plugin creates beside the pods."""
+
+    kind: str  # as in central.model.decisions.Create
+    name: str
+    body: Json
+    follows: bool = False  # the body depends on the Job's size; rewritten when that changes
+    keys: bool = False  # gets a new pair of SSH keys (central.model.decisions.Create)
+
+
+class JobPlugin(Protocol):
+    """A module with these four names. Its functions are pure and run for each pod, so they must be cheap."""
+
+    @property
+    def Options(self) -> type[Any]:  # noqa: N802  # a module's class
+        """A frozen dataclass. Its fields are the plugin's arguments, with their defaults."""
+
+    def check(self, job: JobSpec, options: Any) -> None:
+        """Raises BadArgument if the Job cannot be run with the plugin."""
+
+    def objects(self, job: JobSpec, options: Any) -> tuple[PluginObject, ...]:
+        """What to create before the pods. Deleted with the Job (owned_object)."""
+
+    def decorate(self, job: JobSpec, task: TaskSpec, index: int, options: Any, pod: Json) -> Json:
+        """The manifest of the task's pod with this index, with what the plugin adds (pod_edits). The given
+        manifest must not be changed."""
+
+
+def owned_object(
+    job: JobSpec, kind: str, name: str, *, follows: bool = False, keys: bool = False, **body: object
+) -> PluginObject:
+    """An object in the Job's namespace that is deleted with the Job."""
+    meta = {"name": name, "namespace": job.namespace, "ownerReferences": [owner(job)]}
+    return PluginObject(kind, name, {"metadata": meta, **body}, follows, keys)
+
+
+def read_options(kind: type[OptionsT], arguments: Sequence[str]) -> OptionsT:
+    """Arguments as a Job's author writes them (--port=22, --port 22, --enabled). Raises BadArgument."""
+    known = {_flag(one): one for one in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    values: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        flag, equals, value = argument.lstrip("-").partition("=")
+        if not argument.startswith("-") or flag not in known:
+            flags = ", ".join(f"--{name}" for name in known) or "none"
+            raise BadArgument(f'unknown argument "{argument}"; known: {flags}')
+        one = known[flag]
+        if one.type is bool or one.type == "bool":
+            value = value if equals else "true"
+        elif not equals:
+            if not rest:
+                raise BadArgument(f'"{argument}" needs a value')
+            value = rest.pop(0)
+        values[one.name] = _value(argument, value, type(one.default))
+    return kind(**values)
+
+
+def _flag(one: Any) -> str:
+    return str(one.metadata.get("flag") or one.name.replace("_", "-"))
+
+
+def _value(argument: str, value: str, kind: type) -> str | int | bool:
+    if kind is bool:
+        if value not in _TRUE | _FALSE:
+            raise BadArgument(f'"{argument}": "{value}" is neither true nor false')
+        return value in _TRUE
+    if kind is int:
+        if not (value.isascii() and value.isdigit()):
+            raise BadArgument(f'"{argument}": "{value}" is not a whole number')
+        return int(value)
+    return value
+
+
+def check_port(name: str, number: int) -> None:
+    """Raises BadArgument."""
+    if not 0 < number < 65536:
+        raise BadArgument(f"--{name}: {number} is not a port (1 to 65535)")
