@@ -198,7 +198,7 @@ def test_a_job_that_gets_something_wrong_says_so_and_has_nothing() -> None:
     api.settle()
     state = api.status()["state"]
     assert (state["phase"], state["reason"]) == ("Pending", "InvalidSpec")
-    assert state["message"].startswith("spec.plugins.nosuch: there is no such plugin")
+    assert state["message"].startswith("spec.plugins.nosuch: unknown plugin")
     assert [kind for kind, _ in api.there] == ["Job"]
 
 
