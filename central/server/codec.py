@@ -1,5 +1,5 @@
-"""Facts and decisions <-> plain JSON, by their own fields: ["BindDone", {"pod": ..., "node": ...}].
-A field that was not there yet when something was written keeps its default."""
+"""Facts and decisions as JSON, by class and field names: ["BindDone", {"pod": ..., "node": ...}]. A field
+that a record lacks, because it is older than the field, gets its default."""
 
 import dataclasses
 import types
@@ -22,7 +22,7 @@ _NAMED |= {old: _NAMED[new] for old, new in RETIRED.items()}
 
 
 class UnreadableRecord(ValueError):
-    """Names what can't be read."""
+    """Names the record and what is wrong with it."""
 
 
 def dumps(value: Any) -> bytes:
@@ -30,7 +30,7 @@ def dumps(value: Any) -> bytes:
 
 
 def tagged(values: typing.Iterable[Any]) -> list[list[Any]]:
-    """What dumps() should be given for facts or decisions."""
+    """Facts or decisions with their class names, for dumps()."""
     return [[type(value).__name__, value] for value in values]
 
 
@@ -53,13 +53,13 @@ def _default(value: Any) -> Any:
         return sorted(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} has no plain form")
+    raise TypeError(f"{type(value).__name__} can't be written as JSON")
 
 
 @cache
 def _reader(kind: Any) -> Read:
-    """Makes values of the kind from JSON. JSON keeps numbers, texts, lists and mappings as they
-    are; what it loses are classes and tuples."""
+    """A function that restores values of the type from JSON. Numbers, strings, lists and mappings are
+    the same in JSON; classes, tuples and sets are restored."""
     origin, inside = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
         return _record(kind, [field.name for field in dataclasses.fields(kind) if field.init])

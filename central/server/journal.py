@@ -1,12 +1,13 @@
-"""What the core was told and what it decided, as JSON lines: `lockstep replay` does it again.
+"""The journal: all facts and decisions as JSON lines, for `lockstep replay`.
 
-    {"journal": 1, "version": "0.1.0", "settings": {...}}    what a cluster begins with
-    {"learn": [now, [fact, ...]]}                            believed; nothing was decided yet
-    {"turn": [now, [fact, ...]]}                             written before the turn
-    {"decided": [decision, ...]}                             what came of it, where anything did
+    {"journal": 2, "version": "0.1.0", "settings": {...}}    how the cluster state was created
+    {"learn": [now, [fact, ...]]}                            applied before the initial sync was complete
+    {"turn": [now, [fact, ...]]}                             written before the scheduling cycle
+    {"decided": [decision, ...]}                             its decisions, if there were any
 
-A file that has grown too large becomes FILE.1 and a new one begins, with the whole cluster in its first
-line but one: {"checkpoint": "..."}. So there are never more than two files.
+A journal above its size is rotated to FILE.1. The new file continues with the whole cluster state, pickled,
+in its second line: {"checkpoint": "..."}. So there are never more than two files. Format 1 differs in the
+names of some classes (codec.RETIRED) and in the wording of reasons.
 """
 
 import base64
@@ -26,15 +27,16 @@ from central.server.version import version
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
 MOST_BYTES = 256 << 20
 
 
 class Journal:
-    """A disk that is full or gone ends the journal, not the scheduler."""
+    """If the disk is full or fails, the journal ends and the scheduler goes on."""
 
     def __init__(self, path: str | Path, cluster: Cluster, most_bytes: int = MOST_BYTES) -> None:
-        """Raises OSError where the file can't be made."""
+        """Raises OSError if the file can't be created."""
         self._path = Path(path)
         self._cluster = cluster
         self._most_bytes = most_bytes
@@ -42,13 +44,13 @@ class Journal:
         self._file: IO[bytes] | None = self._open()
 
     def learn(self, now: float, facts: Sequence[Fact]) -> None:
-        """Before the facts are applied."""
+        """Facts that are about to be applied without a decision."""
         if facts:
             self._write({"learn": [now, codec.tagged(facts)]})
 
     def turn(self, now: float, facts: Sequence[Fact]) -> None:
-        """Before the turn: what makes it fail is kept. Turns without facts count as well, for time
-        itself decides things."""
+        """Before the cycle, so that the facts are recorded even if the cycle fails. Cycles without facts
+        are recorded too: some decisions follow from the time alone."""
         if self._bytes > self._most_bytes:
             self._rotate()
         self._write({"turn": [now, codec.tagged(facts)]})
@@ -80,7 +82,9 @@ class Journal:
         except OSError as error:
             self._give_up(error)
         self._write({"checkpoint": pack(self._cluster)})
-        self._most_bytes = max(self._most_bytes, 2 * self._bytes)  # a cluster larger than that
+        self._most_bytes = max(
+            self._most_bytes, 2 * self._bytes
+        )  # the checkpoint may exceed the limit
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._file is None:
@@ -91,12 +95,12 @@ class Journal:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        log.warning("journal %s: %s; no more is written to it", self._path, error.strerror)
+        log.warning("journal %s: %s; recording stopped", self._path, error.strerror)
         self._file = None
 
 
 def settings(cluster: Cluster) -> dict[str, Any]:
-    """What Cluster() is made with."""
+    """The arguments of Cluster()."""
     return {
         "levels": list(cluster.snapshot.domains.levels),
         "patience_s": cluster.patience_s,
@@ -110,19 +114,19 @@ def pack(cluster: Cluster) -> str:
 
 
 def unpack(text: str) -> Cluster:
-    """Raises plain.UnreadableRecord. Only values of the core are made of it: a file that somebody sends
-    can't make this program do anything else."""
+    """Raises codec.UnreadableRecord. Only classes of the scheduler are loaded, so that a journal from
+    elsewhere can't run code."""
     try:
-        found = _Careful(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
+        found = _SchedulerUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
     except (pickle.UnpicklingError, AttributeError, zlib.error, ValueError, TypeError) as error:
         raise codec.UnreadableRecord(f"checkpoint: {error}") from error
     if not isinstance(found, Cluster):
-        raise codec.UnreadableRecord("checkpoint: it is not a cluster")
+        raise codec.UnreadableRecord("checkpoint: not a cluster state")
     return found
 
 
-class _Careful(pickle.Unpickler):
-    _ROOMS = ("central.scheduler.", "central.controllers.", "central.model.", "protos.topology")
+class _SchedulerUnpickler(pickle.Unpickler):
+    _PACKAGES = ("central.scheduler.", "central.controllers.", "central.model.", "protos.topology")
     _OTHERS = frozenset(
         {
             ("builtins", "set"),
@@ -142,8 +146,8 @@ class _Careful(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self._OTHERS:
             return super().find_class(module, name)
-        if module.startswith(self._ROOMS):
+        if module.startswith(self._PACKAGES):
             found = super().find_class(module, name)
-            if str(getattr(found, "__module__", "")).startswith(self._ROOMS):
-                return found  # not something that a module of the core only imports
-        raise pickle.UnpicklingError(f"{module}.{name} is not a value of the core")
+            if str(getattr(found, "__module__", "")).startswith(self._PACKAGES):
+                return found  # defined there, not only imported there
+        raise pickle.UnpicklingError(f"{module}.{name} is not a class of the scheduler")

@@ -1,4 +1,4 @@
-"""A journal is read back as it was written, is bounded, and gives the same decisions again."""
+"""A journal reads back as it was written, is bounded in size, and replays to the same decisions."""
 
 import base64
 import dataclasses
@@ -18,12 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from central.cli.main import main
-from central.model.decisions import Decision
+from central.model.decisions import Decision, EmitWarning
 from central.model.facts import Fact, PodGone
 from central.scheduler import cycle
 from central.scheduler.state.cluster import Cluster
 from central.server import codec, journal, replay
 from central.server.journal import Journal
+from central.server.version import version
 from tests.central import factories
 from tests.central.simulator import manifests
 
@@ -81,7 +82,7 @@ def test_every_fact_and_decision_comes_back_equal(kind: type) -> None:
     comes_back()
 
 
-def test_what_was_written_before_a_field_was_there_keeps_its_default() -> None:
+def test_a_field_that_a_record_lacks_gets_its_default() -> None:
     [found] = codec.untagged([["EvictDone", {"pod": "p"}]])
     assert found.why == ""
     with pytest.raises(codec.UnreadableRecord, match="Nonsense"):
@@ -104,9 +105,7 @@ def written(folder: Path) -> Path:
     return file
 
 
-def test_a_simulated_day_is_decided_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_simulated_day_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
     capsys.readouterr()
     assert main(["replay", str(file), "--check"]) == 0
@@ -116,7 +115,7 @@ def test_a_simulated_day_is_decided_again(
     assert done.cycles > 40
 
 
-def test_the_first_other_decision_is_told(
+def test_the_first_decision_that_differs_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path)
@@ -132,7 +131,39 @@ def test_the_first_other_decision_is_told(
     assert "now:  Bind(" in told
 
 
-def test_a_decision_that_is_missing_or_new_is_a_difference(tmp_path: Path) -> None:
+OLD = Path(__file__).with_name("format-1.journal")  # by `lockstep simulate` of commit 8efd8fd
+
+
+def test_a_journal_of_format_1_decides_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    """Class names have changed since, and the wording of reasons, which is not compared."""
+    assert '["Tell",' in OLD.read_text()
+    assert main(["replay", str(OLD), "--check"]) == 0
+    answer = capsys.readouterr()
+    assert answer.out == "19 cycles, 47 facts: the same 35 decisions\n"
+    assert "the wording of reasons was not compared" in answer.err
+    [decision] = codec.untagged([["Warn", dict.fromkeys(EmitWarning.__match_args__, "x")]])
+    assert isinstance(decision, EmitWarning)
+
+
+def test_another_node_is_a_difference_in_format_1_too(tmp_path: Path) -> None:
+    file = tmp_path / "x.journal"
+    before, bind, after = OLD.read_text().partition('["Bind",')
+    file.write_text(before + bind + after.replace('"node":"n0"', '"node":"n1"', 1))
+    with pytest.raises(replay.Differs, match="decision 1"):
+        replay.replay(str(file))
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.journal"
+    for number, writer in ((1, "0.1.0"), (2, "0.0.9")):
+        head = {"journal": number, "version": writer, "settings": {"levels": []}}
+        file.write_text(f'{json.dumps(head)}\n{{"checkpoint": "AAAA"}}\n')
+        said = f"line 2: only version {writer} .format {number}. can read its checkpoint; this is"
+        with pytest.raises(replay.BadJournal, match=said):
+            replay.replay(str(file))
+
+
+def test_a_missing_or_new_decision_is_a_difference(tmp_path: Path) -> None:
     file = written(tmp_path)
     lines = file.read_text().splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith('{"decided"'))
@@ -142,11 +173,14 @@ def test_a_decision_that_is_missing_or_new_is_a_difference(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("lost", [1, 20, 200])
-def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, lost: int) -> None:
+def test_a_truncated_journal_is_read_up_to_its_end(tmp_path: Path, lost: int) -> None:
     file = written(tmp_path)
     file.write_bytes(file.read_bytes()[:-lost])
     done = replay.replay(str(file))
     assert done.cycles > 40
+
+
+HEAD = '{"journal":2,"version":"' + version() + '","settings":{"levels":[]}}\n'
 
 
 @pytest.mark.parametrize(
@@ -155,15 +189,15 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, lo
         (None, "No such file"),
         ("", ""),
         ("[]\n", "line 1 is not a journal entry"),
-        ('{"journal": 2}\n', "its format 2 is not 1"),
+        ('{"journal": 3}\n', "unknown format 3 (this version reads 1 and 2)"),
         ('{"journal": 1}\n', "line 1: settings: 'settings'"),
         ("not json\n", "line 1: not JSON"),
         ('{"journal":1,"settings":{"levels":[]}}\n{"what":1}\n', "line 2 is not a journal entry"),
         ('{"journal":1,"settings":{"levels":[]}}\n{"turn":[0,[["No",{}]]]}\n', "line 2: "),
-        ('{"journal":1,"settings":{"levels":[]}}\n{"checkpoint":"AAAA"}\n', "line 2: checkpoint"),
+        (HEAD + '{"checkpoint":"AAAA"}\n', "line 2: checkpoint: "),
     ],
 )
-def test_what_is_no_journal_is_refused(
+def test_a_malformed_journal_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, what: str
 ) -> None:
     file = tmp_path / "x.journal"
@@ -176,7 +210,7 @@ def test_what_is_no_journal_is_refused(
     assert "Traceback" not in told
 
 
-def test_a_full_file_gives_way_to_a_new_one_that_stands_for_itself(tmp_path: Path) -> None:
+def test_rotation_begins_a_file_that_replays_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "long.journal"
     cluster = Cluster(factories.LEVELS)
     kept = Journal(file, cluster, most_bytes=10_000)
@@ -215,7 +249,7 @@ def test_a_full_file_gives_way_to_a_new_one_that_stands_for_itself(tmp_path: Pat
         "central.scheduler.snapshot.snapshot np.memmap",
     ],
 )
-def test_a_checkpoint_can_do_nothing_else(what: str) -> None:
+def test_a_checkpoint_loads_only_classes_of_the_scheduler(what: str) -> None:
     module, name = what.split()
     calls = b"\x80\x04\x8c%c%b\x8c%c%b\x93\x8c\x04/xyz\x85R." % (
         len(module),
@@ -223,11 +257,13 @@ def test_a_checkpoint_can_do_nothing_else(what: str) -> None:
         len(name),
         name.encode(),
     )
-    with pytest.raises(codec.UnreadableRecord, match=f"{module}.{name} is not a value of the core"):
+    with pytest.raises(
+        codec.UnreadableRecord, match=f"{module}.{name} is not a class of the scheduler"
+    ):
         journal.unpack(base64.b64encode(zlib.compress(calls)).decode())
 
 
-def test_a_full_disk_ends_the_journal_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_ends_the_journal_only(caplog: pytest.LogCaptureFixture) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
@@ -242,5 +278,5 @@ def test_a_full_disk_ends_the_journal_and_nothing_else(caplog: pytest.LogCapture
         kept.turn(1.0, [])
         kept.decided([])
     assert [record.message for record in caplog.records] == [
-        "journal x: No space left on device; no more is written to it"
+        "journal x: No space left on device; recording stopped"
     ]
