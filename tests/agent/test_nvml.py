@@ -44,7 +44,7 @@ def without(machine: Machine, **changes: object) -> Machine:
     return replace(machine, nvml=replace(machine.nvml, gpus=gpus))
 
 
-def test_what_an_old_driver_lacks_stays_untold(tmp_path: Path) -> None:
+def test_queries_that_an_old_driver_lacks_have_defaults(tmp_path: Path) -> None:
     old = library(tmp_path / "old", hide=OLD_DRIVER)
     told = read(old, named("gb200-nvl72-tray-4"), tmp_path)
     assert told.cuda_version == ""
@@ -54,7 +54,7 @@ def test_what_an_old_driver_lacks_stays_untold(tmp_path: Path) -> None:
         assert gpu.uuid.startswith("GPU-")
 
 
-def test_what_a_gpu_does_not_tell_stays_untold(built: Path, tmp_path: Path) -> None:
+def test_queries_that_a_gpu_does_not_support_have_defaults(built: Path, tmp_path: Path) -> None:
     bare = Machine(NvmlFacts("1", "1", "", (GpuFacts(0, uuid="GPU-0", pci="0000:05:00.0"),)))
     expected = replace(bare.nvml.gpus[0], p2p_nvlink=(-1,), ancestors=(-1,))
     hardware = Hardware(built, tmp_path / "machine")
@@ -77,7 +77,7 @@ def test_no_gpus_is_no_error(built: Path, tmp_path: Path) -> None:
     assert read(built, Machine(NvmlFacts("1", "1")), tmp_path) == NvmlFacts("1", "1")
 
 
-def test_mig_mode_is_told(built: Path, tmp_path: Path) -> None:
+def test_mig_mode_is_read(built: Path, tmp_path: Path) -> None:
     told = read(built, without(named("single-gpu"), mig=True), tmp_path)
     assert told.gpus[0].mig
 

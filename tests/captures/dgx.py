@@ -7,7 +7,7 @@ from tests.captures.sketch import NVSWITCH, Sketch, Switch, storage_card
 
 
 def dgx1() -> Machine:
-    """F1: a cube mesh. Each half hangs on one socket, by two switches."""
+    """F1: a cube mesh; each half is on one socket, behind two switches."""
     made = Sketch("dgx1-v100-8", "Tesla V100-SXM2-32GB", 32, 0x1DB510DE, "7.0", "535.161.08")
     made.nodes(["0-19,40-59", "20-39,60-79"], 2)
     gpus = [f"0000:{bus}:00.0" for bus in ("06", "07", "0a", "0b", "85", "86", "89", "8a")]
@@ -50,8 +50,8 @@ def dgx1() -> Machine:
 
 
 def dgx2() -> Machine:
-    """F3: two boards of eight on NVSwitches. Two host bridges to a socket; below each a switch
-    with two more switches, each with two GPUs and a card. Two more cards on socket 1."""
+    """F3: two boards of eight GPUs on NVSwitches. Each socket has two host bridges, and below each
+    a switch with two more switches, each with two GPUs and a NIC. Socket 1 has two more NICs."""
     made = Sketch("dgx2-v100-16", "Tesla V100-SXM3-32GB", 32, 0x1DB810DE, "7.0", "535.161.08")
     made.nodes(["0-23,48-71", "24-47,72-95"], 2)
     buses = [
@@ -100,8 +100,8 @@ def dgx2() -> Machine:
 def dgx_a100(
     name: str = "dgx-a100-8", model: str = "NVIDIA A100-SXM4-80GB", gib: int = 80
 ) -> Machine:
-    """F4: four NUMA nodes to a socket; two GPUs and two cards below a switch of switches; storage
-    cards with two functions on nodes of their own."""
+    """F4: four NUMA nodes per socket. Two GPUs and two NICs are below a switch of switches; storage
+    NICs with two functions are on other NUMA nodes."""
     made = Sketch(name, model, gib, 0x20B210DE, "8.0", "535.161.08")
     made.nodes([f"{16 * n}-{16 * n + 15},{16 * n + 128}-{16 * n + 143}" for n in range(8)], 2)
     gpus = [f"0000:{bus}:00.0" for bus in ["07", "0f", "47", "4e", "87", "90", "b7", "bd"]]
@@ -117,7 +117,7 @@ def dgx_a100(
         made.gpu(top.host, top.host.switch(top.down()).down(), address)
     for place, address in enumerate(cards):
         top = tops[place // 2]
-        if place == 4:  # the numbers 4 and 5 are the first storage card
+        if place == 4:  # numbers 4 and 5 are the first storage NIC
             storage_card(made, "0000:60", 0, "0000:61:00", "200 Gb/sec (4X HDR)")
         above = top.host.switch(top.down()).down()
         made.card(top.host, above, address, "200 Gb/sec (4X HDR)", ids="15b3:101b")

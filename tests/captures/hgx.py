@@ -1,4 +1,4 @@
-"""HGX boards, and a tray of a rack that is one fabric."""
+"""HGX boards, and a tray of a rack-scale NVLink fabric."""
 
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ HGX_CPUS = ["0-55,112-167", "56-111,168-223"]
 
 
 def _hgx(made: Sketch, rate: str, storage: dict[int, tuple[str, str]]) -> None:
-    """A GPU and its card on a host bridge each; the card has a switch of its own inside. A storage
-    card stands after the rail's card of the given place."""
+    """A GPU and its NIC share a host bridge; the NIC contains a switch. A storage NIC follows the
+    rail's NIC at the given position."""
     made.nodes(HGX_CPUS, 2)
     made.promise([*HGX_GPUS, *HGX_CARDS])
     for place, bus in enumerate(HGX_HOSTS):
@@ -28,7 +28,7 @@ def _hgx(made: Sketch, rate: str, storage: dict[int, tuple[str, str]]) -> None:
 
 
 def hgx_h100() -> Machine:
-    """F7: eight rails, and two storage cards with two functions."""
+    """F7: eight rails, and two storage NICs with two functions."""
     made = Sketch("hgx-h100-8", "NVIDIA H100 80GB HBM3", 80, 0x233010DE, "9.0", "550.90.07")
     _hgx(made, "400 Gb/sec (4X NDR)", {0: ("0000:26", "0000:27:00"), 4: ("0000:a7", "0000:a8:00")})
     switches = [f"0000:{bus:02x}:00.0" for bus in range(5, 9)]
@@ -42,8 +42,8 @@ def hgx_h100() -> Machine:
 
 
 def b200_one_off() -> Machine:
-    """F12: GPU 2 is off the fabric: its links are down. The switches are not on PCI; the cards that
-    manage them are, and are nobody's network."""
+    """F12: GPU 2 is off the fabric, its links are down. The switches are not on PCI, but the NICs
+    that manage them are; those carry no network traffic."""
     made = Sketch("b200-one-off-fabric-8", "NVIDIA B200", 180, 0x290110DE, "10.0", "570.133.20")
     _hgx(made, "400 Gb/sec (4X NDR)", {})
     host = made.host("0000:00", 0)

@@ -1,6 +1,7 @@
 """The simulator's machines, from the captures: python -m tests.captures.machines
 
-What the agent would report of each, as package data: the simulator must not need the agent."""
+Stores what the agent would report of each as package data, because the simulator must not import
+the agent."""
 
 import json
 from pathlib import Path

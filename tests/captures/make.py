@@ -38,7 +38,7 @@ def machines() -> Iterator[tuple[str, Machine]]:
 
 
 def where(name: str) -> Path:
-    """The file itself, whoever needs it."""
+    """The path of the file."""
     return (DEMO if name in DEMONSTRATED else HERE) / f"{name}.json"
 
 

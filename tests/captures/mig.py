@@ -1,4 +1,5 @@
-"""A DGX A100 whose last two GPUs are in MIG mode: one in unequal slices, one in as many as it can be."""
+"""A DGX A100 whose last two GPUs are in MIG mode: one with unequal slices, one with the most
+slices."""
 
 import uuid
 from dataclasses import replace
@@ -15,7 +16,7 @@ EQUAL = dict.fromkeys(range(7, 14), "1g.5gb")
 
 
 def sliced(gpu: GpuFacts, profiles: dict[int, str]) -> GpuFacts:
-    """The same GPU in MIG mode: NVLink is out of use, and no other GPU is in reach."""
+    """The same GPU in MIG mode, without NVLink and peers."""
     return replace(
         gpu,
         mig=True,

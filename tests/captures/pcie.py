@@ -1,11 +1,11 @@
-"""Machines whose GPUs meet over PCIe alone."""
+"""Machines whose GPUs are connected by PCIe only."""
 
 from agent.machine.facts import Machine, NumaFacts
 from tests.captures.sketch import Sketch
 
 
 def pcie_switch() -> Machine:
-    """F9: no NVLink, and a firmware that tells no NUMA node."""
+    """F9: no NVLink, and firmware that reports no NUMA node."""
     made = Sketch("pcie-switch-8", "NVIDIA L40S", 48, 0x26B910DE, "8.9", "550.90.07")
     made.all_cpus = "0-95"
     made.numa = [NumaFacts(0, "0-95", (10,))]
@@ -22,7 +22,7 @@ def pcie_switch() -> Machine:
 
 
 def pcie_plx() -> Machine:
-    """F10: no NVLink; a switch to a pair, each on its own root port; one old card."""
+    """F10: no NVLink; one switch per pair, each on its own root port; one old NIC."""
     made = Sketch("pcie-plx-8", "Tesla P40", 24, 0x1B3810DE, "6.1", "470.256.02")
     made.nodes(["0-9,20-29", "10-19,30-39"], 2)
     gpus = [f"0000:{bus}:00.0" for bus in ["04", "05", "08", "09", "84", "85", "88", "89"]]

@@ -1,4 +1,4 @@
-"""A machine in the making: host bridges, switches, and what hangs below them."""
+"""Builds the facts of a machine from host bridges, switches and the devices below them."""
 
 import uuid
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ GPU, NVSWITCH, INFINIBAND, ETHERNET = "0x030200", "0x068000", "0x020700", "0x020
 
 @dataclass
 class Host:
-    """A host bridge, with bus numbers for what hangs below it."""
+    """A host bridge, with bus numbers for the devices below it."""
 
     machine: "Sketch"
     domain: str
@@ -48,17 +48,17 @@ class Host:
         return Switch(self, [*above, f"{self._next()}:00.0"])
 
     def _next(self) -> str:
-        """The next bus that is free."""
+        """The next free bus number."""
         bus = self.bus
-        while f"{self.domain}:{bus:02x}" in self.machine.promised:
+        while f"{self.domain}:{bus:02x}" in self.machine.used_buses:
             bus += 1
-        self.machine.promised.add(f"{self.domain}:{bus:02x}")
+        self.machine.used_buses.add(f"{self.domain}:{bus:02x}")
         return f"{self.domain}:{bus:02x}"
 
 
 @dataclass
 class Switch:
-    """The path to a switch's upstream port; every call is a downstream port of its own."""
+    """The path to a switch's upstream port; every call adds a downstream port."""
 
     host: Host
     above: list[str]
@@ -74,7 +74,7 @@ class Switch:
 
 @dataclass
 class Sketch:
-    """A machine in the making."""
+    """A machine under construction."""
 
     name: str
     model: str
@@ -82,17 +82,17 @@ class Sketch:
     device_id: int
     capability: str
     driver: str
-    promised: set[str] = field(default_factory=set)  # buses that are taken
+    used_buses: set[str] = field(default_factory=set)  # bus numbers
     gpus: list[GpuFacts] = field(default_factory=list)
     pci: list[PciDevice] = field(default_factory=list)
     numa: list[NumaFacts] = field(default_factory=list)
     cards: list[InfinibandDevice] = field(default_factory=list)
 
     def promise(self, addresses: Iterable[str]) -> None:
-        self.promised |= {address.rpartition(":")[0] for address in addresses}
+        self.used_buses |= {address.rpartition(":")[0] for address in addresses}
 
     def nodes(self, cpus: list[str], sockets: int) -> None:
-        """NUMA nodes, evenly over the sockets."""
+        """Adds NUMA nodes, spread evenly over the sockets."""
         per = len(cpus) // sockets
 
         def distance(a: int, b: int) -> int:
@@ -110,7 +110,7 @@ class Sketch:
 
     def host(self, bus: str, numa: int) -> Host:
         domain, _, number = bus.partition(":")
-        self.promised.add(bus)
+        self.used_buses.add(bus)
         return Host(self, domain, int(number, 16), numa)
 
     def add(self, host: Host, above: list[str], address: str, kind: str, ids: str) -> PciDevice:
@@ -177,7 +177,7 @@ class Sketch:
             self.gpus[place] = replace(gpu, nvlinks=nvlinks, fabric=fabric)
 
     def machine(self, open_pairs: Callable[[int, int], bool]) -> Machine:
-        """`open_pairs` says between which GPUs the way over NVLink is open."""
+        """`open_pairs`: the GPUs with peer-to-peer over NVLink."""
         functions = {device.address: device for device in self.pci}
         everyone = range(len(self.gpus))
 
@@ -219,7 +219,7 @@ class Sketch:
 
 
 def storage_card(made: Sketch, bus: str, numa: int, device: str, rate: str) -> None:
-    """A card with two functions on a root port of its own."""
+    """A NIC with two functions on its own root port."""
     host = made.host(bus, numa)
     above = host.port()
     for function in range(2):

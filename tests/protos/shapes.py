@@ -1,4 +1,4 @@
-"""Shapes of machines, made in a line."""
+"""Shapes of machines for tests."""
 
 from protos.topology import Shape
 
@@ -19,7 +19,7 @@ DGX1 = Shape(
 
 
 def all_alike(islands: tuple[int, ...], word: str, numa: tuple[int, ...] = ()) -> Shape:
-    """Every two GPUs of an island are joined by `word`; across islands it is SYS."""
+    """GPUs of an island are connected by `word`, GPUs of different islands by SYS."""
     count = max(islands).bit_length()
 
     def cell(a: int, b: int) -> str:

@@ -1,4 +1,4 @@
-"""closest() against an oracle that tries every set, and on machines whose answer is known."""
+"""closest() compared with brute force, and on machines with a known answer."""
 
 import random
 import time
@@ -30,7 +30,7 @@ def inside(shape: Shape, gpus: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def oracle(shape: Shape, free: int, size: int) -> int:
-    """The definition, word by word: closest inside, closest left behind, lowest indices."""
+    """The definition: closest inside, closest left behind, lowest indices."""
     gpus = tuple(indices_of(free))
     if size <= 0 or size > len(gpus):
         return 0
@@ -46,7 +46,7 @@ def oracle(shape: Shape, free: int, size: int) -> int:
 
 
 def random_shape(rng: random.Random) -> Shape:
-    """Anything at all, also what no vendor builds; few kinds of words, so that ties are many."""
+    """Any machine, also one that nobody builds; few kinds of links, so that there are many ties."""
     count = rng.randint(1, 9)
     words = rng.sample(WORDS, rng.randint(1, 4))
     links = [["X"] * count for _ in range(count)]
@@ -61,7 +61,7 @@ def random_shape(rng: random.Random) -> Shape:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_it_is_what_trying_every_set_finds(seed: int) -> None:
+def test_it_finds_what_brute_force_finds(seed: int) -> None:
     rng = random.Random(seed)
     shape = random_shape(rng)
     free = rng.getrandbits(shape.count) or 1
@@ -70,7 +70,7 @@ def test_it_is_what_trying_every_set_finds(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("free", "size"), [(0, 1), (0b1, 2), (0b1111, 5), (0xFF, 0), (0xFF, -1)])
-def test_nothing_where_there_is_not_enough(free: int, size: int) -> None:
+def test_too_few_free_gpus_give_nothing(free: int, size: int) -> None:
     assert closest(DGX1, free, size) == 0
 
 
@@ -118,7 +118,7 @@ def test_one_socket_where_the_fabric_is_even() -> None:
     assert closest(shape, 0b0111_1111, 1) == 0b0001_0000, "the other socket stays whole"
 
 
-def test_gpus_that_no_agent_described_are_equal() -> None:
+def test_gpus_outside_the_shape_are_equal() -> None:
     assert closest(Shape(), 0b1011_0000, 2) == 0b0011_0000
 
 

@@ -31,13 +31,13 @@ def test_the_table_reads_as_nvidia_smi_writes_it() -> None:
     assert text.endswith("Unhealthy:\n\n  GPU1: GPU is lost\n")
 
 
-def test_a_machine_without_cards_has_no_legend_for_them() -> None:
+def test_a_machine_without_nics_has_no_nic_legend() -> None:
     one = NodeTopology(gpus=TOPOLOGY.gpus[:1], links=(("X",),))
     assert matrix.table(one).startswith("      GPU0  CPU Affinity")
     assert "NIC" not in matrix.table(one)
 
 
-def test_nothing_at_all_is_a_table_too() -> None:
+def test_an_empty_machine_has_a_table() -> None:
     assert matrix.rows(NodeTopology()) == [["", *matrix.AFFINITY]]
     assert matrix.table(NodeTopology())
 

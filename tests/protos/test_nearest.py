@@ -1,4 +1,4 @@
-"""Which card for which GPUs: on captures of real machines, and on Grace."""
+"""The NICs for given GPUs, on captures of real machines and on Grace."""
 
 from dataclasses import replace
 
@@ -31,11 +31,11 @@ def choose(topology: NodeTopology, gpus: list[int], size: int, **room: int) -> l
         ("single-gpu", []),
     ],
 )
-def test_rails_are_told_from_storage_and_management(name: str, cards: list[int]) -> None:
+def test_rails_are_separated_from_storage_and_management(name: str, cards: list[int]) -> None:
     assert list(rails(seen(name))) == [f"mlx5_{number}" for number in cards]
 
 
-def test_each_gpu_of_a_big_machine_gets_its_own_card() -> None:
+def test_each_gpu_of_a_big_machine_gets_its_own_nic() -> None:
     hgx = seen("hgx-h100-8")
     own = [0, 3, 4, 5, 6, 9, 10, 11]
     assert [choose(hgx, [gpu], 1) for gpu in range(8)] == [[card] for card in own]
@@ -43,14 +43,14 @@ def test_each_gpu_of_a_big_machine_gets_its_own_card() -> None:
     assert sorted(choose(hgx, [2, 6], 2)) == [4, 10]
 
 
-def test_two_cards_behind_one_switch_take_turns() -> None:
+def test_two_nics_behind_one_switch_alternate() -> None:
     dgx = seen("dgx-a100-8")
     assert choose(dgx, [0, 1], 1) == [0]
     assert choose(dgx, [0, 1], 1, mlx5_0=3, mlx5_1=4) == [1]
     assert sorted(choose(dgx, [0, 1], 2)) == [0, 1]
 
 
-def test_grace_goes_by_the_socket() -> None:
+def test_on_grace_the_socket_decides() -> None:
     tray = seen("gb200-nvl72-tray-4")
     assert choose(tray, [0], 1) == choose(tray, [0, 1], 1) == [0]
     assert choose(tray, [2, 3], 1) == [4]
@@ -58,14 +58,14 @@ def test_grace_goes_by_the_socket() -> None:
     assert sorted(choose(tray, [1, 2], 2)) == [0, 4]
 
 
-def test_more_shares_than_cards_and_less_room_than_wanted() -> None:
+def test_more_shares_than_nics_and_fewer_free_than_requested() -> None:
     dgx1 = seen("dgx1-v100-8")
     assert sorted(choose(dgx1, [0], 5)) == [0, 0, 1, 2, 3]
     nothing = {"mlx5_0": 0, "mlx5_1": 0, "mlx5_2": 1, "mlx5_3": 0}
     assert choose(dgx1, [0], 5, **nothing) == [2]
 
 
-def test_without_gpus_the_emptiest() -> None:
+def test_without_gpus_the_least_used_nic() -> None:
     dgx1 = seen("dgx1-v100-8")
     assert choose(dgx1, [], 1, mlx5_0=2, mlx5_2=9, mlx5_1=1, mlx5_3=9) == [2]
     assert nearest(NodeTopology(), 0, {"mlx5_0": 3}, 1) == ()
@@ -73,7 +73,7 @@ def test_without_gpus_the_emptiest() -> None:
     assert len(rails(alone)) == 4
 
 
-def test_the_cards_beside_some_gpus() -> None:
+def test_the_nics_adjacent_to_gpus() -> None:
     def told(name: str, *gpus: int) -> list[int]:
         return [
             int(card.removeprefix("mlx5_")) for card in adjacent_nics(seen(name), mask_of(gpus))

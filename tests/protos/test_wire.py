@@ -1,4 +1,4 @@
-"""Topology and grants come back from the wire as they went."""
+"""Topologies and grants survive the wire unchanged."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from protos.topology import Gpu, Grant, NodeTopology
 from tests.protos.test_matrix import TOPOLOGY
 
 
-def test_a_topology_comes_back_as_it_went() -> None:
+def test_a_topology_survives_the_wire() -> None:
     for topology in (TOPOLOGY, NodeTopology()):
         assert wire.from_topology(wire.to_topology(topology)) == topology
 
 
-def test_grants_come_back_as_they_went() -> None:
+def test_grants_survive_the_wire() -> None:
     grants = (Grant("team", "p", "main", "nvidia.com/gpu", ("GPU-a", "GPU-b")),)
     assert wire.from_grants(wire.to_grants(grants)) == grants
 
@@ -28,6 +28,6 @@ def test_grants_come_back_as_they_went() -> None:
         ),
     ],
 )
-def test_a_message_that_contradicts_itself_is_refused(topology: NodeTopology, why: str) -> None:
+def test_an_inconsistent_message_is_refused(topology: NodeTopology, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         wire.from_topology(wire.to_topology(topology))

@@ -1,4 +1,4 @@
-"""Captures: written and read back, and refused with the file and the field."""
+"""Captures are written, read back, and refused with the file and the field."""
 
 import json
 from collections.abc import Callable
@@ -16,13 +16,13 @@ Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_saved_is_loaded(name: str, tmp_path: Path) -> None:
+def test_a_saved_capture_loads_as_the_same_machine(name: str, tmp_path: Path) -> None:
     machine = capture.load(CAPTURES / f"{name}.json")
     capture.save(machine, tmp_path / "again.json")
     assert capture.load(tmp_path / "again.json") == machine
 
 
-def test_the_named_machines_are_as_their_descriptions_make_them() -> None:
+def test_the_captures_match_their_descriptions() -> None:
     made = dict(make.machines())
     assert sorted(made) == NAMES
     for name, machine in made.items():
@@ -84,7 +84,7 @@ def test_a_wrong_field_is_named(change: Change, sentence: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '"capture"'])
-def test_what_is_no_object_is_refused(text: str) -> None:
+def test_json_that_is_no_object_is_refused(text: str) -> None:
     assert refused(text).startswith("capture.json: schema: missing; a capture is an object")
 
 

@@ -1,4 +1,4 @@
-"""How much memory containers may lock, and what is said of it."""
+"""The limit of locked memory, and the warning about it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def process(proc: Path, pid: int, name: str, soft: str = "8388608", hard: str = 
     (folder / "limits").write_text(LIMITS.format(soft=soft, hard=hard))
 
 
-def test_what_the_runtime_passes_on(tmp_path: Path) -> None:
+def test_the_limit_of_the_container_runtime_is_read(tmp_path: Path) -> None:
     assert memlock.read(tmp_path / "nowhere") == memlock.UNKNOWN
     proc = tmp_path / "proc"
     proc.mkdir()
@@ -36,14 +36,14 @@ def test_what_the_runtime_passes_on(tmp_path: Path) -> None:
     process(proc, 812, "dockerd", "65536")
     process(proc, 900, "containerd", "8388608", "unlimited")
     assert memlock.read(proc) == 8388608
-    process(proc, 900, "sshd")  # it has ended, and the number is another's
+    process(proc, 900, "sshd")  # the runtime has ended, and its pid was reused
     process(proc, 950, "containerd", "unlimited", "unlimited")
     assert memlock.read(proc) == memlock.UNLIMITED
     (proc / "950/limits").unlink()
     assert memlock.read(proc) == memlock.UNKNOWN
 
 
-def test_it_is_said_where_cards_are_offered(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_low_limit_is_reported_on_machines_with_nics(caplog: pytest.LogCaptureFixture) -> None:
     made = machines.machine(cards=8)
     low = replace(made, host=replace(made.host, memlock=8 << 20))
     told = matrix.notes(survey(low))

@@ -1,4 +1,4 @@
-"""Bandwidth and weakness of pairs, on the named machines with something broken."""
+"""Bandwidth and degraded pairs, on the captures with something broken."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ def seen(name: str, number: int, change: Callable[[GpuFacts], GpuFacts]) -> Node
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bandwidth_is_symmetric_and_follows_the_words(name: str) -> None:
+def test_bandwidth_is_symmetric_and_follows_the_links(name: str) -> None:
     topology = survey(named(name))
     count = len(topology.gpus)
     speeds: dict[str, set[float]] = {}
@@ -55,7 +55,7 @@ def test_bandwidth(name: str, a: int, b: int, expected: float) -> None:
     assert survey(named(name)).bandwidth[a][b] == expected
 
 
-def test_fewer_lanes_and_no_word_of_them() -> None:
+def test_fewer_lanes_and_an_unknown_number_of_lanes() -> None:
     narrow = seen("pcie-switch-8", 1, lambda gpu: replace(gpu, pcie_width=8))
     assert (narrow.bandwidth[0][1], narrow.bandwidth[0][2]) == (12.0, 24.0)
     silent = seen("pcie-switch-8", 1, lambda gpu: replace(gpu, pcie_generation=0, pcie_width=0))
@@ -63,7 +63,7 @@ def test_fewer_lanes_and_no_word_of_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_the_broken_machine_has_weak_pairs(name: str) -> None:
+def test_only_the_broken_machine_has_degraded_pairs(name: str) -> None:
     weak = survey(named(name)).weak
     if name != "b200-one-off-fabric-8":
         assert weak == ()
@@ -86,7 +86,7 @@ def test_some_links_are_down() -> None:
     assert (hurt.links[0][1], hurt.bandwidth[0][1]) == ("NV18", 370.8)
 
 
-def test_another_clique_and_a_way_that_is_closed() -> None:
+def test_another_clique_and_peer_to_peer_that_is_not_usable() -> None:
     def moved(gpu: GpuFacts) -> GpuFacts:
         assert gpu.fabric
         return replace(gpu, fabric=replace(gpu.fabric, clique_id=7))
@@ -104,7 +104,7 @@ def test_another_clique_and_a_way_that_is_closed() -> None:
     }
 
 
-def test_one_side_tells_more_than_the_other() -> None:
+def test_one_gpu_reports_more_links_than_its_peer() -> None:
     def silent(gpu: GpuFacts) -> GpuFacts:
         links = [replace(each, active=False) if each.link == 0 else each for each in gpu.nvlinks]
         return replace(gpu, nvlinks=tuple(links))
@@ -114,7 +114,7 @@ def test_one_side_tells_more_than_the_other() -> None:
     assert hurt.weak[0].why.startswith("one GPU reports ")
 
 
-def test_where_the_rack_is() -> None:
+def test_the_position_in_the_rack() -> None:
     told = survey(named("gb200-nvl72-tray-4")).gpus[2]
     assert told.clique == "6f1c" * 8 + ".32766"
     assert (told.chassis, told.slot, told.tray) == ("1821224180042", 9, 3)

@@ -1,4 +1,4 @@
-"""survey(): where machines are not as the book says."""
+"""survey() on machines that differ from their specification."""
 
 from dataclasses import replace
 
@@ -136,13 +136,13 @@ def test_across_host_bridges_the_numa_node_decides() -> None:
         ({"fabric": Fabric(3, status=999)}, "NVML error 999"),
     ],
 )
-def test_a_gpu_unfit_for_work_says_why(changes: dict[str, object], why: str) -> None:
+def test_an_unhealthy_gpu_has_a_reason(changes: dict[str, object], why: str) -> None:
     seen = survey(Machine(NvmlFacts(gpus=(gpu(0, **changes),)))).gpus[0]  # type: ignore[arg-type]
     assert seen.healthy == (not why)
     assert why in seen.why
 
 
-def test_a_lost_gpu_keeps_its_place_and_joins_nothing() -> None:
+def test_a_lost_gpu_keeps_its_index_and_has_no_links() -> None:
     machine = capture.load(CAPTURES / "hgx-h100-8.json")
     gpus = list(machine.nvml.gpus)
     gpus[3] = GpuFacts(index=3, fault="NVML can't reach it: GPU is lost")
@@ -168,7 +168,7 @@ def test_islands(name: str, islands: tuple[tuple[int, ...], ...]) -> None:
     assert survey(capture.load(CAPTURES / f"{name}.json")).islands == islands
 
 
-def test_cards_that_a_pod_can_have() -> None:
+def test_nics_that_pods_can_use() -> None:
     physical = device("pci0000:00/0000:00:01.0/0000:01:00.0")
     virtual = replace(device("pci0000:00/0000:00:01.0/0000:01:00.2"), physfn="0000:01:00.0")
     passed = replace(device("pci0000:00/0000:00:02.0/0000:02:00.2"), physfn="0000:02:00.0")
@@ -198,6 +198,6 @@ def test_cards_that_a_pod_can_have() -> None:
     assert {card.name: card.physical for card in unfolded} == whose
 
 
-def test_a_machine_with_nothing_is_a_topology_too() -> None:
+def test_an_empty_machine_has_an_empty_topology() -> None:
     seen = survey(Machine())
     assert (seen.gpus, seen.links, seen.islands, seen.rdma_cgroup) == ((), (), (), None)

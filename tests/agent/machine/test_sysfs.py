@@ -1,4 +1,4 @@
-"""sysfs.read() below a root: what a rendered machine has, and what real ones lack."""
+"""sysfs.read() on rendered machines, and on incomplete ones."""
 
 from pathlib import Path
 
@@ -20,19 +20,19 @@ from tests.fakes import sysfs as fake
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_rendered_machine_reads_as_it_was(name: str, tmp_path: Path) -> None:
+def test_a_rendered_machine_is_read_back(name: str, tmp_path: Path) -> None:
     machine = capture.load(CAPTURES / f"{name}.json")
     fake.render(machine, tmp_path)
     assert sysfs.read(tmp_path) == machine.sysfs
 
 
-def test_a_device_made_of_software_is_listed_without_a_place(tmp_path: Path) -> None:
+def test_a_software_device_is_listed_without_an_address(tmp_path: Path) -> None:
     soft = InfinibandDevice("rxe0", "", "uverbs0", (Port(1, "ACTIVE", "Ethernet", "2.5 Gb/sec"),))
     fake.render(Machine(sysfs=SysfsFacts(infiniband=(soft,))), tmp_path)
     assert sysfs.read(tmp_path).infiniband == (soft,)
 
 
-def test_virtual_functions_name_their_physical_one(tmp_path: Path) -> None:
+def test_virtual_functions_name_their_physical_function(tmp_path: Path) -> None:
     function = tmp_path / "devices/pci0000:00/0000:00:01.0"
     for address in ("0000:01:00.0", "0000:01:00.2"):
         (function / address).mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_virtual_functions_name_their_physical_one(tmp_path: Path) -> None:
     assert (physical.numa, physical.local_cpus) == (-1, "")
 
 
-def test_cards_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_nics_are_in_natural_order(tmp_path: Path) -> None:
     cards = tuple(InfinibandDevice(f"rxe{n}", uverbs=f"uverbs{n}") for n in (0, 2, 10))
     fake.render(Machine(sysfs=SysfsFacts(infiniband=cards)), tmp_path)
     assert [card.name for card in sysfs.read(tmp_path).infiniband] == ["rxe0", "rxe2", "rxe10"]
@@ -63,12 +63,14 @@ def test_cards_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         None,
     ],
 )
-def test_the_rdma_controller_of_either_version(cgroup: RdmaCgroup | None, tmp_path: Path) -> None:
+def test_the_rdma_controller_of_both_cgroup_versions(
+    cgroup: RdmaCgroup | None, tmp_path: Path
+) -> None:
     fake.render(Machine(sysfs=SysfsFacts(rdma_cgroup=cgroup)), tmp_path)
     assert sysfs.read(tmp_path).rdma_cgroup == cgroup
 
 
-def test_more_keys_of_newer_kernels_are_passed_over(tmp_path: Path) -> None:
+def test_keys_of_newer_kernels_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "fs/cgroup/kubepods").mkdir(parents=True)
     (tmp_path / "fs/cgroup/cgroup.controllers").write_text("cpu rdma\n")
     (tmp_path / "fs/cgroup/kubepods/rdma.max").write_text(
@@ -77,7 +79,7 @@ def test_more_keys_of_newer_kernels_are_passed_over(tmp_path: Path) -> None:
     assert sysfs.read(tmp_path).rdma_cgroup == RdmaCgroup(2, (RdmaDeviceLimit("mlx5_0", 7),))
 
 
-def test_drivers_interfaces_and_how_namespaces_see_devices(tmp_path: Path) -> None:
+def test_drivers_interfaces_and_the_namespace_mode(tmp_path: Path) -> None:
     path = "devices/pci0000:00/0000:00:01.0/0000:01:00.0"
     card = PciDevice("0000:01:00.0", path, "0x020700", "0x15b3", "0x1021", driver="mlx5_core")
     ports = (Port(1, "ACTIVE", "InfiniBand", "400 Gb/sec (4X NDR)"),)
@@ -90,11 +92,11 @@ def test_drivers_interfaces_and_how_namespaces_see_devices(tmp_path: Path) -> No
     assert not sysfs.read(tmp_path).rdma_exclusive
 
 
-def test_a_machine_without_any_of_it(tmp_path: Path) -> None:
+def test_a_machine_without_devices(tmp_path: Path) -> None:
     assert sysfs.read(tmp_path) == SysfsFacts()
 
 
-def test_a_root_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_root_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match=r"--sysfs-root .*nowhere is not a directory"):
         sysfs.read(tmp_path / "nowhere")
 

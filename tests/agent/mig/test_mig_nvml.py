@@ -1,4 +1,5 @@
-"""MIG through NVML's own calls, the agent as a program: slices come, go and fail while pods run."""
+"""MIG through NVML, with the agent as a process: slices are created, deleted and fail while pods
+run."""
 
 import socket
 import tempfile
@@ -42,7 +43,7 @@ def box(built: Path) -> Iterator[Box]:
 
 
 def divided(gpu: int, profiles: dict[int, str] | None) -> Machine:
-    """The machine with this GPU divided otherwise; None: not in MIG mode."""
+    """The machine with this GPU partitioned differently; None: not in MIG mode."""
     parts = list(MACHINE.nvml.gpus)
     plain = replace(parts[gpu], mig=False, slices=())
     parts[gpu] = plain if profiles is None else sliced(plain, profiles)
@@ -69,13 +70,13 @@ def test_an_error_of_one_instance(box: Box) -> None:
         box.says(", GPU instance 9) XID 94")
         box.says("GPU 7's 1g.5gb (gi 9, ci 0) is healthy again")
         can(box, ONE, 9)
-        box.control.xid(7, 79, 9, 0)  # that one is the GPU's
+        box.control.xid(7, 79, 9, 0)  # concerns the whole GPU
         can(box, ONE, 2)
         box.says("GPU 7 (")
     assert "GPU 6" not in box.said().replace("GPU 6 (GPU-", "")
 
 
-def test_divided_anew_without_a_restart(box: Box) -> None:
+def test_repartitioning_without_a_restart(box: Box) -> None:
     with box.running():
         can(box, THREE, 1)
         held = slice_pod(box, "a", THREE)["NVIDIA_VISIBLE_DEVICES"]
@@ -85,7 +86,7 @@ def test_divided_anew_without_a_restart(box: Box) -> None:
         can(box, ONE, 7)
         box.says("is in MIG slices: 3g.20gb, 3g.20gb")
         assert slice_pod(box, "b", THREE)["NVIDIA_VISIBLE_DEVICES"] != held
-        box.control.xid(6, 94, 2, 0)  # of a GPU whose handle is another one now
+        box.control.xid(6, 94, 2, 0)  # the GPU has a new handle
         box.says("GPU 6's 3g.20gb (gi 2, ci 0) is unhealthy")
         can(box, THREE, 1)
         can(box, THREE, 2)
@@ -96,13 +97,13 @@ def test_divided_anew_without_a_restart(box: Box) -> None:
         box.fit(6)
         box.hardware.install(divided(6, None))
         box.says("is whole")
-        box.fit(6)  # two pods still hold what was made of it
+        box.fit(6)  # two pods still hold slices of it
         box.kubelet.end_pod("uid-a")
         box.kubelet.end_pod("uid-b")
         box.fit(7, 20)
 
 
-def test_a_gpu_that_is_lost_takes_its_slices_along(box: Box) -> None:
+def test_the_slices_of_a_lost_gpu_are_unhealthy(box: Box) -> None:
     with box.running():
         can(box, ONE, 9)
         box.control.set("lost", 7, build.GPU_IS_LOST)
@@ -121,7 +122,7 @@ def test_a_driver_that_hangs_in_a_slice(box: Box) -> None:
         eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
 
 
-def test_what_slices_use(box: Box) -> None:
+def test_memory_use_of_slices(box: Box) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 

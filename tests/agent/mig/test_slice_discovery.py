@@ -1,4 +1,4 @@
-"""MIG slices, as the driver tells of them: what they are called, and that their GPU is no whole one."""
+"""MIG slices as the driver reports them: their profiles, and that their GPU is not allocated whole."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -50,14 +50,13 @@ def test_a_profile_by_size(gpu: GpuFacts, mib: int, gi: int, ci: int, expected: 
 
 
 @pytest.mark.parametrize("named", ["1g.5gb+me", "1g.12gb-me", "1c.3g.20gb", "2g.20gb+me.all"])
-def test_the_driver_names_what_sizes_do_not_tell(named: str) -> None:
+def test_profiles_that_only_the_name_tells_apart(named: str) -> None:
     assert profile(A100, SliceFacts("MIG-1", f"NVIDIA A100 MIG {named}")) == named
     assert "+" not in slicing.resource(named)
     assert slicing.resource("1g.5gb+me") == "nvidia.com/mig-1g.5gb.me"
 
 
-def test_slices_of_the_library_are_those_of_the_capture(built: Path, tmp_path: Path) -> None:
-    """Through NVML's own calls, and back."""
+def test_slices_are_read_back_through_nvml(built: Path, tmp_path: Path) -> None:
     hardware = Hardware(built, tmp_path)
     hardware.install(MACHINE)
     file = tmp_path / "captured.json"
@@ -70,7 +69,7 @@ def test_slices_of_the_library_are_those_of_the_capture(built: Path, tmp_path: P
     assert table.count("1g.5gb") == 9
 
 
-def test_a_mode_without_slices_and_one_to_come_are_said(built: Path, tmp_path: Path) -> None:
+def test_mig_mode_without_slices_and_a_pending_mode_are_shown(built: Path, tmp_path: Path) -> None:
     gpus = list(MACHINE.nvml.gpus)
     gpus[5] = replace(gpus[5], mig_change=True)
     gpus[6] = replace(gpus[6], slices=(), mig_change=True)
@@ -84,7 +83,7 @@ def test_a_mode_without_slices_and_one_to_come_are_said(built: Path, tmp_path: P
     assert "Not fit" not in table
 
 
-def test_a_driver_that_knows_no_mig(tmp_path: Path) -> None:
+def test_a_driver_without_mig(tmp_path: Path) -> None:
     lacks = ("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount")
     hardware = Hardware(library(tmp_path / "lib", lacks), tmp_path)
     hardware.install(MACHINE)
@@ -100,14 +99,14 @@ def test_a_driver_that_knows_no_mig(tmp_path: Path) -> None:
         "nvmlDeviceGetComputeInstanceId",
     ],
 )
-def test_a_driver_that_does_not_tell_of_slices(lacks: str, tmp_path: Path) -> None:
-    """The GPU is in MIG mode all the same."""
+def test_a_driver_that_lists_no_slices(lacks: str, tmp_path: Path) -> None:
+    """The GPU is in MIG mode nevertheless."""
     hardware = Hardware(library(tmp_path / "lib", (lacks,)), tmp_path)
     hardware.install(MACHINE)
     assert "GPU6: MIG mode is on without slices" in hardware.seen("topology")
 
 
-def test_a_gpu_in_mig_mode_is_neither_whole_nor_unfit() -> None:
+def test_a_gpu_in_mig_mode_is_healthy_but_not_allocatable_whole() -> None:
     seen = survey(MACHINE)
     assert all(gpu.healthy for gpu in seen.gpus)
     assert seen.healthy_mask() == 0b0011_1111
@@ -117,7 +116,7 @@ def test_a_gpu_in_mig_mode_is_neither_whole_nor_unfit() -> None:
     assert wire.from_topology(wire.to_topology(seen)) == seen
 
 
-def test_one_uuid_for_two_slices_is_refused() -> None:
+def test_two_slices_with_one_uuid_are_refused() -> None:
     seen = survey(MACHINE)
     message = wire.to_topology(seen)
     message.gpus[7].slices[0].uuid = message.gpus[6].slices[0].uuid
@@ -130,7 +129,7 @@ def test_one_uuid_for_two_slices_is_refused() -> None:
         capture.loads(text)
 
 
-def test_other_slices_are_seen_though_a_gpu_is_lost() -> None:
+def test_slice_changes_are_seen_while_another_gpu_is_lost() -> None:
     known = survey(MACHINE)
     gpus = list(MACHINE.nvml.gpus)
     gpus[0] = GpuFacts(0, fault="lost")

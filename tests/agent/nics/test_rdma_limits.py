@@ -1,4 +1,4 @@
-"""rdma.max of pods: found, written, read back, kept."""
+"""rdma.max of pods is found, written, read back and restored."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def kernel(root: Path, version: int = 2) -> FakeKernel:
 
 
 class Box:
-    """One pod with a share of mlx5_1, whose container starts."""
+    """One pod with a share of mlx5_1, whose container is about to start."""
 
     def __init__(self, root: Path, fake: FakeKernel | None, defaults: RdmaLimit) -> None:
         self.fake, self.node = fake, AgentNode("n")
@@ -76,14 +76,14 @@ def test_every_layout_of_both_versions(tmp_path: Path, version: int, layout: str
     assert all(text.count("\n") == 0 for _, text in fake.writes)
 
 
-def test_v1_where_the_kubelet_made_no_folder_for_rdma(tmp_path: Path) -> None:
+def test_the_rdma_folder_is_created_in_v1(tmp_path: Path) -> None:
     fake = kernel(tmp_path / "cgroup", 1)
     fake.pod(LAYOUTS[1], "memory")
     Box(tmp_path, fake, RdmaLimit(2, -1)).start()
     assert limits_of(fake.base / LAYOUTS[1])["mlx5_1"] == RdmaLimit(2, -1)
 
 
-def test_a_wish_goes_before_the_defaults(tmp_path: Path) -> None:
+def test_a_requested_limit_overrides_the_default(tmp_path: Path) -> None:
     fake = kernel(tmp_path / "cgroup")
     folder = fake.pod(LAYOUTS[0])
     box = Box(tmp_path, fake, RdmaLimit(64, 1000))
@@ -92,7 +92,7 @@ def test_a_wish_goes_before_the_defaults(tmp_path: Path) -> None:
     assert limits_of(folder)["mlx5_1"] == RdmaLimit(2, 1000)
 
 
-def test_the_kernels_traps_are_no_traps(tmp_path: Path) -> None:
+def test_misread_writes_are_avoided_or_detected(tmp_path: Path) -> None:
     fake = kernel(tmp_path / "cgroup")
     fake.write(fake.root / "cgroup.subtree_control", "+rdma")
     folder = fake.pod("p")
@@ -102,7 +102,7 @@ def test_the_kernels_traps_are_no_traps(tmp_path: Path) -> None:
         ("mlx5_0 hca_handle=010 hca_object=0x10", RdmaLimit(8, 16)),
         ("mlx5_0 hca_handle=", RdmaLimit(-1, 16)),
     ):
-        fake.write(file, text)  # it takes them
+        fake.write(file, text)  # the kernel accepts it
         assert limits_of(folder) == {"mlx5_0": want, "mlx5_1": RdmaLimit()}
     for limit in (RdmaLimit(10, 0), RdmaLimit(-1, 7), RdmaLimit(2**31 - 2, -1)):
         write(fake, folder, "mlx5_1", limit)
@@ -119,7 +119,7 @@ def test_the_kernels_traps_are_no_traps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wish", [True, False])
-def test_a_wish_that_cant_be_kept_stops_the_container_and_a_default_does_not(
+def test_a_requested_limit_that_cant_be_set_stops_the_container_and_a_default_does_not(
     tmp_path: Path, wish: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def tell(box: Box, sentence: str) -> None:
@@ -147,7 +147,7 @@ def test_a_wish_that_cant_be_kept_stops_the_container_and_a_default_does_not(
     tell(box, "checkpoint has no container with mlx5_1::3")
 
 
-def test_a_wish_beyond_what_all_pods_may_have(tmp_path: Path) -> None:
+def test_a_request_above_the_limit_of_all_pods_is_refused(tmp_path: Path) -> None:
     fake = kernel(tmp_path / "cgroup")
     fake.pod(LAYOUTS[1])
     box = Box(tmp_path, fake, RdmaLimit())
@@ -160,14 +160,16 @@ def test_a_wish_beyond_what_all_pods_may_have(tmp_path: Path) -> None:
     box.start()
 
 
-def test_nothing_wished_and_no_default_writes_nothing(tmp_path: Path) -> None:
+def test_without_request_and_default_nothing_is_written(tmp_path: Path) -> None:
     fake = kernel(tmp_path / "cgroup")
     fake.pod(LAYOUTS[1])
     Box(tmp_path, fake, RdmaLimit()).start()
     assert fake.writes == []
 
 
-def test_kept_when_the_card_comes_back_and_when_a_wish_comes_late(tmp_path: Path) -> None:
+def test_limits_are_restored_when_the_nic_comes_back_or_a_request_comes_late(
+    tmp_path: Path,
+) -> None:
     fake = kernel(tmp_path / "cgroup")
     folder = fake.pod(LAYOUTS[1])
     box = Box(tmp_path, fake, RdmaLimit(64, 1000))
@@ -188,7 +190,7 @@ def test_kept_when_the_card_comes_back_and_when_a_wish_comes_late(tmp_path: Path
     assert len(fake.writes) == count
 
 
-def test_pods_that_ended_and_folders_that_are_gone_are_left_alone(tmp_path: Path) -> None:
+def test_ended_pods_and_missing_folders_are_skipped(tmp_path: Path) -> None:
     fake = kernel(tmp_path / "cgroup")
     box = Box(tmp_path, fake, RdmaLimit(1, 1))
     assert box.limits.keep() == ()  # no folder
@@ -198,7 +200,9 @@ def test_pods_that_ended_and_folders_that_are_gone_are_left_alone(tmp_path: Path
     assert fake.writes == []
 
 
-def test_refusals_of_the_kernel_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_allocations_refused_by_the_kernel_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fake = kernel(tmp_path / "cgroup")
     folder = fake.pod(LAYOUTS[1])
     box = Box(tmp_path, fake, RdmaLimit(1, 1))

@@ -1,4 +1,4 @@
-"""NVIDIA's programs, faked."""
+"""Installs the fakes of NVIDIA's programs."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PROGRAMS = {
 
 
 def install(folder: Path, python: str = "/usr/bin/env python3") -> None:
-    """python: what runs them, where they will lie."""
+    """python: the interpreter at the place of installation."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in PROGRAMS.items():
         text = Path(__file__).with_name(source).read_text()

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""nvidia-cuda-mps-control for machines without GPUs: the daemon (-d, -f) and its user interface, which
-reads commands from stdin, with the files and answers of the real one. Servers are processes that sleep.
+"""nvidia-cuda-mps-control for machines without GPUs: the daemon (-d, -f) and its user interface,
+which reads commands from stdin, with the files and answers of the real one. Servers are processes
+that sleep.
 
-A file "refuse" beside the folder of the pipes makes it end at once, with what it says in the log."""
+A file "refuse" beside the folder of the pipes makes it end at once, with its content in the log."""
 
 import os
 import re
@@ -29,7 +30,7 @@ class Daemon:
         self.uids: dict[int, str] = {}
 
     def answer(self, line: str) -> str:
-        """What the real one prints; an error begins with !."""
+        """The output of the real program; errors begin with !."""
         words = line.split()
         handler = getattr(self, f"_{words[0]}", None) if words else None
         if handler is None:
@@ -49,7 +50,7 @@ class Daemon:
         return "\n".join(map(str, self.servers))
 
     def _start_server(self, flag: str, uid: str) -> str:
-        """What the first client of a user brings about, too."""
+        """Starts the server as the first client of a user does."""
         if flag != "-uid" or not uid.isdigit():
             raise ValueError(flag)
         if self.servers and not self.multi_user and uid not in self.uids.values():
@@ -134,16 +135,16 @@ def serve(options: list[str]) -> int:
         except TimeoutError:
             if PIPES.exists():
                 continue
-            return 1  # a test that was killed has left it
+            return 1  # left over from a killed test
         try:
             if talked(daemon, client):
                 return 0
-        except OSError as error:  # it did not wait for its answer
+        except OSError as error:  # the client closed the connection
             note(f"UI closed: {error}")
 
 
 def talked(daemon: Daemon, client: socket.socket) -> bool:
-    """With a user interface; whether it said quit."""
+    """Serves one user interface; whether it sent quit."""
     with client, client.makefile("rw") as stream:
         for line in stream:
             note(f"Cmd:{line.strip()}")

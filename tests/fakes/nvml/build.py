@@ -12,7 +12,7 @@ from agent.machine.facts import GpuFacts, Machine, NvLink, Unusable
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
-PROFILE = "fake-nvml.profile"  # what the library looks for beside itself
+PROFILE = "fake-nvml.profile"  # file name, beside the library
 CONTROL = "fake-nvml.control"  # beside the profile: see control.h
 DRIVER_NOT_LOADED = 9
 GPU_IS_LOST = 15
@@ -45,7 +45,7 @@ def build(directory: Path, hide: tuple[str, ...] = ()) -> Path:
 
 
 def profile(machine: Machine) -> str:
-    """The machine as the library reads it: a key and its values to a line."""
+    """The machine in the library's format: a key and its values per line."""
     return (
         "\n".join([*_driver(machine), *(line for gpu in machine.nvml.gpus for line in _gpu(gpu))])
         + "\n"

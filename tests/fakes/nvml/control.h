@@ -1,17 +1,17 @@
-/* What happens to the fake machine while it runs. A line of the control file is one of
+/* Events of the running fake machine. A line of the control file is one of
  *
- *   KEY GPU VALUE        what the GPU tells from now on; the last line of a key and GPU counts:
+ *   KEY GPU VALUE        a value from now on; the last line of a key and GPU counts:
  *                        lost (an NVML error, 0: none), ecc, ecc_aggregate, rows_pending, rows_failed, pages,
- *                        recovery, used (bytes), utilization, temperature, power, events (0: tells none),
- *                        admin (0: who asks may set nothing), limit_used (bytes; see limits.h)
+ *                        recovery, used (bytes), utilization, temperature, power, events (0: not supported),
+ *                        admin (0: the caller lacks CAP_SYS_ADMIN), limit_used (bytes; see limits.h)
  *   KEY GPU LINK VALUE   link (0: down, 1: up), link_errors
  *   slice_used GPU GI MIB  memory in use of the slice of this GPU instance
- *   process GPU PID MIB  a process that computes there, and its memory
- *   xid GPU CODE [GI CI] an event, told once: lines are appended
- *   hang CALL MS         the call takes so long
- *   fail CALL ERROR      the call answers with this NVML error
+ *   process GPU PID MIB  a compute process and its memory
+ *   xid GPU CODE [GI CI] an event, delivered once: lines are appended
+ *   hang CALL MS         the call takes MS milliseconds
+ *   fail CALL ERROR      the call returns this NVML error
  *
- * GPU is an index of the profile. Of a call that an older driver lacks, see build(hide=...). */
+ * GPU is an index of the profile. Calls that an older driver lacks: see build(hide=...). */
 
 typedef struct { char key[96]; int index, first, second, third, told; long long value; } Order;
 enum { ORDERS = 512 };
@@ -30,7 +30,7 @@ static const char *control_path(char *buffer, size_t size) {
   return buffer;
 }
 
-/* Something to wait for where the control file lies, as a driver has; -1: the kernel has none left. */
+/* A watch on the folder of the control file; -1: the kernel has none left. */
 static int control_news(void) {
   char path[4200], folder[4200] = ".";
   const char *name = control_path(path, sizeof path), *slash = strrchr(name, '/');
@@ -54,7 +54,7 @@ static void read_orders(void) { /* under control_lock */
     new->told = sscanf(line, "%39s %39s %lld %d %d", new->key, who, &new->value, &new->second,
                        &new->third);
     if (new->told < 3) continue;
-    if (!strncmp(who, "nvml", 4)) { /* a call's name stands where a GPU's index would */
+    if (!strncmp(who, "nvml", 4)) { /* a call's name instead of a GPU's index */
       strcat(new->key, " ");
       strcat(new->key, who);
     }
@@ -65,7 +65,7 @@ static void read_orders(void) { /* under control_lock */
   if (file) fclose(file);
 }
 
-/* The number of xid lines; the n-th of them where asked for. */
+/* The number of xid lines, and the n-th of them if requested. */
 static int xids(int wanted, Order *found) {
   int count = 0;
   pthread_mutex_lock(&control_lock);
@@ -79,7 +79,7 @@ static int xids(int wanted, Order *found) {
   return count;
 }
 
-/* The number of processes of the GPU; the n-th of them where asked for. */
+/* The number of processes of the GPU, and the n-th of them if requested. */
 static int processes(Gpu *gpu, int wanted, int *pid, int *mib) {
   int count = 0;
   pthread_mutex_lock(&control_lock);

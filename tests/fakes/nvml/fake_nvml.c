@@ -3,10 +3,10 @@
  * The file is $LOCKSTEP_FAKE_NVML, else fake-nvml.profile beside this library. It is read at every
  * nvmlInit, so that a test can change the machine below a running program. A line is a key, then
  * values; see profile() in build.py, which writes it from a capture. Lines of a GPU follow its
- * "gpu" line. What a profile does not tell is NOT_SUPPORTED, as on hardware.
+ * "gpu" line. Values that the profile lacks are NOT_SUPPORTED, as on hardware.
  *
- * $LOCKSTEP_FAKE_NVML_CONTROL, else fake-nvml.control beside the profile, is what happens to the machine
- * while it runs: it is looked at by every call. See control.h, and control.py, which writes it. */
+ * $LOCKSTEP_FAKE_NVML_CONTROL, else fake-nvml.control beside the profile, has the events of the
+ * running machine. Every call reads it. See control.h, and control.py, which writes it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
@@ -77,7 +77,7 @@ typedef struct {
   int rows_told, rows[3], pages; /* remapped, pending, failed; NOT_TOLD */
 } Gpu;
 
-/* A library that is read anew must not move what other threads use: several take turns. */
+/* A new read must not move data that other threads use, so several buffers alternate. */
 typedef struct {
   int init_error;
   char driver[TEXT], nvml[TEXT];
@@ -88,7 +88,7 @@ typedef struct {
 } Machine;
 enum { TURNS = 8 };
 static Machine machines[TURNS], *now = machines;
-static int initialized; /* how often */
+static int initialized; /* initialisation count */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 #define machine (*now)
 
@@ -250,7 +250,7 @@ static int read_profile(void) { /* the lock is held */
 
 #include "control.h"
 
-/* ---- what every call begins with ---- */
+/* ---- start of every call ---- */
 
 #define READY() do { if (!initialized) return UNINITIALIZED; \
     int trouble_ = trouble(__func__); if (trouble_) return trouble_; } while (0)
@@ -270,7 +270,7 @@ static int give_text(const char *text, char *to, unsigned size) {
 static void give_pci(const char *address, PciInfo *info) {
   unsigned function = 0;
   memset(info, 0, sizeof *info);
-  if (!*address) return; /* as in a VM: no name for the far end */
+  if (!*address) return; /* as in a VM: the remote end is unknown */
   sscanf(address, "%x:%x:%x.%x", &info->domain, &info->bus, &info->device, &function);
   snprintf(info->busIdLegacy, 16, "%04X:%02X:%02X.%X", info->domain & 0xffff, info->bus & 0xff,
            info->device & 0xff, function & 0xf);
@@ -326,7 +326,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
   return SUCCESS;
 }
 
-/* ---- which GPUs ---- */
+/* ---- enumeration ---- */
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
   READY();
@@ -434,7 +434,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *
   return SUCCESS;
 }
 
-/* ---- where they are ---- */
+/* ---- location ---- */
 
 int nvmlDeviceGetTopologyCommonAncestor(Gpu *a, Gpu *b, int *level) {
   USE(a);
@@ -578,7 +578,7 @@ int nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, FabricInfoV *info) {
   return SUCCESS;
 }
 
-/* ---- what a GPU tells of its state ---- */
+/* ---- errors and usage ---- */
 
 int nvmlDeviceGetTotalEccErrors(Gpu *gpu, int kind, int counter, unsigned long long *count) {
   USE(gpu);
@@ -640,7 +640,7 @@ int nvmlDeviceGetPowerUsage(Gpu *gpu, unsigned *milliwatts) {
   return SUCCESS;
 }
 
-/* ---- what can be set ---- */
+/* ---- settings ---- */
 
 #include "limits.h"
 
@@ -680,7 +680,7 @@ int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned milliseconds) {
   for (long left = milliseconds; left >= 0;) {
     READY();
     int all = xids(-1, NULL);
-    if (set->told > all) set->told = all; /* the file was begun anew */
+    if (set->told > all) set->told = all; /* the file was truncated */
     while (set->told < all) {
       Order xid;
       xids(set->told++, &xid);

@@ -1,11 +1,11 @@
-/* What of a GPU can be set, and outlives the process that sets it: who may compute on it, and limits of
- * memory by cgroup. Both are lines of a file beside the control file, or in /tmp where that can't be written:
+/* Settings of a GPU that outlive the process that sets them: its compute mode, and memory limits by
+ * cgroup. Both are lines of a file beside the control file, or in /tmp where that can't be written:
  *
- *   mode GPU MODE                      0: anybody, 3: one process
- *   limit GPU INODE SOFT HARD FOLDER   a limit is gone with its folder, as with a cgroup
+ *   mode GPU MODE                      0: default, 3: exclusive process
+ *   limit GPU INODE SOFT HARD FOLDER   a limit ends with its folder, as with a cgroup
  *
- * A process without CAP_SYS_ADMIN is one that finds "admin GPU 0" in the control file; the memory that a
- * cgroup uses is what "limit_used GPU BYTES" says there. */
+ * The control file simulates a process without CAP_SYS_ADMIN ("admin GPU 0") and the memory that a cgroup
+ * uses ("limit_used GPU BYTES"). */
 
 enum { NO_PERMISSION = 4, NO_LIMIT_SET = 0 };
 typedef struct { const char *name_space; unsigned long long soft, hard; } SetLimits;
@@ -22,7 +22,7 @@ static const char *kept_path(char *buffer, size_t size) {
   return buffer;
 }
 
-/* The rest of the line with this beginning: the last one; NULL: there is none. */
+/* The rest of the last line with this prefix; NULL: none. */
 static char *kept(const char *beginning, char *line, size_t size) {
   char path[4300], found[5000] = "";
   FILE *file = fopen(kept_path(path, sizeof path), "r");

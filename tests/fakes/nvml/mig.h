@@ -1,8 +1,8 @@
-/* MIG: a slice's handle stands where a GPU's may, in a few calls only. A profile's line of one is
+/* MIG: a few calls accept a slice's handle instead of a GPU's. The profile has one line per slice,
  *
  *   slice GI CI GI-SLICES CI-SLICES MIB UUID NAME
  *
- * after those of its GPU; "mig CURRENT PENDING" is the GPU's mode. */
+ * after the lines of its GPU; "mig CURRENT PENDING" is the GPU's mode. */
 
 static Slice *slice_of(void *handle) {
   for (int turn = 0; turn < TURNS; turn++) {
