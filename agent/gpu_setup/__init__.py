@@ -1,3 +1,3 @@
-"""Sets GPUs up for sharing as the agent wants them (agent/sharing/setup_requests.py): servers of MPS, compute modes,
-time slices. A process of its own, for two reasons: it needs rights that the agent does not, and what runs
-on a GPU by way of its servers must outlive a new agent."""
+"""Sets GPUs up for sharing as the agent requests (agent/sharing/setup_requests.py): MPS daemons, compute modes,
+time slices. It is a process of its own for two reasons: it needs rights that the agent does not need, and
+MPS daemons and their clients must outlive a restart of the agent."""

@@ -1,5 +1,5 @@
-"""Brings GPUs into the state that is wanted, keeps them there, and brings them back when it is not wanted
-any more. What a GPU was before is on disk, so that any keeper can bring it back."""
+"""Applies the requested setup to each GPU, maintains it, and restores the former setup when the request is
+gone. The former setup is on disk, so that a restarted process can restore it."""
 
 import contextlib
 import json
@@ -21,21 +21,21 @@ from agent.timeout_call import TimedOut, WithTimeout
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # between looks at servers, while there are any
+CHECK_S = 10.0  # between checks of the daemons, while there are any
 BEFORE = "before.json"
 DRIVER_S = 5.0
-AGAIN_S = 60.0  # at most, after a failure
+RETRY_S = 60.0  # longest pause after a failure
 
 
 @dataclass(slots=True)
-class _Case:
-    """A GPU that is wanted in some state."""
+class _GpuSetup:
+    """A GPU with a requested setup."""
 
     server: MpsServer | None = None
     served: bool = False
-    slice: str = ""  # that is set
+    slice: str = ""  # as set
     backoff: Backoff | None = None  # after a failure
-    again_at: float = 0.0
+    retry_at: float = 0.0
 
 
 class GpuSetupManager:
@@ -43,93 +43,97 @@ class GpuSetupManager:
         self, requests: SetupRequests, driver_root: Path | None, *, multi_user: bool = True
     ) -> None:
         self._requests, self._root, self._multi_user = requests, driver_root, multi_user
-        self._news = threading.Event()
-        self._cases: dict[str, _Case] = {}
+        self._changed = threading.Event()
+        self._setups: dict[str, _GpuSetup] = {}
         self._log = StateLogger(log)
         self._driver = WithTimeout("the NVIDIA driver")
-        self._folder = DirectoryWatch(requests.desired_folder, self._news.set)
+        self._folder = DirectoryWatch(requests.desired_folder, self._changed.set)
 
     def run(self, stop: threading.Event) -> None:
-        """Until stop; wake() after it was set. Raises OSError where the folder can't be used."""
-        with self._requests.exclusive() as ours:
-            if ours:
-                self._requests.publish(self._able())
+        """Runs until stop; call wake() after setting it. Raises OSError if the directory is unusable."""
+        with self._requests.exclusive() as exclusive:
+            if exclusive:
+                self._requests.publish(self._capabilities())
                 threading.Thread(target=self._folder.run, args=(stop,), daemon=True).start()
                 while not stop.is_set():
-                    self._news.clear()
-                    self.look(time.monotonic())
-                    self._news.wait(self._pause_s(time.monotonic()))
+                    self._changed.clear()
+                    self.reconcile(time.monotonic())
+                    self._changed.wait(self._pause_s(time.monotonic()))
                 return
-        self._log.failed(f"another keeper works on {self._requests.folder}: waiting for its end")
+        self._log.failed(
+            f"another gpu-setup process uses {self._requests.folder}; waiting until it ends"
+        )
 
     def wake(self) -> None:
-        self._news.set()
+        self._changed.set()
         self._folder.stop()
 
-    def _able(self) -> SetupCapabilities:
+    def _capabilities(self) -> SetupCapabilities:
         whys = []
         for name in (CONTROL, SMI):
             try:
                 find(name, self._root)
                 whys.append("")
-            except ToolError as trouble:
-                log.warning("%s", trouble)
-                whys.append(str(trouble))
+            except ToolError as error:
+                log.warning("%s", error)
+                whys.append(str(error))
         return SetupCapabilities(*whys)
 
     def _pause_s(self, now: float) -> float:
-        due = [case.again_at - now for case in self._cases.values() if case.again_at]
-        return max(0.05, min([LOOK_S if self._cases else 3600.0, *due]))
+        due = [setup.retry_at - now for setup in self._setups.values() if setup.retry_at]
+        return max(0.05, min([CHECK_S if self._setups else 3600.0, *due]))
 
-    def look(self, now: float) -> None:
+    def reconcile(self, now: float) -> None:
         wanted = self._requests.all_desired()
         try:
             for uuid in sorted(self._known() - wanted.keys()):
                 self._release(uuid)
             for uuid, each in wanted.items():
-                case = self._cases.setdefault(uuid, _Case())
-                if now >= case.again_at:
-                    self._bring(uuid, each, case, now)
-        except OSError as error:  # no room to say it: servers go on
+                setup = self._setups.setdefault(uuid, _GpuSetup())
+                if now >= setup.retry_at:
+                    self._apply(uuid, each, setup, now)
+        except OSError as error:  # cannot write the state; the daemons keep running
             self._log.failed(f"{error.filename}: {error.strerror}")
 
     def _known(self) -> set[str]:
-        """GPUs that are, or may be, in another state than they were."""
+        """GPUs whose setup has, or may have, been changed."""
         found = {file.parent.name for file in self._requests.folder.glob(f"*/{BEFORE}")}
-        return found | self._cases.keys()
+        return found | self._setups.keys()
 
-    def _bring(self, uuid: str, wanted: DesiredSetup, case: _Case, now: float) -> None:
+    def _apply(self, uuid: str, wanted: DesiredSetup, setup: _GpuSetup, now: float) -> None:
         try:
             if wanted.mps:
-                self._serve(uuid, wanted, case)
-            elif case.slice != wanted.slice:
-                self._note(uuid, {"slice": 0})
+                self._serve(uuid, wanted, setup)
+            elif setup.slice != wanted.slice:
+                self._remember(uuid, {"slice": 0})
                 self._slice(uuid, TIME_SLICES.index(wanted.slice))
-                case.slice = wanted.slice
-            case.backoff, case.again_at, why = None, 0.0, ""
+                setup.slice = wanted.slice
+            setup.backoff, setup.retry_at, why = None, 0.0, ""
         except (ToolError, Unusable, TimedOut, OSError) as error:
-            case.backoff = case.backoff or Backoff(0.5, AGAIN_S)
-            case.again_at, why = now + case.backoff.pause_s(), str(error)
+            setup.backoff = setup.backoff or Backoff(0.5, RETRY_S)
+            setup.retry_at, why = now + setup.backoff.pause_s(), str(error)
             log.warning("GPU %s: %s", uuid, why)
         self._requests.set_state(uuid, wanted, why)
 
     # MPS
 
-    def _serve(self, uuid: str, wanted: DesiredSetup, case: _Case) -> None:
-        """One process may compute on the GPU: the server. So nobody gets past it, and past its limits."""
+    def _serve(self, uuid: str, wanted: DesiredSetup, setup: _GpuSetup) -> None:
+        """Exclusive compute mode admits one process, the MPS server, so that no process bypasses its limits."""
         mode = self._driver.call(lambda: computemode.read(self._root, uuid), DRIVER_S)
         if mode != computemode.EXCLUSIVE:
-            self._note(uuid, {"mode": mode})
+            self._remember(uuid, {"mode": mode})
             self._set_mode(uuid, computemode.EXCLUSIVE)
-        server = case.server = case.server or self._server(uuid)
+        server = setup.server = setup.server or self._server(uuid)
         if not server.serves():
-            if case.served:
-                # Whoever asks meanwhile is told, and gets no share of it.
-                self._requests.set_state(uuid, wanted, "its MPS has ended, and is started again")
-                log.warning("GPU %s: MPS has ended", uuid)
+            if setup.served:
+                # The agent allocates no shares of the GPU until the daemon runs again.
+                self._requests.set_state(
+                    uuid, wanted, "its MPS daemon ended and is being restarted"
+                )
+                log.warning("GPU %s: the MPS daemon ended", uuid)
             server.start(multi_user=self._multi_user)
-            log.info("GPU %s: MPS serves", uuid)
-        case.served = True
+            log.info("GPU %s: the MPS daemon runs", uuid)
+        setup.served = True
         if wanted.limit_mib:
             server.limit(wanted.limit_mib)
 
@@ -139,34 +143,34 @@ class GpuSetupManager:
     def _server(self, uuid: str) -> MpsServer:
         tool: Tool = find(CONTROL, self._root)
         requests = self._requests
-        return MpsServer(tool, uuid, requests.pipe(uuid), requests.logs(uuid), self._news.set)
+        return MpsServer(tool, uuid, requests.pipe(uuid), requests.logs(uuid), self._changed.set)
 
     def _slice(self, uuid: str, number: int) -> None:
         tool = find(SMI, self._root)
         tool.run("compute-policy", "-i", uuid, "--set-timeslice", str(number))
-        log.info("GPU %s: time slices are %s", uuid, TIME_SLICES[number])
+        log.info("GPU %s: time slice set to %s", uuid, TIME_SLICES[number])
 
-    # Back to what it was
+    # Restoring
 
     def _release(self, uuid: str) -> None:
-        case = self._cases.pop(uuid, _Case())
+        setup = self._setups.pop(uuid, _GpuSetup())
         file = self._requests.folder / uuid / BEFORE
         before = _read(file)
         try:
             if "mode" in before:
-                (case.server or self._server(uuid)).stop()
+                (setup.server or self._server(uuid)).stop()
                 self._set_mode(uuid, before["mode"])
             if "slice" in before:
                 self._slice(uuid, before["slice"])
         except (ToolError, Unusable, TimedOut) as error:
-            self._log.failed(f"GPU {uuid} can't be brought back: {error}")
+            self._log.failed(f"cannot restore the setup of GPU {uuid}: {error}")
             return
         file.unlink(missing_ok=True)
         self._requests.drop_state(uuid)
-        log.info("GPU %s is as it was", uuid)
+        log.info("GPU %s: compute mode and time slice restored", uuid)
 
-    def _note(self, uuid: str, before: dict[str, int]) -> None:
-        """What it was first counts."""
+    def _remember(self, uuid: str, before: dict[str, int]) -> None:
+        """Saves the former setup; the first one saved counts."""
         file = self._requests.folder / uuid / BEFORE
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(before | _read(file)), encoding="utf-8")

@@ -1,5 +1,5 @@
-"""MPS on one GPU: a control daemon of its own, which starts the server when the first client comes. One
-daemon per GPU, so that what befalls one is not the others' matter."""
+"""MPS on one GPU. The control daemon starts the MPS server with the first client. Each GPU has a daemon of its
+own, so that a failure stays on that GPU."""
 
 import contextlib
 import subprocess
@@ -12,13 +12,13 @@ from agent.gpu_setup.nvidia_tools import Tool, ToolError, ToolTimeout
 
 START_S = 10.0
 STOP_S = 10.0
-LOOK_S = 0.05
-MISSED = 3  # answers, after which a daemon hangs
-DEVICE = "0"  # the daemon sees one GPU; old drivers take no uuid here
+POLL_S = 0.05
+MISSED = 3  # unanswered commands in a row after which a daemon counts as hanging
+DEVICE = "0"  # the daemon sees one GPU; old drivers do not accept a UUID here
 
 
 class MpsServer:
-    """ended is called, from a thread, when a daemon that was started here has ended."""
+    """Calls ended() from a thread when a daemon that start() started has ended."""
 
     def __init__(
         self, tool: Tool, uuid: str, pipe: Path, logs: Path, ended: Callable[[], None]
@@ -26,16 +26,19 @@ class MpsServer:
         self._tool, self._uuid = tool, uuid
         self._pipe, self._logs, self._ended = pipe, logs, ended
         self._child: subprocess.Popen[bytes] | None = None
-        self._missed = 0  # answers, one after the other
-        self._limits: tuple[int, tuple[str, ...]] = (0, ())  # as set: MiB, and on which servers
+        self._missed = 0  # unanswered commands in a row
+        self._limits: tuple[int, tuple[str, ...]] = (
+            0,
+            (),
+        )  # as set: MiB, process ids of the servers
 
     def serves(self) -> bool:
-        """Whether a daemon is there, ours or one that an earlier keeper has left. Raises ToolTimeout: one is
-        there and does not answer, which on a busy machine is no reason to end what clients compute."""
+        """Whether a daemon runs, started by this process or by an earlier one. Raises ToolTimeout if it does
+        not answer: on a busy machine that is no reason to end its clients."""
         if self._child is not None and self._child.poll() is not None:
             return False
         try:
-            self._say("get_default_active_thread_percentage")
+            self._command("get_default_active_thread_percentage")
         except ToolTimeout:
             self._missed += 1
             if self._missed < MISSED:
@@ -60,19 +63,19 @@ class MpsServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # it may outlive us
+                start_new_session=True,  # may outlive this process
             )
         except OSError as error:
-            raise ToolError(f"{self._tool.path} can't be run: {error.strerror}") from None
+            raise ToolError(f"cannot run {self._tool.path}: {error.strerror}") from None
         self._child = child
         threading.Thread(target=self._wait, args=(child,), name="mps", daemon=True).start()
         deadline = time.monotonic() + START_S
         while not self.serves():
             if child.poll() is not None:
-                raise ToolError(f"{self._tool.path.name} ended at once ({self._last_words()})")
+                raise ToolError(f"{self._tool.path.name} exited at once ({self._last_words()})")
             if time.monotonic() > deadline:
-                raise ToolError(f"{self._tool.path.name} does not answer after {START_S:g} s")
-            time.sleep(LOOK_S)
+                raise ToolError(f"{self._tool.path.name} has not answered for {START_S:g} s")
+            time.sleep(POLL_S)
 
     def _wait(self, child: "subprocess.Popen[bytes]") -> None:
         child.wait()
@@ -80,24 +83,24 @@ class MpsServer:
             self._ended()
 
     def limit(self, mib: int) -> None:
-        """What each client may have of the GPU's memory that does not say less: of the servers to come, and
-        of those there are, for clients to come. Raises ToolError."""
-        servers = tuple(self._say("get_server_list").split())
+        """Sets the default memory limit of new clients, on running and on future servers. Clients may set a
+        lower one. Raises ToolError."""
+        servers = tuple(self._command("get_server_list").split())
         if self._limits == (mib, servers):
             return
-        self._say(f"set_default_device_pinned_mem_limit {DEVICE} {mib}M")
+        self._command(f"set_default_device_pinned_mem_limit {DEVICE} {mib}M")
         for server in servers:
-            self._say(f"set_device_pinned_mem_limit {server} {DEVICE} {mib}M")
+            self._command(f"set_device_pinned_mem_limit {server} {DEVICE} {mib}M")
         self._limits = mib, servers
 
     def stop(self) -> None:
-        """Nobody uses it any more."""
+        """Call when the GPU has no clients any more."""
         with contextlib.suppress(ToolError):
-            self._say("quit")
+            self._command("quit")
         self.kill(STOP_S)
 
     def kill(self, after_s: float = 0.0) -> None:
-        """The child; what is not ours has been told to quit."""
+        """Ends the daemon if it is a child of this process; quit ends the others."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -107,8 +110,8 @@ class MpsServer:
             child.kill()
             child.wait()
 
-    def _say(self, command: str) -> str:
-        return self._tool.run(say=f"{command}\n", **self._where())
+    def _command(self, command: str) -> str:
+        return self._tool.run(stdin=f"{command}\n", **self._where())
 
     def _where(self) -> dict[str, str]:
         return {
@@ -121,5 +124,5 @@ class MpsServer:
             lines = (self._logs / "control.log").read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError):
             lines = []
-        told = [line for line in lines if line.strip()]
-        return told[-1].strip()[:200] if told else "without a word in its log"
+        written = [line for line in lines if line.strip()]
+        return written[-1].strip()[:200] if written else "its log is empty"

@@ -1,5 +1,5 @@
-"""NVIDIA's programs: where they lie, and what they say. They come into a container with NVIDIA's runtime
-(NVIDIA_DRIVER_CAPABILITIES=compute,utility), else they are looked for below the driver's root."""
+"""Finds and runs nvidia-smi and nvidia-cuda-mps-control. NVIDIA's container runtime adds them to a container
+(NVIDIA_DRIVER_CAPABILITIES=compute,utility); otherwise they are searched for below the driver root."""
 
 import os
 import shutil
@@ -20,29 +20,29 @@ ANSWER_S = 5.0
 
 
 class ToolError(Exception):
-    """A sentence."""
+    """The program failed; the message is a sentence."""
 
 
 class ToolTimeout(ToolError):
-    """No answer in time: it may be there."""
+    """The program did not answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     path: Path
-    env: tuple[tuple[str, str], ...] = ()  # that it needs beside ours
+    env: tuple[tuple[str, str], ...] = ()  # in addition to this process's
     answer_s: float = ANSWER_S
 
     def environment(self, **more: str) -> dict[str, str]:
         return {**os.environ, **dict(self.env), **more}
 
-    def run(self, *arguments: str, say: str = "", **env: str) -> str:
-        """What it prints. Raises ToolError."""
+    def run(self, *arguments: str, stdin: str = "", **env: str) -> str:
+        """Returns its output. Raises ToolError."""
         try:
             done = subprocess.run(
                 [self.path, *arguments],
                 check=False,
-                input=say,
+                input=stdin,
                 capture_output=True,
                 text=True,
                 timeout=self.answer_s,
@@ -53,13 +53,11 @@ class Tool:
                 f"{self.path.name} has not answered for {self.answer_s:g} s"
             ) from None
         except OSError as error:
-            raise ToolError(f"{self.path} can't be run: {error.strerror}") from None
+            raise ToolError(f"cannot run {self.path}: {error.strerror}") from None
         if done.returncode:
-            said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
-            what = say.strip() or " ".join(arguments)
-            raise ToolError(
-                f"{self.path.name} refused `{what}`: {said[:200] or 'it does not say why'}"
-            )
+            why = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+            what = stdin.strip() or " ".join(arguments)
+            raise ToolError(f"{self.path.name} refused `{what}`: {why[:200] or 'no message'}")
         return done.stdout
 
 

@@ -1,5 +1,5 @@
-"""Container Device Interface: devices as files that the container runtime reads, by names that the
-kubelet passes on. https://github.com/cncf-tags/container-device-interface, version 0.5."""
+"""Container Device Interface: specs of devices that the container runtime reads, and their names, which the
+kubelet passes to the runtime. https://github.com/cncf-tags/container-device-interface, version 0.5."""
 
 import json
 import logging
@@ -15,20 +15,19 @@ from agent.resources.device_resource import ContainerResponse
 log = logging.getLogger(__name__)
 
 VERSION = "0.5.0"
-NVIDIA = "nvidia.com/gpu"  # the kind whose specs NVIDIA's toolkit writes, driver libraries and all
+NVIDIA = "nvidia.com/gpu"  # NVIDIA's toolkit writes the specs of this kind, with driver libraries
 
-Files = tuple[str, ...]
-Devices = Mapping[str, Files]  # their own files, by name
+Devices = Mapping[str, tuple[str, ...]]  # device files by device name
 
 
 def spec(kind: str, devices: Devices, variable: str) -> dict[str, Any]:
-    """Files that all devices have come once for all of them. Each device says its own name in a
-    variable of its own: of a variable that two devices set, the last one's value would be left."""
+    """Files that all devices share stand once, outside the devices. Each device sets a variable of its own
+    with its name, because of a variable that two devices set only the last value remains."""
     shared = set.intersection(*map(set, devices.values())) if len(devices) > 1 else set[str]()
     made: dict[str, Any] = {"cdiVersion": VERSION, "kind": kind, "devices": []}
-    for place, (name, files) in enumerate(devices.items()):
+    for number, (name, files) in enumerate(devices.items()):
         edits = {
-            "env": [f"{variable}_{place}={name}"],
+            "env": [f"{variable}_{number}={name}"],
             "deviceNodes": [{"path": file} for file in files if file not in shared],
         }
         made["devices"].append({"name": name, "containerEdits": edits})
@@ -38,7 +37,7 @@ def spec(kind: str, devices: Devices, variable: str) -> dict[str, Any]:
 
 
 class Specs:
-    """The specs of one directory, one file per kind. A spec is whole or not there."""
+    """Writes specs into one directory, one file per kind, atomically."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -50,7 +49,7 @@ class Specs:
         return self.directory / f"{kind.replace('/', '-')}.json"
 
     def put(self, kind: str, devices: Devices, variable: str) -> bool:
-        """Whether the directory now says this. Without devices there is no file."""
+        """Writes the spec, or removes it if there are no devices. Returns whether that worked."""
         wanted = spec(kind, devices, variable) if devices else None
         with self._lock:
             file = self.file(kind)
@@ -63,7 +62,7 @@ class Specs:
             try:
                 self._write(file, wanted)
             except OSError as error:
-                self._log.failed(f"{file} can't be written: {error.strerror}")
+                self._log.failed(f"cannot write {file}: {error.strerror}")
                 return False
             self._written[kind] = wanted
             self._log.ok(f"{file}: {len(devices)} devices")
@@ -74,7 +73,7 @@ class Specs:
             file.unlink(missing_ok=True)
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f".{file.name}.new")  # runtimes read what ends in .json
+        new = file.with_name(f".{file.name}.new")  # runtimes read only names ending in .json
         try:
             new.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
             new.chmod(0o644)
@@ -84,10 +83,10 @@ class Specs:
 
 
 class Injection:
-    """How containers come by the devices of one resource.
+    """How the devices of one resource get into containers.
 
-    env: variables and device files. cdi: names, and variables that do not make NVIDIA's runtime
-    look. both: all of it. current() tells the devices of now with their files."""
+    Mode env: environment variables and device files. cdi: CDI names, and variables that NVIDIA's runtime
+    does not act on. both: all of these. current() returns the present devices with their files."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class Injection:
         return self._specs.put(self.kind, self._current(), self._variable)
 
     def apply(self, names: Sequence[str], given: ContainerResponse) -> ContainerResponse:
-        """Raises ValueError where only CDI is allowed and can't be had."""
+        """Raises ValueError in mode cdi if a device has no spec."""
         if self.mode == "env":
             return given
         known = self.refresh() and (self.kind == NVIDIA or set(names) <= self._current().keys())
@@ -117,7 +116,9 @@ class Injection:
             return given
         envs = dict(given.envs)
         if self.mode == "cdi" and self.kind == NVIDIA and "NVIDIA_VISIBLE_DEVICES" in envs:
-            envs["NVIDIA_VISIBLE_DEVICES"] = "void"  # the spec has it all: nothing to add
+            envs["NVIDIA_VISIBLE_DEVICES"] = (
+                "void"  # the spec adds everything; the runtime must add nothing
+            )
         return replace(
             given,
             envs=envs,

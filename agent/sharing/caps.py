@@ -1,5 +1,4 @@
-"""Which cap a container with shares is to have: the centre's plans say it, once it is known whose plan it
-is. Pure."""
+"""The memory cap of a container with GPU shares, from the scheduler's plan for it. Pure."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -13,38 +12,38 @@ from protos.topology import Grant
 @dataclass(frozen=True, slots=True, order=True)
 class MemoryCap:
     cap: int = 0  # bytes; 0: none
-    least: int = 0  # how surely it must hold: a rank
+    least: int = 0  # rank of the weakest enforcement that is allowed
 
 
 NO_CAP = MemoryCap()
 
 
 def of(plans: Iterable[Grant], key: ContainerKey) -> MemoryCap | None:
-    """None: there is no plan for this container."""
+    """None if the container has no plan."""
     for plan in plans:
         if plan.resource == GPU_SHARE and key_of(plan) == key:
-            return _wish(plan)
+            return _cap(plan)
     return None
 
 
-def asked(
+def candidates(
     plans: Iterable[Grant],
     gpu: str,
-    part: int,
+    count: int,
     meant: Collection[ContainerKey],
     served: Collection[ContainerKey],
 ) -> set[MemoryCap]:
-    """Of those who may be the one that the kubelet asks for now: of the meant ones, else of all who
-    wait for so much of that GPU."""
+    """Caps of the containers that an Allocate may be for: of those in `meant`, else of all unserved
+    containers with a plan for that many hundredths of the GPU."""
     waiting = [plan for plan in plans if plan.resource == GPU_SHARE and key_of(plan) not in served]
-    found = {_wish(plan) for plan in waiting if key_of(plan) in meant}
+    found = {_cap(plan) for plan in waiting if key_of(plan) in meant}
     if len(found) == 1:
         return found
     return {
-        _wish(plan) for plan in waiting if plan.device_ids == (gpu,) and hundredths(plan) == part
+        _cap(plan) for plan in waiting if plan.device_ids == (gpu,) and hundredths(plan) == count
     }
 
 
-def _wish(plan: Grant) -> MemoryCap:
+def _cap(plan: Grant) -> MemoryCap:
     limits = dict(plan.limits)
     return MemoryCap(limits.get(MEMORY, 0), limits.get(LEAST, 0))

@@ -1,5 +1,5 @@
-"""How surely a cap of memory holds on each GPU that may be shared: as it is configured, as the node is
-able to, and as long as nobody who is on the GPU would be disturbed. Pure."""
+"""How surely memory caps hold on each GPU that may be shared. It follows from the configuration and from what
+the node supports, and does not change while a pod that it would affect runs. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ MPS = "mps"
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Why caps of memory can't be made to hold so on this node; empty: they can."""
+    """Why this node does not support an enforcement; empty if it does."""
 
     kernel: str
     mps: str
@@ -23,26 +23,26 @@ class Capabilities:
         return {"kernel": self.kernel, MPS: self.mps, "watch": self.watch}.get(level, "")
 
     def best(self) -> str:
-        """Without a change to the GPU that others would notice: MPS is for those who ask for it."""
+        """The strongest one that does not change the GPU for others; MPS has to be configured."""
         return next((level for level in ("kernel", "watch") if not self.why_not(level)), "none")
 
 
 def with_sharing(
     topology: NodeTopology,
-    ways: SharingModes,
-    able: Capabilities,
+    modes: SharingModes,
+    capabilities: Capabilities,
     running: Mapping[str, str],
     troubles: Mapping[str, str],
 ) -> NodeTopology:
-    """The same topology; its GPUs say whether shares of them are offered, how caps hold there, and why
-    not. running: how those hold that have shares of it now; troubles: of MPS; both by uuid."""
+    """The topology with the GPUs' shares, enforcement and reasons. running: enforcement of the allocated
+    shares; troubles: failures of MPS; both by the GPU's UUID."""
     gpus = tuple(
         gpu
         if gpu.mig
         else _with_sharing(
             gpu,
-            ways.of(gpu.index),
-            able,
+            modes.of(gpu.index),
+            capabilities,
             running.get(gpu.uuid, ""),
             troubles.get(gpu.uuid, ""),
         )
@@ -52,22 +52,24 @@ def with_sharing(
 
 
 def _with_sharing(
-    gpu: Gpu, way: SharingMode, able: Capabilities, running: str, trouble: str
+    gpu: Gpu, mode: SharingMode, capabilities: Capabilities, running: str, trouble: str
 ) -> Gpu:
-    wanted = able.best() if way.mode == AUTO else way.mode
+    wanted = capabilities.best() if mode.by == AUTO else mode.by
     if running and (running == MPS) != (wanted == MPS):
-        # One GPU serves clients of MPS or others, never both.
-        then = "whole again" if wanted == WHOLE else f"shared by {wanted}"
-        return _shut(gpu, running, f"shared by {running}; {then} when the pods there have ended")
+        # A GPU serves either MPS clients or other processes, never both.
+        then = "whole" if wanted == WHOLE else f"shared by {wanted}"
+        return _closed(
+            gpu, running, f"shared by {running}; will be {then} when its pods have ended"
+        )
     if wanted == WHOLE:
-        return _shut(gpu, running or "none", "")
-    if why := able.why_not(wanted):
-        return _shut(gpu, running or "none", f"not shared by {wanted}: {why}")
+        return _closed(gpu, running or "none", "")
+    if why := capabilities.why_not(wanted):
+        return _closed(gpu, running or "none", f"not shared by {wanted}: {why}")
     if wanted == MPS and trouble:
-        return _shut(gpu, MPS, trouble)
+        return _closed(gpu, MPS, trouble)
     return replace(gpu, shares=gpu_sharing.WHOLE, enforcement=wanted, share_why="")
 
 
-def _shut(gpu: Gpu, level: str, why: str) -> Gpu:
-    """No more of it is given; who has a share of it keeps it."""
+def _closed(gpu: Gpu, level: str, why: str) -> Gpu:
+    """No new shares; allocated ones stay."""
     return replace(gpu, shares=0, enforcement=level, share_why=why)

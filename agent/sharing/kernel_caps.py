@@ -1,5 +1,5 @@
-"""Caps of memory that the kernel keeps: a limit of the pod's cgroup on its GPU, set before any process of
-the pod runs and read back. The kernel forgets it with the cgroup, which goes with the pod."""
+"""Memory caps that the kernel enforces: a limit of the pod's cgroup on its GPU, written before the pod's first
+process and read back. The limit goes with the cgroup when the pod ends."""
 
 import logging
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from agent.timeout_call import TimedOut, WithTimeout
 
 log = logging.getLogger(__name__)
 
-SET_S = 5.0  # of the 30 that a container's start has
+SET_S = 5.0  # timeout of a driver call; the kubelet's for PreStartContainer is 30 s
 PODS = ("kubepods.slice", "kubepods")
-DMEM = "dmem"  # the controller that keeps the limits, in kernels that have it
+DMEM = "dmem"  # the cgroup controller for device memory, in kernels that have it
 SYS_ADMIN = 1 << 21
 T = TypeVar("T")
 
 
 class Driver(Protocol):
-    """Raise Unusable with a sentence."""
+    """Both raise Unusable with a sentence."""
 
     def read(self, uuid: str, cgroup: Path) -> MemoryLimit: ...
 
@@ -45,14 +45,14 @@ class Nvml:
 class KernelCaps:
     def __init__(self, driver: Driver, root: Path | None, proc_root: Path) -> None:
         self._driver, self._root, self._proc = driver, root, proc_root
-        self._patience = WithTimeout("the NVIDIA driver")
+        self._timeout = WithTimeout("the NVIDIA driver")
         self._log = StateLogger(log)
 
     def why_not(self, uuid: str) -> str:
-        """Of a GPU that is well; empty: its memory can be limited by cgroup."""
+        """Why the memory of a healthy GPU cannot be limited by cgroup; empty if it can."""
         root = self._root
         if root is None:
-            return "the agent may not write cgroups (--cgroup-root)"
+            return "the agent cannot write cgroups (--cgroup-root is not set)"
         if not (root / "cgroup.controllers").is_file():
             return f"cgroup v2 is not mounted on {root}"
         if not may(self._proc, SYS_ADMIN):
@@ -65,17 +65,18 @@ class KernelCaps:
         return ""
 
     def set(self, uuid: str, pod: str, cap: int) -> None:
-        """pod: its uid. Raises Refused."""
+        """Writes the pod's limit. pod: its UID; cap: bytes. Raises Refused."""
         folder = self._folder(pod)
         try:
             found = self._ask(lambda: self._driver.write(uuid, folder, cap))
         except (Unusable, TimedOut) as error:
-            raise Refused(f"its cap of GPU memory can't be set: {error}") from None
+            raise Refused(f"cannot set its GPU memory cap: {error}") from None
         if found.limit != cap:
             raise Refused(f"its cap of GPU memory was set to {cap} bytes and is {found.limit}")
 
     def keep(self, uuid: str, pod: str, cap: int) -> int | None:
-        """Sets it again where it is lost, as by a reset of the GPU. Bytes in use; None: not told."""
+        """Sets the limit again if it was lost, as after a GPU reset. Returns the bytes in use, or None if
+        unknown."""
         if self._root is None or cgroups.unified(self._root, pod) is None:
             return None
         try:
@@ -83,7 +84,7 @@ class KernelCaps:
             found = self._ask(lambda: self._driver.read(uuid, folder))
             if found.limit != cap:
                 self.set(uuid, pod, cap)
-                log.info("pod %s: its cap of GPU memory is set again: %d bytes", pod, cap)
+                log.info("pod %s: restored its GPU memory cap of %d bytes", pod, cap)
         except (Refused, Unusable, TimedOut) as error:
             self._log.failed(f"pod {pod}: {error}")
             return None
@@ -101,16 +102,16 @@ class KernelCaps:
         return folder
 
     def _ask(self, question: Callable[[], T]) -> T:
-        return self._patience.call(question, SET_S)
+        return self._timeout.call(question, SET_S)
 
 
 def may(proc_root: Path, capability: int) -> bool:
-    """Whether this process has the capability."""
+    """Whether this process has the Linux capability."""
     return bool(int(status(proc_root).get("CapEff", "0"), 16) & capability)
 
 
 def status(proc_root: Path) -> dict[str, str]:
-    """What the kernel says of this process."""
+    """The fields of /proc/self/status; empty if unreadable."""
     try:
         text = (proc_root / "self" / "status").read_text(encoding="utf-8")
     except OSError:

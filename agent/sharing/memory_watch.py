@@ -1,6 +1,6 @@
-"""Who has more of a shared GPU's memory than it may: what the driver tells of processes, summed by pod
-(whose cgroup they are in) and compared with the caps that the centre sends along. The agent only tells;
-to evict is the centre's matter."""
+"""Which pods exceed their memory cap on a shared GPU: the memory of processes as the driver reports it, summed by
+pod (from the processes' cgroups) and compared with the caps of the scheduler's plans. The agent only reports;
+the scheduler evicts."""
 
 import logging
 import re
@@ -19,20 +19,20 @@ from protos.topology import MemoryOver
 
 log = logging.getLogger(__name__)
 
-# The last part of a path that names a pod: of cgroupfs, and of systemd, which writes _ for -.
+# The last part of a cgroup path that names a pod. systemd's cgroup driver writes _ for -.
 POD = re.compile(r"pod([0-9a-fA-F]{8}[-_0-9a-zA-Z]{0,56})")
 Read = Callable[[Sequence[str]], Mapping[str, MemoryByPid | None]]
 Name = tuple[str, str]
 
 
 def capped(state: NodeState) -> bool:
-    """Whether some pod here has a cap."""
+    """Whether a pod on this node has a cap."""
     return any(MEMORY in dict(plan.limits) for plan in state.intents)
 
 
 class MemoryWatch:
-    """read: raises OSError or Unusable where the driver does not answer. watched: whether who has these
-    shares is to be."""
+    """read: memory by process; raises OSError or Unusable if the driver does not answer. watched: whether the
+    container with these shares is watched."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class MemoryWatch:
         self._node, self._read = node, read
         self._proc, self._plugins, self._grace_s = proc_root, plugins, grace_s
         self._watched = watched
-        self._since: dict[tuple[str, str], float] = {}  # uid and GPU: over the cap
+        self._since: dict[
+            tuple[str, str], float
+        ] = {}  # pod UID and GPU: when it first exceeded the cap
         self._log = StateLogger(log)
 
     def look(self, now: float) -> tuple[MemoryOver, ...]:
@@ -64,13 +66,13 @@ class MemoryWatch:
         pods = self._pods(caps)
         gpus = sorted({gpu for _, gpu in pods.values() if gpu in index})
         try:
-            told = self._read(gpus)
-        except Exception as error:  # noqa: BLE001  a driver may fail in any way; its looks say so, too
-            self._log.failed(f"no memory of processes: {error}")
+            usage = self._read(gpus)
+        except Exception as error:  # noqa: BLE001  a driver may fail in any way
+            self._log.failed(f"cannot read the memory of processes: {error}")
             return ()
         used: dict[str, int] = {}
         for gpu in gpus:
-            for pid, size in (told.get(gpu) or {}).items():
+            for pid, size in (usage.get(gpu) or {}).items():
                 uid = self._uid(pid)
                 if uid in pods and pods[uid][1] == gpu:
                     used[uid] = used.get(uid, 0) + size
@@ -83,11 +85,11 @@ class MemoryWatch:
             name, gpu = pods[uid]
             late = now - self._since[uid, gpu] >= self._grace_s
             found.append(MemoryOver(*name, uid, index[gpu], size, caps[name], late))
-        self._log.ok(f"{len(found)} pods exceed their GPU memory")
+        self._log.ok(f"{len(found)} pods exceed their GPU memory cap")
         return tuple(found)
 
     def _pods(self, caps: Mapping[Name, int]) -> dict[str, tuple[Name, str]]:
-        """By uid: the pods with a cap, and the GPU that each has a share of."""
+        """The watched pods with a cap, by UID: name and the GPU that they share."""
         holders = {
             (grant.container, grant.device_ids): (grant.namespace, grant.pod)
             for grant in self._node.state.grants
@@ -107,7 +109,7 @@ class MemoryWatch:
         }
 
     def _uid(self, pid: int) -> str:
-        """Of the pod that the process is in; empty: of none."""
+        """UID of the process's pod; empty if it is in none."""
         try:
             text = (self._proc / str(pid) / "cgroup").read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):

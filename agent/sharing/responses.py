@@ -1,5 +1,5 @@
-"""What containers with shares were told when they got them: how their caps hold, and how large they are.
-After a start of the agent the kubelet's checkpoint says it, which holds our own answers."""
+"""How the containers with GPU shares were set up when they got them: enforcement, memory cap, time slice. After a
+restart of the agent the kubelet's checkpoint has it, because it holds the answers to Allocate."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ Ids = tuple[str, ...]  # sorted
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    level: str = ""  # empty: not known
+    level: str = ""  # empty: unknown
     cap: int = 0  # bytes; 0: none
     time_slice: str = ""
 
@@ -33,26 +33,26 @@ class AllocateResponses:
         self._known: dict[Ids, ShareSettings] = {}
         self._log = StateLogger(log)
 
-    def record(self, ids: Ids, said: ShareSettings) -> None:
-        """An Allocate is answered so."""
+    def record(self, ids: Ids, settings: ShareSettings) -> None:
+        """Records the settings of an Allocate that is being answered."""
         with self._lock:
-            self._known[ids] = said
+            self._known[ids] = settings
 
     def get(self, ids: Ids) -> ShareSettings:
-        """Of a container that starts."""
+        """Settings of the container with these shares."""
         with self._lock:
             if ids not in self._known:
                 self._known |= self._written({ids})
             return self._known.get(ids, ShareSettings())
 
     def current(self, state: NodeState) -> dict[Ids, ShareSettings]:
-        """Of all shares that are out."""
-        out = shares_out(state)
+        """Settings of all allocated shares."""
+        held = allocated_shares(state)
         with self._lock:
-            if missing := out - self._known.keys():
+            if missing := held - self._known.keys():
                 self._known |= self._written(missing)
-            self._known = {ids: said for ids, said in self._known.items() if ids in out}
-            return {ids: self._known.get(ids, ShareSettings()) for ids in out}
+            self._known = {ids: each for ids, each in self._known.items() if ids in held}
+            return {ids: self._known.get(ids, ShareSettings()) for ids in held}
 
     def _written(self, wanted: set[Ids]) -> dict[Ids, ShareSettings]:
         try:
@@ -61,28 +61,28 @@ class AllocateResponses:
             self._log.failed(str(error))
             return {}
         return {
-            entry.device_ids: _said(entry.envs())
+            entry.device_ids: _settings(entry.envs())
             for entry in entries
             if entry.resource == GPU_SHARE and entry.device_ids in wanted
         }
 
 
-def _said(envs: Mapping[str, str]) -> ShareSettings:
+def _settings(envs: Mapping[str, str]) -> ShareSettings:
     cap = envs.get(CAP, "")
     return ShareSettings(
         envs.get(LEVEL, ""), int(cap) if cap.isdigit() else 0, envs.get(TIME_SLICE, "")
     )
 
 
-def shares_out(state: NodeState) -> set[Ids]:
-    """By container."""
+def allocated_shares(state: NodeState) -> set[Ids]:
+    """The shares of each container."""
     held = [(row.resource, row.device_ids) for row in state.grants]
     held += [(row.resource, row.device_ids) for row in (*state.allocations, *state.unlisted)]
     return {tuple(sorted(ids)) for resource, ids in held if resource == GPU_SHARE}
 
 
-def by_gpu(said: Mapping[Ids, ShareSettings]) -> dict[str, list[ShareSettings]]:
+def by_gpu(settings: Mapping[Ids, ShareSettings]) -> dict[str, list[ShareSettings]]:
     found: dict[str, list[ShareSettings]] = {}
-    for ids, each in sorted(said.items()):
+    for ids, each in sorted(settings.items()):
         found.setdefault(device_of(ids[0]), []).append(each)
     return found

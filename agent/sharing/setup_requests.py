@@ -1,12 +1,12 @@
-"""What the agent wants of the one who sets GPUs up for sharing (agent/gpu_setup), and what came of it: small
-files in a folder that both see, so that either may start anew without the other, and an admin can read
-along.
+"""The files by which the agent requests GPU setups and gpu_setup answers, so that either side can restart without
+the other, and an administrator can read them. Agent and gpu-setup may be of different versions: file names
+and JSON fields must not change.
 
-    wanted/UUID.json   by the agent: how the GPU is to be while shares of it are out
-    state/UUID.json    by the keeper: whether it is so
-    keeper.json        by the keeper: what it is able to
-    keeper.lock        held by the keeper as long as it lives
-    shm/, UUID/pipe/   what clients of MPS share with their server"""
+    wanted/UUID.json   by the agent: the setup of the GPU while shares of it are allocated
+    state/UUID.json    by gpu-setup: whether the GPU has that setup
+    keeper.json        by gpu-setup: what it is capable of
+    keeper.lock        locked by gpu-setup while it runs
+    shm/, UUID/pipe/   shared by MPS clients and their daemon"""
 
 import contextlib
 import fcntl
@@ -25,19 +25,19 @@ T = TypeVar("T", "DesiredSetup", "SetupState", "SetupCapabilities")
 @dataclass(frozen=True, slots=True)
 class DesiredSetup:
     mps: bool = False
-    slice: str = ""  # of ways.TIME_SLICES
-    limit_mib: int = 0  # of each client of MPS that does not say less
+    slice: str = ""  # of sharing_mode.TIME_SLICES
+    limit_mib: int = 0  # memory limit of an MPS client that sets no lower one
 
 
 @dataclass(frozen=True, slots=True)
 class SetupState:
-    wanted: dict[str, Any]  # what it was made for
-    why: str = ""  # why it is not so; empty: it is
+    wanted: dict[str, Any]  # the request that this state answers
+    why: str = ""  # why the GPU does not have the setup; empty if it has
 
 
 @dataclass(frozen=True, slots=True)
 class SetupCapabilities:
-    """Why it can't; empty: it can."""
+    """Why gpu-setup cannot do it; empty if it can."""
 
     mps: str = ""
     slices: str = ""
@@ -61,7 +61,7 @@ class SetupRequests:
             folder.mkdir(parents=True, exist_ok=True)
         self.shm.chmod(0o1777)
 
-    # The agent's
+    # For the agent
 
     def request(self, uuid: str, wanted: DesiredSetup) -> None:
         """Raises OSError."""
@@ -76,16 +76,16 @@ class SetupRequests:
         return _read(self.state_folder / f"{uuid}.json", SetupState)
 
     def ready(self, uuid: str) -> str:
-        """Why the GPU is not as it is wanted; empty: it is."""
+        """Why the GPU does not have the requested setup; empty if it has."""
         wanted, state = self.desired(uuid), self.state(uuid)
         if why := self.unavailable():
             return why
         if wanted is None or state is None or state.wanted != asdict(wanted):
-            return (state.why if state else "") or "it is being set up"
+            return (state.why if state else "") or "setup in progress"
         return state.why
 
     def failure(self, uuid: str) -> str:
-        """What has gone wrong with the GPU; empty: nothing, though it may still be in the making."""
+        """Why the setup failed; empty if it did not, even if it is still in progress."""
         state = self.state(uuid)
         return self.unavailable() or (state.why if state else "")
 
@@ -93,11 +93,11 @@ class SetupRequests:
         if why := self.unavailable():
             return SetupCapabilities(why, why)
         return _read(self.folder / "keeper.json", SetupCapabilities) or SetupCapabilities(
-            "it is starting", "it is starting"
+            "gpu-setup is starting", "gpu-setup is starting"
         )
 
     def unavailable(self) -> str:
-        """Why nobody is there to do what is wanted; empty: somebody is."""
+        """Why requests are not served; empty if gpu-setup runs."""
         try:
             with (self.folder / "keeper.lock").open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -105,9 +105,9 @@ class SetupRequests:
             return ""
         except OSError:
             pass
-        return f"`lockstep-agent gpu-setup` does not run on {self.folder}"
+        return f"`lockstep-agent gpu-setup` is not running for {self.folder}"
 
-    # Both sides'
+    # For both
 
     def desired(self, uuid: str) -> DesiredSetup | None:
         return _read(self.desired_folder / f"{uuid}.json", DesiredSetup)
@@ -118,11 +118,11 @@ class SetupRequests:
             return {name: wanted for name in names if (wanted := self.desired(name))}
         return {}
 
-    # The keeper's
+    # For gpu-setup
 
     @contextmanager
     def exclusive(self) -> Iterator[bool]:
-        """Whether we are the keeper, for as long as the block lasts."""
+        """Yields whether this process has the lock, which it keeps for the block."""
         self.make()
         handle = os.open(self.folder / "keeper.lock", os.O_CREAT | os.O_RDWR, 0o644)
         try:
@@ -146,7 +146,7 @@ class SetupRequests:
 
 
 def _write(file: Path, value: dict[str, Any]) -> None:
-    """Whole or not at all, and only what is new."""
+    """Writes atomically, and only if the content changes."""
     text = json.dumps(value) + "\n"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if file.read_text(encoding="utf-8") == text:
@@ -157,7 +157,7 @@ def _write(file: Path, value: dict[str, Any]) -> None:
 
 
 def _read(file: Path, kind: type[T]) -> T | None:
-    """What can't be read is not there."""
+    """None if the file is missing or unreadable."""
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
         return kind(**{each.name: raw[each.name] for each in fields(kind) if each.name in raw})

@@ -1,4 +1,4 @@
-"""GPUs in shares in Prometheus' words: what is offered of each, and what containers hold of them."""
+"""Prometheus metrics of shared GPUs and of the containers' shares."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,14 +14,14 @@ GRANT = ("namespace", "pod", "container", "gpu", "enforcement")
 
 def families(
     state: NodeState,
-    said: Mapping[tuple[str, ...], ShareSettings],
+    settings: Mapping[tuple[str, ...], ShareSettings],
     used: Mapping[tuple[str, ...], int],
 ) -> Iterator[Metric]:
-    """said: what holders were told; used: bytes, where the kernel counts them; both by devices."""
+    """settings: of the holders; used: bytes, if the kernel counts them; both by share ids."""
     gpus = {gpu.uuid: gpu for gpu in state.topology.gpus if not gpu.mig}
     offered = GaugeMetricFamily(
         "lockstep_gpu_shares",
-        "Hundredths that it is offered as",
+        "Shares of the GPU that are advertised, in hundredths",
         labels=("gpu", "uuid", "enforcement"),
     )
     for gpu in gpus.values():
@@ -29,12 +29,12 @@ def families(
     yield offered
     held = GaugeMetricFamily(
         "lockstep_grant_gpu_hundredths",
-        "Hundredths of GPUs that a container holds, and how caps of memory hold for it",
+        "GPU shares of the container in hundredths, and the enforcement of its memory cap",
         labels=GRANT,
     )
     memory = GaugeMetricFamily(
         "lockstep_grant_gpu_share_memory_used_bytes",
-        "Memory in use of a GPU that a container shares, all of its pod's, where the kernel counts it",
+        "Memory in use by the pod on the shared GPU, if the kernel counts it",
         labels=GRANT,
     )
     for grant in state.grants:
@@ -44,7 +44,7 @@ def families(
             for uuid in [each for each in ids if each in gpus]:
                 held.add_metric((*holder, str(gpus[uuid].index), "whole"), 100)
         elif grant.resource == GPU_SHARE and device_of(ids[0]) in gpus:
-            level = said[ids].level if ids in said else ""
+            level = settings[ids].level if ids in settings else ""
             labels = (*holder, str(gpus[device_of(ids[0])].index), level or "unknown")
             held.add_metric(labels, len(ids))
             if ids in used:

@@ -1,5 +1,5 @@
-"""Which GPUs of this node may be used in shares, and how: as the flag says, or as a folder does that is
-read at every look (a ConfigMap, mounted): a file by the node's name goes before one named default."""
+"""Which GPUs of this node may be shared, and how: from the flag, or from a directory that is read at each survey (a
+mounted ConfigMap). A file named after the node takes precedence over one named default."""
 
 import logging
 from pathlib import Path
@@ -11,27 +11,27 @@ log = logging.getLogger(__name__)
 
 
 class SharePolicy:
-    def __init__(self, folder: Path | None, node: str, otherwise: str) -> None:
-        self._folder, self._node, self._otherwise = folder, node, otherwise
-        self._last = parse(otherwise)  # that could be read
-        self._said = otherwise
+    def __init__(self, folder: Path | None, node: str, flag: str) -> None:
+        self._folder, self._node, self._flag = folder, node, flag
+        self._last = parse(flag)  # the last valid configuration
+        self._text = flag
         self._log = StateLogger(log)
 
     def current(self) -> SharingModes:
-        """What can't be read changes nothing."""
+        """The present configuration; the last valid one if it is unreadable."""
         try:
             text, where = self._read()
-            ways = parse(text)
+            modes = parse(text)
         except (OSError, ValueError) as error:
-            self._log.failed(f"GPUs in shares stay as they were ({self._said}): {error}")
+            self._log.failed(f"keeping the last sharing configuration ({self._text}): {error}")
             return self._last
-        if ways != self._last:
-            self._log.ok(f"GPUs in shares: {_line(text)} ({where})")
-        self._last, self._said = ways, _line(text)
-        return ways
+        if modes != self._last:
+            self._log.ok(f"sharing configuration: {_line(text)} ({where})")
+        self._last, self._text = modes, _line(text)
+        return modes
 
     def _read(self) -> tuple[str, str]:
-        """What is said, and where."""
+        """The text and its source."""
         for name in (self._node, "default") if self._folder else ():
             assert self._folder is not None
             file = self._folder / name
@@ -42,7 +42,7 @@ class SharePolicy:
                 except ValueError as error:
                     raise ValueError(f"{file}: {error}") from None
                 return text, str(file)
-        return self._otherwise, "by the flag"
+        return self._flag, "--share-gpus"
 
 
 def _line(text: str) -> str:

@@ -1,9 +1,9 @@
-"""In which way each GPU of a node may be shared, as people write it down. Pure.
+"""The sharing configuration of a node, as text. Pure.
 
-A line (or what is between semicolons) names GPUs and says how: `0-3: mps`, `4,5: kernel`,
-`6: watch timeslice=long`, `7: whole`. `all` is every GPU; where two lines name a GPU the later one
-counts; a GPU that no line names is given whole only. Without a colon GPUs are shared as well as the node can:
-`all`, `0,1`; `none`: no GPU is shared."""
+Each line (or part between semicolons) names GPUs and a mode: `0-3: mps`, `4,5: kernel`,
+`6: watch timeslice=long`, `7: whole`. `all` means every GPU. If several lines name a GPU, the last one
+counts. A GPU that no line names is allocated whole only. Without a colon, the GPUs are shared with the best
+enforcement that the node supports: `all`, `0,1`. `none`: no GPU is shared."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ TIME_SLICES = (
     "short",
     "medium",
     "long",
-)  # by their numbers in nvidia-smi compute-policy
+)  # index: the number for nvidia-smi compute-policy
 
 
 @dataclass(frozen=True, slots=True)
 class SharingMode:
-    mode: str = WHOLE  # a word of WORDS
-    time_slice: str = ""  # of TIME_SLICES; empty: as the driver has it
+    by: str = WHOLE  # of WORDS
+    time_slice: str = ""  # of TIME_SLICES; empty: the driver's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SharingModes:
     rows: tuple[tuple[frozenset[int] | None, SharingMode], ...] = ()  # None: every GPU
 
     def of(self, index: int) -> SharingMode:
-        found = [way for gpus, way in self.rows if gpus is None or index in gpus]
+        found = [mode for gpus, mode in self.rows if gpus is None or index in gpus]
         return found[-1] if found else SharingMode()
 
 
@@ -38,15 +38,15 @@ def parse(text: str) -> SharingModes:
     lines = (line.partition("#")[0].strip() for line in text.replace(";", "\n").splitlines())
     parts = [line for line in lines if line]
     if not parts:
-        raise ValueError(f"{text.strip()!r} names no GPU: all, none, or indices")
+        raise ValueError(f"{text.strip()!r} names no GPU; use all, none, or indices")
     if parts == ["none"]:
         return SharingModes()
     return SharingModes(tuple(map(_row, parts)))
 
 
 def _row(part: str) -> tuple[frozenset[int] | None, SharingMode]:
-    names, colon, said = part.partition(":")
-    return _gpus(names, part), _way(said, part) if colon else SharingMode(AUTO)
+    names, colon, mode = part.partition(":")
+    return _gpus(names, part), _mode(mode, part) if colon else SharingMode(AUTO)
 
 
 def _gpus(names: str, part: str) -> frozenset[int] | None:
@@ -57,19 +57,19 @@ def _gpus(names: str, part: str) -> frozenset[int] | None:
         first, dash, last = (end.strip() for end in name.partition("-"))
         ends = [first, last] if dash else [first]
         if not all(end.isascii() and end.isdigit() and len(end) < 4 for end in ends):
-            raise ValueError(f"{part!r}: {name.strip()!r} is neither an index of a GPU nor all")
+            raise ValueError(f"{part!r}: {name.strip()!r} is neither a GPU index nor all")
         found.update(range(int(first), int(ends[-1]) + 1))
     return frozenset(found)
 
 
-def _way(said: str, part: str) -> SharingMode:
-    words = said.split()
+def _mode(text: str, part: str) -> SharingMode:
+    words = text.split()
     slices = [word.removeprefix("timeslice=") for word in words if word.startswith("timeslice=")]
     levels = [word for word in words if not word.startswith("timeslice=")]
     if len(levels) != 1 or levels[0] not in WORDS:
-        raise ValueError(f"{part!r}: say one of {', '.join(WORDS)} after the colon")
+        raise ValueError(f"{part!r}: use one of {', '.join(WORDS)} after the colon")
     if len(slices) > 1 or any(each not in TIME_SLICES for each in slices):
         raise ValueError(f"{part!r}: timeslice= takes one of {', '.join(TIME_SLICES)}")
     if slices and levels[0] in (WHOLE, "mps"):
-        raise ValueError(f"{part!r}: only pods that take turns on a GPU have time slices")
+        raise ValueError(f"{part!r}: time slices apply only to kernel, watch, none and auto")
     return SharingMode(levels[0], slices[0] if slices else "")

@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
         new = {f"gpu-{number}": (f"/dev/nvidia{number}",) for number in range(80)}
         found["spec refused"] = not specs.put(KIND, new, "X")
         found["old spec whole"] = specs.file(KIND).read_text() == before
-        found["spec said"] = said.has("lockstep.dev-gpu.json can't be written: No space left")
+        found["spec said"] = said.has("lockstep.dev-gpu.json: No space left")
         fillers += fill(disk)
 
         capture = machines.save(folder, machines.machine())

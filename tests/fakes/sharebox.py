@@ -91,7 +91,7 @@ class ShareBox:
         return made  # type: ignore[no-any-return]  # see above
 
     def keep(self) -> "subprocess.Popen[bytes]":
-        """The keeper, beside the agent."""
+        """Starts gpu-setup beside the agent."""
         flags = (
             "gpu-setup",
             "--sharing-dir",

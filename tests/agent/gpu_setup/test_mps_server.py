@@ -1,4 +1,4 @@
-"""A control daemon of MPS, and what its keeper believes of it."""
+"""A control daemon of MPS, and what gpu-setup concludes from its answers."""
 
 import os
 import signal
@@ -31,12 +31,12 @@ def server(tmp_path: Path) -> Iterator[MpsServer]:
 def test_limits_are_those_of_servers_to_come_and_of_those_there_are(server: MpsServer) -> None:
     server.start(multi_user=True)
     assert server.serves()
-    server._say("start_server -uid 0")
-    running = server._say("get_server_list").strip()
+    server._command("start_server -uid 0")
+    running = server._command("get_server_list").strip()
     server.limit(4096)
-    assert server._say("get_default_device_pinned_mem_limit 0") == "4096M\n"
-    assert server._say(f"get_device_pinned_mem_limit {running} 0") == "4096M\n"
-    server._say("start_server -uid 1000")  # with the default, but known to nobody yet
+    assert server._command("get_default_device_pinned_mem_limit 0") == "4096M\n"
+    assert server._command(f"get_device_pinned_mem_limit {running} 0") == "4096M\n"
+    server._command("start_server -uid 1000")  # with the default, but known to nobody yet
     server.limit(4096)
     server.stop()
     assert not server.serves()
@@ -66,7 +66,7 @@ def answers(server: MpsServer) -> bool:
 
 def test_a_daemon_that_cant_start_says_why(server: MpsServer, tmp_path: Path) -> None:
     (tmp_path / "refuse").write_text("this GPU is too old")
-    with pytest.raises(ToolError, match=r"ended at once .*this GPU is too old"):
+    with pytest.raises(ToolError, match=r"exited at once .*this GPU is too old"):
         server.start(multi_user=False)
 
 
@@ -80,4 +80,4 @@ def test_nvidias_programs_are_looked_for_where_drivers_are(tmp_path: Path) -> No
 def test_what_it_refuses_is_told(server: MpsServer) -> None:
     server.start(multi_user=True)
     with pytest.raises(ToolError, match="refused `nonsense`: Unrecognized command"):
-        server._say("nonsense")
+        server._command("nonsense")

@@ -100,7 +100,7 @@ def test_a_directory_that_cant_be_written(tmp_path: Path, caplog: pytest.LogCapt
     assert machine.injection("both").apply(["GPU-a"], CLASSIC) == CLASSIC
     with pytest.raises(ValueError, match=r"no CDI spec of lockstep.dev/gpu for GPU-a"):
         machine.injection("cdi").apply(["GPU-a"], CLASSIC)
-    assert caplog.text.count("lockstep.dev-gpu.json can't be written") == 1
+    assert caplog.text.count("lockstep.dev-gpu.json: ") == 1
     (tmp_path / "cdi").unlink()
     assert machine.injection("cdi").apply(["GPU-a"], CLASSIC).cdi_devices
 

@@ -37,11 +37,11 @@ def test_auto_is_the_best_that_nobody_notices() -> None:
 
 
 def test_what_is_demanded_and_cant_be_had_is_not_offered() -> None:
-    able = Capabilities("old driver", "no keeper", "no hostPID")
+    able = Capabilities("old driver", "no gpu-setup", "no hostPID")
     ways = parse("0: kernel; 1: mps; 2: watch; 3: none")
     assert seen(with_sharing(TOPOLOGY, ways, able, {}, {})) == [
         (0, "none", "not shared by kernel: old driver"),
-        (0, "none", "not shared by mps: no keeper"),
+        (0, "none", "not shared by mps: no gpu-setup"),
         (0, "none", "not shared by watch: no hostPID"),
         (100, "none", ""),
     ]
@@ -52,10 +52,10 @@ def test_who_is_there_is_not_disturbed() -> None:
     ways = parse("0: mps; 1: watch; 2: none; 3: whole")
     running = dict(zip(UUIDS, ["watch", "mps", "kernel", "mps"], strict=True))
     assert seen(with_sharing(TOPOLOGY, ways, ALL, running, {})) == [
-        (0, "watch", "shared by watch; shared by mps when the pods there have ended"),
-        (0, "mps", "shared by mps; shared by watch when the pods there have ended"),
+        (0, "watch", "shared by watch; will be shared by mps when its pods have ended"),
+        (0, "mps", "shared by mps; will be shared by watch when its pods have ended"),
         (100, "none", ""),
-        (0, "mps", "shared by mps; whole again when the pods there have ended"),
+        (0, "mps", "shared by mps; will be whole when its pods have ended"),
     ]
 
 

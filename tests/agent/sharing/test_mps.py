@@ -1,4 +1,4 @@
-"""GPUs shared by MPS: the real agent and the real keeper, the fake NVML library, and a control daemon that
+"""GPUs shared by MPS: the real agent and the real gpu-setup, the fake NVML library, and a control daemon that
 speaks as NVIDIA's does."""
 
 import os
@@ -155,7 +155,7 @@ def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
     box.share("b", 5)
     (box.config / "default").write_text("0-3: none; 4-7: mps")
     box.until_shares(600)
-    eventually(lambda: "when the pods there have ended" in box.gpu(5).share_why, 20)
+    eventually(lambda: "when its pods have ended" in box.gpu(5).share_why, 20)
     assert levels(box, 1, 5) == ("mps", "none")
     assert mode(box, 1) == ONE_PROCESS
     box.end("a")
@@ -169,7 +169,7 @@ def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
 def test_without_the_keeper_none_is_offered_and_it_says_so(box: ShareBox) -> None:
     box.start("--sharing-dir", box.sharing)
     box.until_shares(400)
-    absent = f"`lockstep-agent gpu-setup` does not run on {box.sharing}"
+    absent = f"`lockstep-agent gpu-setup` is not running for {box.sharing}"
     eventually(lambda: absent in box.gpu(0).share_why, 20)
     box.keep()
     box.until_shares(800)
@@ -202,7 +202,7 @@ def test_a_cap_that_is_not_the_one_it_was_given_is_not_run_with(box: ShareBox) -
     assert box.share("a", 1, 4 * GIB).ok
     limits = {**dict(box.plans["a"].limits), MEMORY: 2 * GIB}
     box.plan("a", replace(box.plans["a"], limits=tuple(sorted(limits.items()))))
-    assert "is to have" in box.kubelet.start_pod(pod("a", 30).uid).message
+    assert "but its plan has" in box.kubelet.start_pod(pod("a", 30).uid).message
 
 
 def test_time_slices(box: ShareBox) -> None:

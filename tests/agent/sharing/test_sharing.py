@@ -52,7 +52,7 @@ def test_pods_with_unlike_caps_are_not_mixed_up(tmp_path: Path) -> None:
     box.plan("a", GIB)
     assert box.ask(0)["LOCKSTEP_GPU_MEMORY"] == str(GIB)
     box.plan("b", 2 * GIB)
-    with pytest.raises(ValueError, match="2 pods with unlike caps of GPU memory wait"):
+    with pytest.raises(ValueError, match="2 pods with different GPU memory caps"):
         box.ask(2)
     assert box.ask(4, ("team", "b", "c"))["LOCKSTEP_GPU_MEMORY"] == str(2 * GIB)
 
@@ -60,13 +60,13 @@ def test_pods_with_unlike_caps_are_not_mixed_up(tmp_path: Path) -> None:
 def test_less_than_what_is_demanded_is_refused_twice(tmp_path: Path) -> None:
     box = Box(tmp_path, "watch")
     plan = box.plan("a", GIB, "mps")
-    with pytest.raises(ValueError, match="enforces caps of memory by watch, which is less"):
+    with pytest.raises(ValueError, match="enforces memory caps by watch, which is weaker"):
         box.ask(0)
     box.node.set_intents((), 2)
     ids = tuple(sorted(share_id(machines.uuid(0), number) for number in (2, 3)))
     box.ask(2)
     box.node.set_intents((plan,), 3)  # it came after the pod
-    with pytest.raises(Refused, match="enforces caps of memory by watch, which is less"):
+    with pytest.raises(Refused, match="enforces memory caps by watch, which is weaker"):
         box.sharing.pre_start(ids, ("team", "a", "c"))
     box.sharing.pre_start(ids, ("team", "another", "c"))
 
@@ -75,7 +75,7 @@ def test_mps_has_no_room_for_a_49th_client(tmp_path: Path) -> None:
     box = Box(tmp_path, "mps")
     for number in range(48):
         box.ask(2 * number)
-    with pytest.raises(ValueError, match="MPS serves 48 clients of a GPU"):
+    with pytest.raises(ValueError, match="an MPS server has at most 48 clients"):
         box.ask(96)
 
 
