@@ -17,13 +17,13 @@ install: $(VENV)/.dev  ## everything that development needs, in .venv
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	pip install -q -U pip
-	pip install -q -e '.[agent,central]'
+	pip install -q -e '.[demo]'
 	touch $@
 $(VENV)/.dev: pyproject.toml $(VENV)/.user
-	pip install -q -e '.[agent,central]' --group dev
+	pip install -q -e '.[demo]' --group dev
 	touch $@
 
-demo: $(VENV)/.user  ## a cluster in a box, three workloads, no GPU and no Kubernetes needed
+demo: $(VENV)/.user  ## three workloads on a local cluster; needs no GPU and no Kubernetes
 	lockstep demo
 
 test: check e2e      ## everything: lint, types, contracts, tests, and e2e on a real Kubernetes

@@ -203,7 +203,12 @@ def _central(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from central.standalone import demo
+    try:
+        from central.standalone import demo
+    except ModuleNotFoundError as error:
+        if error.name not in ("central.standalone", "aiohttp"):
+            raise
+        return _fail("the demo is not installed; in a checkout, pip install '.[demo]' or make demo")
 
     return demo.run(keep=args.keep, port=args.port)
 

@@ -166,7 +166,7 @@ def _settled(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     if placed:
         whole = all(pod.phase == "Running" and pod.confirmed for pod in told.pods)
         return told if whole else None
-    return told if "room for" in told.reason or "no node" in told.reason else None
+    return told if told.reason.startswith("needs ") else None
 
 
 def _say(console: Console, told: pb.ExplainReply) -> None:

@@ -183,7 +183,7 @@ def python_layer(venv: Path, busybox_program: Path) -> tuple[bytes, dict[str, st
 
 
 def app_layer(venv: Path, folders: Iterable[Path], script: str, entry: str) -> bytes:
-    """Packages of ours in /app, and a script that calls module:function."""
+    """Packages of ours in /app, without the demo, and a script that calls module:function."""
     layer = Layer()
     module, function = entry.split(":")
     text = f"#!/usr/local/bin/python3\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
@@ -191,7 +191,9 @@ def app_layer(venv: Path, folders: Iterable[Path], script: str, entry: str) -> b
     with tempfile.TemporaryDirectory() as staging:
         for folder in folders:
             copy = Path(staging, folder.name)
-            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+            shutil.copytree(
+                folder, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "standalone")
+            )
             compile_all(str(venv / "bin/python"), copy, f"/app/{folder.name}")
             layer.add(copy, f"/app/{folder.name}")
         return layer.tar()

@@ -62,6 +62,12 @@ def test_images_are_this_version(kind: str, name: str, extra: str) -> None:
     assert f'ENTRYPOINT ["{script}"]' in dockerfile
 
 
+def test_the_demo_is_an_extra_and_in_no_image() -> None:
+    assert "rm -r central/standalone" in (FOLDER / "Dockerfile.central").read_text()
+    assert "aiohttp" not in " ".join(PROJECT["optional-dependencies"]["central"])
+    assert "lockstep[agent,central]" in PROJECT["optional-dependencies"]["demo"]
+
+
 def test_the_agents_arguments_are_accepted() -> None:
     spec = pod_spec("DaemonSet", "lockstep-agent")
     parsed = agent_flags.parser().parse_args(spec["containers"][0]["args"])
