@@ -244,7 +244,7 @@ def _topology(args: argparse.Namespace) -> int:
     from central.cli import render
 
     try:
-        reply = query_client.topology(query_client.endpoint(args), args.node)
+        reply = query_client.topology(query_client.scheduler_address(args), args.node)
     except query_client.CannotAsk as error:
         return _fail(error)
     if args.output == "json":
@@ -268,7 +268,7 @@ def _explain(args: argparse.Namespace) -> int:
         meanings.insert(0, (parts[0], "/".join(parts[1:])))
     try:
         for namespace, name in meanings:
-            reply = query_client.explain(query_client.endpoint(args), namespace, name)
+            reply = query_client.explain(query_client.scheduler_address(args), namespace, name)
             if reply.found:
                 break
     except query_client.CannotAsk as error:

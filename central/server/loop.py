@@ -26,7 +26,7 @@ BATCH = 20_000  # facts per cycle, so that the initial list does not delay quest
 Submit = Callable[[Iterable[Decision]], None]
 Publish = Callable[[Mapping[str, tuple[Grant, ...]]], None]
 OnCycle = Callable[[Sequence[Fact], Sequence[Decision], float], None]  # ... and its seconds
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class Loop:
         """From any thread."""
         self._inbox.put(fact)
 
-    def ask(self, question: Callable[[Cluster], Answer], timeout_s: float = 10.0) -> Answer:
+    def ask(self, question: Callable[[Cluster], Result], timeout_s: float = 10.0) -> Result:
         """From any other thread: question(cluster), called between two cycles. Raises TimeoutError."""
-        answer: Future[Answer] = Future()
+        answer: Future[Result] = Future()
         self._inbox.put(_Question(question, answer))
         return answer.result(timeout_s)
 

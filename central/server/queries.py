@@ -3,7 +3,7 @@ runs each query between two cycles, so every answer is consistent."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from central.model import wording
 from central.model.facts import PodSpec
@@ -16,11 +16,16 @@ from central.scheduler.queues import quota
 from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
-from central.server.grpc.query_service import Explanation, HeldSlice, Holder, NodeView, PodView
+from central.server.grpc.query_service import (
+    Answer,
+    Explanation,
+    HeldSlice,
+    Holder,
+    NodeView,
+    PodView,
+)
 from protos.names import GPU
 from protos.topology import RdmaLimit, RdmaUse, mask_of
-
-Answer = TypeVar("Answer")
 
 
 class AskableLoop(Protocol):

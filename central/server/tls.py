@@ -1,8 +1,5 @@
-"""The centre's own CA and server certificate: issue, renew, keep in files.
-
-The CA lives ten years, the certificate ninety days: whatever starts the centre renews it, agents only
-know the CA.
-"""
+"""The scheduler's own CA and server certificate: issued, renewed, and kept in files. The CA is valid for ten
+years and the certificate for 90 days. Agents and users trust the CA, so a renewal does not affect them."""
 
 import ipaddress
 import os
@@ -15,21 +12,21 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CA_LIFE = timedelta(days=3650)
-LIFE = timedelta(days=90)
-LEAST = 1 / 3  # of its life that a certificate must have left
-_SKEW = timedelta(hours=1)  # agents whose clocks are behind
+CA_LIFETIME = timedelta(days=3650)
+LIFETIME = timedelta(days=90)
+RENEW_BELOW = 1 / 3  # of the lifetime left
+_SKEW = timedelta(hours=1)  # backdates certificates for agents whose clocks are behind
 
 CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
 
 class UnusableCredentials(Exception):
-    """What is kept can't be used: a sentence for the user, exit 2."""
+    """The stored certificate can't be used: a sentence for the user, exit code 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """PEM, all of it. ca_key signs the next certificate."""
+    """All in PEM. ca_key signs the next certificate."""
 
     ca: bytes
     ca_key: bytes
@@ -38,7 +35,7 @@ class Credentials:
 
 
 def names(namespace: str) -> tuple[str, ...]:
-    """The names that the certificate carries."""
+    """The certificate's DNS names, and its IP address last."""
     service = "lockstep-central"
     return (
         service,
@@ -50,7 +47,7 @@ def names(namespace: str) -> tuple[str, ...]:
 
 
 def issue(namespace: str, now: datetime) -> Credentials:
-    """A new CA, and a certificate signed by it. now has a time zone."""
+    """A new CA and a certificate that it signed. now must have a time zone."""
     ca_key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lockstep-ca")])
     usage = x509.KeyUsage(
@@ -72,7 +69,7 @@ def issue(namespace: str, now: datetime) -> Credentials:
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SKEW)
-        .not_valid_after(now + CA_LIFE)
+        .not_valid_after(now + CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -82,8 +79,9 @@ def issue(namespace: str, now: datetime) -> Credentials:
 
 
 def renewed(old: Credentials, namespace: str, now: datetime) -> Credentials:
-    """The same where it is good for a third of its life yet and carries our names; else signed anew
-    by the same CA, or by a new one where that ends before the certificate would. Raises UnusableCredentials."""
+    """The same credentials if the certificate has a third of its lifetime left and carries our names.
+    Else a new certificate of the same CA, or of a new CA if the old one would expire before the
+    certificate. Raises UnusableCredentials."""
     try:
         ca = x509.load_pem_x509_certificate(old.ca)
         certificate = x509.load_pem_x509_certificate(old.certificate)
@@ -91,38 +89,41 @@ def renewed(old: Credentials, namespace: str, now: datetime) -> Credentials:
         ca_key = serialization.load_pem_private_key(old.ca_key, None)
         certificate.verify_directly_issued_by(ca)
         carried = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except Exception as error:  # the library raises its own and others; all mean this
+    except Exception as error:  # the library raises several kinds, which all mean this
         raise UnusableCredentials(
-            f"it does not hold a certificate: {str(error) or type(error).__name__}"
+            f"no valid certificate: {str(error) or type(error).__name__}"
         ) from error
     if certificate.public_key() != key.public_key() or ca.public_key() != ca_key.public_key():
-        raise UnusableCredentials("a key does not fit its certificate")
-    if ca.not_valid_after_utc - now < LIFE:
+        raise UnusableCredentials("a private key does not match its certificate")
+    if ca.not_valid_after_utc - now < LIFETIME:
         return issue(namespace, now)
     left = certificate.not_valid_after_utc - now
-    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
-    if left >= life * LEAST and set(carried) >= set(_alternatives(namespace)):
+    lifetime = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    if left >= lifetime * RENEW_BELOW and set(carried) >= set(_alternatives(namespace)):
         return old
     return _signed(old.ca, old.ca_key, namespace, now)
 
 
 def from_files(folder: Path, namespace: str, now: datetime) -> Credentials:
-    """Kept in ca.crt, ca.key, tls.crt, tls.key of the folder. Raises UnusableCredentials."""
+    """Reads, issues or renews ca.crt, ca.key, tls.crt and tls.key in the directory. Raises
+    UnusableCredentials."""
     files = [folder / name for name in (CA_FILE, CA_KEY_FILE, CERTIFICATE_FILE, KEY_FILE)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        there = [file.read_bytes() for file in files if file.exists()]
+        contents = [file.read_bytes() for file in files if file.exists()]
     except OSError as error:
         raise UnusableCredentials(f"--tls-dir {folder}: {error.strerror}") from error
-    if there and len(there) < len(files):
+    if contents and len(contents) < len(files):
         missing = ", ".join(file.name for file in files if not file.exists())
-        raise UnusableCredentials(f"--tls-dir {folder}: {missing} missing beside the other files")
+        raise UnusableCredentials(
+            f"--tls-dir {folder}: {missing} missing, though the other files exist"
+        )
     try:
-        old = Credentials(*there) if there else None
+        old = Credentials(*contents) if contents else None
         new = renewed(old, namespace, now) if old else issue(namespace, now)
     except UnusableCredentials as error:
         raise UnusableCredentials(
-            f"--tls-dir {folder}: {error}; remove its files to start anew"
+            f"--tls-dir {folder}: {error}; remove its files to issue new ones"
         ) from error
     if new != old:
         try:
@@ -139,7 +140,7 @@ def _signed(ca_pem: bytes, ca_key_pem: bytes, namespace: str, now: datetime) -> 
     ca = x509.load_pem_x509_certificate(ca_pem)
     ca_key = serialization.load_pem_private_key(ca_key_pem, None)
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
-        raise UnusableCredentials("the CA's key is not an elliptic curve's")
+        raise UnusableCredentials("the CA's key is not an elliptic-curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lockstep-central")])
     certificate = (
@@ -149,7 +150,7 @@ def _signed(ca_pem: bytes, ca_key_pem: bytes, namespace: str, now: datetime) -> 
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SKEW)
-        .not_valid_after(now + LIFE)
+        .not_valid_after(now + LIFETIME)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(_alternatives(namespace)), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -182,7 +183,7 @@ def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable for longer than it should be."""
+    """Atomically, and with the final permissions from the beginning."""
     beside = file.with_name(f".{file.name}.new")
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,5 +1,5 @@
-"""The centre's certificate in the cluster: Secret lockstep-central-tls; its CA, for the agents, in
-ConfigMap lockstep-ca. Two that start at once agree on the Secret that was first."""
+"""The scheduler's certificate in the cluster: Secret lockstep-central-tls, and its CA for the agents in
+ConfigMap lockstep-ca. Replicas that start at the same time agree on the Secret that was created first."""
 
 import base64
 import logging
@@ -21,22 +21,22 @@ _TRIES = 5
 
 
 def from_cluster(client: Client, namespace: str, now: datetime) -> Credentials:
-    """Read, made or renewed. Raises Unreachable, Refused (of the API server) or UnusableCredentials."""
+    """Reads, issues or renews the credentials. Raises Unreachable, Refused (of the API server) or UnusableCredentials."""
     for _ in range(_TRIES):
         credentials = _from_secret(client, namespace, now)
         if credentials is not None:
             _publish(client, namespace, credentials.ca)
             return credentials
-    raise UnusableCredentials(f"Secret {namespace}/{SECRET}: somebody else keeps changing it")
+    raise UnusableCredentials(f"Secret {namespace}/{SECRET}: another client keeps changing it")
 
 
 def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials | None:
-    """None: another centre wrote it meanwhile; read again."""
+    """None: another replica wrote the Secret meanwhile; read it again."""
     folder = f"/api/v1/namespaces/{quote(namespace)}/secrets"
     reply = client.request("GET", f"{folder}/{SECRET}")
     if reply.status == 404:
         made = tls.issue(namespace, now)
-        return _kept(client.request("POST", folder, _secret(namespace, made)), made)
+        return _stored(client.request("POST", folder, _secret(namespace, made)), made)
     if not reply.ok:
         raise reply.error()
     secret = reply.json()
@@ -46,17 +46,17 @@ def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials |
         new = tls.renewed(old, namespace, now)
     except (KeyError, ValueError, UnusableCredentials) as error:
         raise UnusableCredentials(
-            f"Secret {namespace}/{SECRET}: {_what(error)}; delete it to start anew"
+            f"Secret {namespace}/{SECRET}: {_describe(error)}; delete it to issue a new one"
         ) from error
     if new == old:
         return old
-    log.info("the certificate is renewed")
+    log.info("renewed the certificate")
     version = secret["metadata"].get("resourceVersion")
     body = _secret(namespace, new, version)
-    return _kept(client.request("PUT", f"{folder}/{SECRET}", body), new)
+    return _stored(client.request("PUT", f"{folder}/{SECRET}", body), new)
 
 
-def _kept(reply: Reply, credentials: Credentials) -> Credentials | None:
+def _stored(reply: Reply, credentials: Credentials) -> Credentials | None:
     if reply.status == 409:
         return None
     if not reply.ok:
@@ -101,5 +101,5 @@ def _publish(client: Client, namespace: str, ca: bytes) -> None:
         raise reply.error()
 
 
-def _what(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)

@@ -227,8 +227,8 @@ class LocalCluster:
         return self.directory / "centre.log"
 
     @property
-    def door(self) -> query_client.Endpoint:
-        return query_client.Endpoint(self.server, str(self.ca_file), str(self.token_file))
+    def door(self) -> query_client.SchedulerAddress:
+        return query_client.SchedulerAddress(self.server, str(self.ca_file), str(self.token_file))
 
 
 def _short_base() -> str:

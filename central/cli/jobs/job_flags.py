@@ -9,7 +9,7 @@ from central.cli.jobs import completion, dispatch
 from central.server import argtypes
 
 Commands = Any  # argparse's own type for them is private
-Row = tuple[str, str, dict[str, Any]]
+Flag = tuple[str, str, dict[str, Any]]
 FORMATS = ("table", "wide", "json", "yaml", "name")
 AMOUNTS = "NAME=AMOUNT,..."
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -49,16 +49,16 @@ def amounts(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-COMMON: tuple[Row, ...] = (
+COMMON: tuple[Flag, ...] = (
     ("-k --kubeconfig FILE", "kubeconfig file", {"default": None, "shown": "as for kubectl"}),
     ("--context NAME", "context of the kubeconfig", {"default": None, "shown": "its current one"}),
 )
-NAMESPACE: Row = (
+NAMESPACE: Flag = (
     "-n --namespace NAME",
     "namespace",
     {"default": None, "shown": "that of the context", "complete": "namespace"},
 )
-RUN: tuple[Row, ...] = (
+RUN: tuple[Flag, ...] = (
     (
         "-f --filename FILE",
         "create the objects of this file or directory; - is standard input",
@@ -103,15 +103,15 @@ RUN: tuple[Row, ...] = (
     ),
     ("--dry-run", "print the manifest and create nothing", {}),
 )
-LIST: tuple[Row, ...] = (
+LIST: tuple[Flag, ...] = (
     ("-w --watch", "after the list, print a row for each change", {}),
     ("-l --selector KEY=VALUE,...", "label selector", {}),
 )
-LIST_NAMESPACED: tuple[Row, ...] = (
+LIST_NAMESPACED: tuple[Flag, ...] = (
     ("-A --all-namespaces", "list the objects of all namespaces", {"dest": "everywhere"}),
     ("-q --queue NAME", "only of this queue", {"complete": "queue"}),
 )
-LOGS: tuple[Row, ...] = (
+LOGS: tuple[Flag, ...] = (
     ("-f --follow", "follow the output until the job ends", {}),
     ("-t --task NAME", "only pods of this task", {}),
     ("-c --container NAME", "only this container", {"shown": "all"}),
@@ -123,14 +123,14 @@ LOGS: tuple[Row, ...] = (
     ("--timestamps", "begin each line with its time", {}),
     ("-p --previous", "show the previous instance of containers that restarted", {}),
 )
-QUEUE: tuple[Row, ...] = (
+QUEUE: tuple[Flag, ...] = (
     (f"--capability {AMOUNTS}", "upper limit of the queue's usage", {"type": amounts}),
     (f"--deserved {AMOUNTS}", "amount that belongs to the queue; others may borrow it until it is needed", {"type": amounts}),
     (f"--guarantee {AMOUNTS}", "amount kept free for the queue, even while unused", {"type": amounts}),
     ("--parent NAME", "parent queue", {"complete": "queue"}),
 )  # fmt: skip
 WEIGHT = "weight for capacity left after guaranteed and deserved amounts (1 to 65535)"
-QUEUE_CREATE: tuple[Row, ...] = (
+QUEUE_CREATE: tuple[Flag, ...] = (
     ("-w --weight N", WEIGHT, {"type": count, "default": 1}),
     *QUEUE,
     ("-S --state", "initial state", {"choices": ("Open", "Closed"), "default": "Open"}),
@@ -141,7 +141,7 @@ QUEUE_CREATE: tuple[Row, ...] = (
     ),
     ("--keep", "make the queue non-reclaimable", {}),
 )
-QUEUE_OPERATE: tuple[Row, ...] = (
+QUEUE_OPERATE: tuple[Flag, ...] = (
     (
         "-a --action",
         "open: start gangs again; close: start no more gangs; update: apply the flags below",
@@ -230,7 +230,7 @@ def _output(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
 
 
 def _verb(
-    verbs: Commands, verb: str, kind: str, about: str, path: str, *tables: tuple[Row, ...]
+    verbs: Commands, verb: str, kind: str, about: str, path: str, *tables: tuple[Flag, ...]
 ) -> argparse.ArgumentParser:
     """path: as for dispatch.command."""
     parser: argparse.ArgumentParser = verbs.add_parser(
@@ -243,10 +243,10 @@ def _verb(
     return parser
 
 
-def _flags(parser: argparse.ArgumentParser, table: tuple[Row, ...]) -> None:
+def _flags(parser: argparse.ArgumentParser, table: tuple[Flag, ...]) -> None:
     """A flag without a value's name in its row, and without choices, is a switch."""
-    for typed, about, row in table:
-        more = dict(row)
+    for typed, about, given in table:
+        more = dict(given)
         names = [word for word in typed.split() if word.startswith("-")]
         metavar = typed.rpartition(names[-1])[2].strip()
         kind = more.pop("complete", "")

@@ -26,7 +26,7 @@ class CannotAsk(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class SchedulerAddress:
     """The scheduler's address, and what authenticates both sides."""
 
     server: str
@@ -65,23 +65,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def endpoint(args: argparse.Namespace) -> Endpoint:
-    return Endpoint(args.server, args.ca_file, args.token_file, args.server_name)
+def scheduler_address(args: argparse.Namespace) -> SchedulerAddress:
+    return SchedulerAddress(args.server, args.ca_file, args.token_file, args.server_name)
 
 
-def topology(where: Endpoint, node: str) -> pb.TopologyReply:
+def topology(where: SchedulerAddress, node: str) -> pb.TopologyReply:
     query = pb.TopologyQuery(node=node)
     reply: pb.TopologyReply = _call(where, lambda desk, **kw: desk.Topology(query, **kw))
     return reply
 
 
-def explain(where: Endpoint, namespace: str, name: str) -> pb.ExplainReply:
+def explain(where: SchedulerAddress, namespace: str, name: str) -> pb.ExplainReply:
     query = pb.ExplainQuery(namespace=namespace, name=name)
     reply: pb.ExplainReply = _call(where, lambda desk, **kw: desk.Explain(query, **kw))
     return reply
 
 
-def _call(where: Endpoint, ask: "Callable[..., Any]") -> Any:
+def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
     import grpc
 
     from protos.stubs.fleet_pb2_grpc import DeskStub
@@ -108,7 +108,7 @@ def _read(path: str, flag: str) -> bytes:
         raise CannotAsk(f"{path}: {error.strerror}; set {flag}") from error
 
 
-def _sentence(where: Endpoint, error: "grpc.RpcError") -> str:
+def _sentence(where: SchedulerAddress, error: "grpc.RpcError") -> str:
     from grpc import StatusCode
 
     details = error.details() or "no details"

@@ -56,9 +56,9 @@ def lockstep(client: Client, capsys: pytest.CaptureFixture[str]) -> Lockstep:
             ended = main(argv)
         except SystemExit as error:  # argparse
             ended = int(error.code or 0)
-        said = capsys.readouterr()
-        assert ended == code, said
-        assert "Traceback" not in said.err
-        return said.out + said.err if code else said.out
+        output = capsys.readouterr()
+        assert ended == code, output
+        assert "Traceback" not in output.err
+        return output.out + output.err if code else output.out
 
     return typed

@@ -39,12 +39,12 @@ WHY = "needs 3 pods x 8 GPUs at once in one rack; rack r1 has room for 2 of 3"
 
 
 def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:
-    said = lockstep(
+    output = lockstep(
         *("job", "run", "sweep", "-i", "train:1", "-r", "4", "-m", "2", "-g", "8"),
         *("-R", "cpu=2,memory=1Gi", "-L", "memory=2Gi", "-e", "SEED=1", "-q", "research"),
         *("--within", "node", "--plugin", "svc", "--", "train", "--steps", "7"),
     )
-    assert said == "run job sweep successfully\n"
+    assert output == "run job sweep successfully\n"
     made = client.get(f"{JOBS}/sweep")
     assert made["metadata"]["annotations"] == {"lockstep.dev/topology-required": "node"}
     spec = made["spec"]
@@ -84,8 +84,8 @@ def test_nothing_of_a_file_is_created_if_one_kind_is_unknown(
     strange = {"apiVersion": "x.example/v1", "kind": "Strange", "metadata": {"name": "s"}}
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump_all([settings, strange]))
-    said = lockstep("job", "run", "-f", str(file), code=2)
-    assert said == "lockstep: the cluster does not serve Strange (x.example/v1)\n"
+    output = lockstep("job", "run", "-f", str(file), code=2)
+    assert output == "lockstep: the cluster does not serve Strange (x.example/v1)\n"
     assert client.get("/api/v1/namespaces/default/configmaps")["items"] == []
 
 
@@ -107,8 +107,8 @@ def test_a_list_fits_eighty_columns(
     put(JOBS, mpi("a-job-with-quite-a-long-name", "Terminating"))
     put(JOBS, mpi("j" * 63, "Running", running=3))
     for argv in (("job", "list"), ("job", "list", "-A"), ("job", "view", "j" * 63)):
-        said = lockstep(*argv)
-        assert max(map(len, said.splitlines())) <= 80, said
+        output = lockstep(*argv)
+        assert max(map(len, output.splitlines())) <= 80, output
     assert "j" * 63 in re.sub(r"\s|\S*Completed\S*", "", lockstep("job", "view", "j" * 63))
 
 
@@ -129,20 +129,20 @@ def test_a_view_says_why_and_shows_pods_and_events(lockstep: Lockstep, put: Put)
     put(PODS, member("lm-mpi-job", "mpiworker", 9, containerStatuses=[waiting]))
     put(PODS, member("lm-mpi-job", "mpimaster", 0))
     put(PODS, member("another", "mpimaster", 0))
-    told = {"kind": "Job", "name": "lm-mpi-job", "uid": job["metadata"]["uid"]}
-    event = {"reason": "CommandIssued", "message": "AbortJob", "involvedObject": told}
+    about = {"kind": "Job", "name": "lm-mpi-job", "uid": job["metadata"]["uid"]}
+    event = {"reason": "CommandIssued", "message": "AbortJob", "involvedObject": about}
     put(EVENTS, {"metadata": {"name": "e"}, **event})
-    said = lockstep("job", "view", "lm-mpi-job")
-    assert f"Why:          {WHY}" in said
-    assert "Policies:     PodEvicted -> RestartJob" in said
-    assert "TaskCompleted -> CompleteJob" in said
-    pods = re.findall(r"^(lm-mpi-job-\S+|another-\S+) +(\S+) +(\S+) +(\d+)", said, re.MULTILINE)
+    output = lockstep("job", "view", "lm-mpi-job")
+    assert f"Why:          {WHY}" in output
+    assert "Policies:     PodEvicted -> RestartJob" in output
+    assert "TaskCompleted -> CompleteJob" in output
+    pods = re.findall(r"^(lm-mpi-job-\S+|another-\S+) +(\S+) +(\S+) +(\d+)", output, re.MULTILINE)
     assert pods == [
         ("lm-mpi-job-mpimaster-0", "mpimaster", "Pending", "0"),
         ("lm-mpi-job-mpiworker-9", "mpiworker", "ImagePullBackOff", "3"),
         ("lm-mpi-job-mpiworker-10", "mpiworker", "Pending", "0"),
     ]
-    assert "job/lm-mpi-job: CommandIssued: AbortJob" in said
+    assert "job/lm-mpi-job: CommandIssued: AbortJob" in output
 
 
 def test_a_view_says_why_placed_pods_do_not_run(lockstep: Lockstep, put: Put) -> None:
@@ -152,9 +152,9 @@ def test_a_view_says_why_placed_pods_do_not_run(lockstep: Lockstep, put: Put) ->
         made = member("lm-mpi-job", "mpiworker", index, containerStatuses=waiting)
         made["spec"]["nodeName"] = "n"
         put(PODS, made)
-    said = lockstep("job", "view", "lm-mpi-job")
+    output = lockstep("job", "view", "lm-mpi-job")
     why = "1 of 3 pods: ContainerCreating, 2 of 3 pods: ImagePullBackOff"
-    assert f"Why:          {why}\n" in said
+    assert f"Why:          {why}\n" in output
 
 
 class Blind(Api):
@@ -168,10 +168,10 @@ class Blind(Api):
 
 def test_a_view_shows_what_the_user_may_see(client: Client, put: Put) -> None:
     put(JOBS, mpi())
-    said = describe.job(Blind(client, "default"), "lm-mpi-job", 80)
-    assert "Phase:        Pending" in said
-    assert "Pods:         not shown: you may not list this pod" in said
-    assert "Events:       not shown: you may not list this event" in said
+    output = describe.job(Blind(client, "default"), "lm-mpi-job", 80)
+    assert "Phase:        Pending" in output
+    assert "Pods:         not shown: you may not list this pod" in output
+    assert "Events:       not shown: you may not list this event" in output
 
 
 def test_a_list_with_watch_prints_changes(client: Client, put: Put) -> None:
@@ -195,8 +195,8 @@ def test_a_list_with_watch_prints_changes(client: Client, put: Put) -> None:
         assert [row[3] for row in rows] == ["Pending", "Running"]
     finally:
         watch.send_signal(signal.SIGINT)
-        said, wrong = watch.communicate(timeout=10)
-    assert (watch.returncode, said, wrong) == (130, "", "")
+        output, errors = watch.communicate(timeout=10)
+    assert (watch.returncode, output, errors) == (130, "", "")
 
 
 def test_commands_for_jobs(lockstep: Lockstep, client: Client, put: Put) -> None:
@@ -218,8 +218,8 @@ def test_a_finished_job_is_neither_suspended_nor_resumed(
 ) -> None:
     put(JOBS, mpi(phase="Completed"))
     for word in ("suspend", "resume"):
-        said = lockstep("job", word, "lm-mpi-job", code=2)
-        assert said == f"lockstep: job lm-mpi-job is Completed: it can't {word}\n"
+        output = lockstep("job", word, "lm-mpi-job", code=2)
+        assert output == f"lockstep: job lm-mpi-job is Completed: it can't {word}\n"
     assert client.get(COMMANDS)["items"] == []
 
 
@@ -229,8 +229,8 @@ def test_log_lines_carry_their_task_and_index(lockstep: Lockstep, put: Put, caps
     for task, index in (("mpimaster", 0), ("mpiworker", 0)):
         put(PODS, member("lm-mpi-job", task, index, containerStatuses=[ran]))
     put(PODS, member("lm-mpi-job", "mpiworker", 1))
-    said = lockstep("job", "logs", "lm-mpi-job")
-    assert [line.split("]")[0] for line in said.splitlines()] == ["[mpimaster-0", "[mpiworker-0"]
+    output = lockstep("job", "logs", "lm-mpi-job")
+    assert [line.split("]")[0] for line in output.splitlines()] == ["[mpimaster-0", "[mpiworker-0"]
     assert lockstep("job", "logs", "-f", "lm-mpi-job", "-t", "mpimaster").startswith(
         "[mpimaster-0] "
     )
@@ -239,21 +239,21 @@ def test_log_lines_carry_their_task_and_index(lockstep: Lockstep, put: Put, caps
 def test_watch_prints_a_job_until_it_ends(put: Put, client: Client) -> None:
     job = put(JOBS, mpi())
     states = iter([{"phase": "Running"}, {"phase": "Failed", "message": "PodFailed: exit 3"}])
-    said: list[str] = []
+    lines: list[str] = []
 
     def say(line: str) -> None:
-        said.append(line.split(maxsplit=1)[1])
+        lines.append(line.split(maxsplit=1)[1])
         if state := next(states, None):
             changed = {**job, "metadata": {"name": "lm-mpi-job"}, "status": {"state": state}}
             reply = client.request("PUT", f"{JOBS}/lm-mpi-job/status", orjson.dumps(changed))
             assert reply.ok
 
     assert follow.watch_job(Api(client, "default"), "lm-mpi-job", say) == 1
-    assert said == ["Pending", "Running", "Failed: PodFailed: exit 3"]
+    assert lines == ["Pending", "Running", "Failed: PodFailed: exit 3"]
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "output"),
     [
         (["vew", "x"], "did you mean view?"),
         (
@@ -274,9 +274,9 @@ def test_watch_prints_a_job_until_it_ends(put: Put, client: Client) -> None:
         (["list", "-k", "/no/such"], "kubeconfig /no/such: no such file"),
     ],
 )
-def test_errors_are_one_sentence(argv: list[str], said: str, lockstep: Lockstep) -> None:
+def test_errors_are_one_sentence(argv: list[str], output: str, lockstep: Lockstep) -> None:
     answer = lockstep("job", *argv, code=2)
-    assert said in answer
+    assert output in answer
     assert len(answer.splitlines()) == 1
 
 
@@ -299,7 +299,7 @@ def test_a_dry_run_asks_no_server(
 
 def test_invalid_manifests(lockstep: Lockstep, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
-    for text, said in (
+    for text, message in (
         ("a: [", "job.yaml, line 1"),
         ("- a", "document 1: expected an object, not list"),
         ("kind: Job", "document 1: apiVersion is missing"),
@@ -307,21 +307,21 @@ def test_invalid_manifests(lockstep: Lockstep, tmp_path: Path) -> None:
         ("", "contains no object"),
     ):
         file.write_text(text)
-        assert said in lockstep("job", "run", "-f", str(file), code=2)
+        assert message in lockstep("job", "run", "-f", str(file), code=2)
 
 
 def test_an_invalid_job_is_not_created(lockstep: Lockstep, client: Client, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     task = {"name": "w", "replicas": 2, "template": TEMPLATE}
     both = {**task, "policies": [{"event": "PodFailed", "exitCode": 3, "action": "RestartJob"}]}
-    for spec, said in (
+    for spec, message in (
         ({"tasks": [both]}, "job j: spec.tasks[0].policies[0]"),
         ({"tasks": [task], "minAvailable": 3}, "job j: spec.minAvailable: 3 is more than the 2"),
         ({"tasks": [task], "plugins": {"shh": []}}, "job j: spec.plugins.shh"),
     ):
         made = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
         file.write_text(yaml.safe_dump({**made, "spec": spec}))
-        assert said in lockstep("job", "run", "-f", str(file), code=2)
+        assert message in lockstep("job", "run", "-f", str(file), code=2)
     assert "spec.plugins.shh" in lockstep("job", "run", "j", "--plugin", "shh", code=2)
     assert client.get(JOBS)["items"] == []
 

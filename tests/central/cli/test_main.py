@@ -25,15 +25,15 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         code = main(argv)
     except SystemExit as error:  # argparse
         code = int(error.code or 0)
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert code == 2
-    assert not said.out
-    assert "Traceback" not in said.err
-    return said.err.strip().splitlines()[-1]
+    assert not output.out
+    assert "Traceback" not in output.err
+    return output.err.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "output"),
     [
         (["--no-such"], "the following arguments are required: COMMAND"),
         (["central", "--no-such"], "unrecognized arguments: --no-such"),
@@ -59,8 +59,8 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["topology", "--ca-file=/no/such"], "lockstep: /no/such: No such file or directory"),
     ],
 )
-def test_wrong_arguments(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said in refused(capsys, *argv)
+def test_wrong_arguments(argv: list[str], output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert output in refused(capsys, *argv)
 
 
 def test_every_flag_has_a_help_text() -> None:
@@ -72,7 +72,7 @@ def test_a_scheduler_that_does_not_answer(
 ) -> None:
     for name in ("ca", "token"):
         (tmp_path / name).write_text("x")
-    said = refused(
+    output = refused(
         capsys,
         "explain",
         "job",
@@ -80,7 +80,7 @@ def test_a_scheduler_that_does_not_answer(
         f"--ca-file={tmp_path / 'ca'}",
         f"--token-file={tmp_path / 'token'}",
     )
-    assert "no scheduler answers at 127.0.0.1:9" in said
+    assert "no scheduler answers at 127.0.0.1:9" in output
 
 
 def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -89,14 +89,14 @@ def test_a_port_in_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = refused(
+        output = refused(
             capsys,
             "central",
             f"--kubeconfig={tmp_path / 'kubeconfig'}",
             f"--tls-dir={tmp_path / 'tls'}",
             f"--listen=127.0.0.1:{port}",
         )
-    assert f"127.0.0.1:{port}" in said
+    assert f"127.0.0.1:{port}" in output
 
 
 def test_an_unusable_certificate_directory(
@@ -104,13 +104,13 @@ def test_an_unusable_certificate_directory(
 ) -> None:
     (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))
     (tmp_path / "file").write_text("")
-    said = refused(
+    output = refused(
         capsys,
         "central",
         f"--kubeconfig={tmp_path / 'kubeconfig'}",
         f"--tls-dir={tmp_path / 'file'}",
     )
-    assert str(tmp_path / "file") in said
+    assert str(tmp_path / "file") in output
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

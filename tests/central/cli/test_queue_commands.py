@@ -12,11 +12,11 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 def test_a_queue_is_made_changed_closed_and_deleted(lockstep: Lockstep, client: Client) -> None:
     lockstep("queue", "create", "top")
-    said = lockstep(
+    output = lockstep(
         *("queue", "create", "-n", "ml", "-w", "3", "--parent", "top"),
         *("--capability", "nvidia.com/gpu=16", "--guarantee", "nvidia.com/gpu=2"),
     )
-    assert said == "create queue ml successfully\n"
+    assert output == "create queue ml successfully\n"
     spec = client.get(f"{QUEUES}/ml")["spec"]
     assert (spec["weight"], spec["parent"]) == (3, "top")
     assert spec["guarantee"] == {"resource": {"nvidia.com/gpu": "2"}}

@@ -211,9 +211,12 @@ def odd(change: Callable[[pb.NodeReport], object]) -> pb.NodeReport:
         (report(boot_id=""), "boot_id: "),
         (report(generation=0), "generation: "),
         (odd(lambda m: m.ClearField("topology")), "topology: a full report must have one"),
-        (odd(lambda m: m.topology.gpus[1].ClearField("index")), "topology: the GPUs' indices"),
+        (odd(lambda m: m.topology.gpus[1].ClearField("index")), "topology: GPU indices"),
         (odd(lambda m: m.topology.links.pop()), "topology: links is not a square"),
-        (odd(lambda m: m.topology.islands[0].gpus.append(9)), "topology: an island names a GPU"),
+        (
+            odd(lambda m: m.topology.islands[0].gpus.append(9)),
+            "topology: an island has an unknown GPU",
+        ),
         (odd(lambda m: m.topology.islands[0].gpus.append(1)), "topology.islands: a GPU is in two"),
         (
             odd(lambda m: m.topology.links[0].cells.__setitem__(1, "FAST")),
@@ -229,9 +232,9 @@ def test_a_malformed_report_names_its_field(
     message: pb.NodeReport,
     why: str,
 ) -> None:
-    code, told = refusal(lambda: fleet.Report(message, metadata=auth("agent-n1")))
+    code, details = refusal(lambda: fleet.Report(message, metadata=auth("agent-n1")))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert told.startswith(why)
+    assert details.startswith(why)
     assert scheduler.facts == []
     assert f"node n1: invalid report: {why}" in caplog.text
 

@@ -1,4 +1,4 @@
-"""Jobs along the whole path without a cluster: API in memory, hollow nodes, the centre as a process."""
+"""Jobs on the whole path without a cluster: API server in memory, hollow nodes, the scheduler as a process."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -45,8 +45,8 @@ def items(box: LocalCluster, path: str) -> list[Json]:
 def test_jobs_run_restart_end_and_leave_nothing(box: LocalCluster) -> None:
     plugins: Json = {"svc": [], "ssh": []}
     short = job({"w": 2}, name="short", ttlSecondsAfterFinished=1, plugins=plugins)
-    told = {"annotations": {"lockstep.dev/runs-for": "1s"}}
-    short["spec"]["tasks"][0]["template"]["metadata"] = told
+    metadata = {"annotations": {"lockstep.dev/runs-for": "1s"}}
+    short["spec"]["tasks"][0]["template"]["metadata"] = metadata
     box.create(JOBS, short)
     box.create(JOBS, job({"w": 2}, "PodEvicted RestartJob", name="long", plugins=plugins))
     box.create(JOBS, job({"w": 2}, name="wrong", minAvailable=5))
@@ -61,9 +61,9 @@ def test_jobs_run_restart_end_and_leave_nothing(box: LocalCluster) -> None:
         return len(fresh) == 2 and (status["version"], status["state"]["phase"]) == (1, "Running")
 
     box.wait("long to run again", again)
-    said = state(box, "wrong")
-    assert said["reason"] == "InvalidSpec"
-    assert said["message"].startswith("spec.minAvailable: 5 is more than the 2 pods")
+    wrong = state(box, "wrong")
+    assert wrong["reason"] == "InvalidSpec"
+    assert wrong["message"].startswith("spec.minAvailable: 5 is more than the 2 pods")
     box.wait(
         "short to go", lambda: all(one["metadata"]["name"] != "short" for one in items(box, JOBS))
     )

@@ -125,10 +125,10 @@ def test_the_first_decision_that_differs_is_named(
     file.write_text("\n".join(lines) + "\n")
     capsys.readouterr()
     assert main(["replay", str(file)]) == 1
-    told = capsys.readouterr().out
-    assert f"{file}: decisions differ at cycle 1 (line 2" in told
-    assert "then: Bind(" in told
-    assert "now:  Bind(" in told
+    output = capsys.readouterr().out
+    assert f"{file}: decisions differ at cycle 1 (line 2" in output
+    assert "then: Bind(" in output
+    assert "now:  Bind(" in output
 
 
 OLD = Path(__file__).with_name("format-1.journal")  # by `lockstep simulate` of commit 8efd8fd
@@ -158,8 +158,10 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     for number, writer in ((1, "0.1.0"), (2, "0.0.9")):
         head = {"journal": number, "version": writer, "settings": {"levels": []}}
         file.write_text(f'{json.dumps(head)}\n{{"checkpoint": "AAAA"}}\n')
-        said = f"line 2: only version {writer} .format {number}. can read its checkpoint; this is"
-        with pytest.raises(replay.BadJournal, match=said):
+        message = (
+            f"line 2: only version {writer} .format {number}. can read its checkpoint; this is"
+        )
+        with pytest.raises(replay.BadJournal, match=message):
             replay.replay(str(file))
 
 
@@ -204,10 +206,10 @@ def test_a_malformed_journal_is_refused(
     if content is not None:
         file.write_text(content)
     code = main(["replay", str(file)])
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert code == (2 if what else 0)
-    assert what in told
-    assert "Traceback" not in told
+    assert what in output
+    assert "Traceback" not in output
 
 
 def test_rotation_begins_a_file_that_replays_by_itself(tmp_path: Path) -> None:

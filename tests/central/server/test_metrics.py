@@ -56,8 +56,8 @@ def server() -> Iterator[Server]:
 
 def test_a_scheduler_that_starts_is_alive_and_not_ready(server: Server) -> None:
     assert server.get("/healthz") == (200, "ok\n")
-    status, said = server.get("/readyz")
-    assert (status, said) == (
+    status, output = server.get("/readyz")
+    assert (status, output) == (
         503,
         "starting: no certificate yet, or the API server does not answer\n",
     )
@@ -110,9 +110,9 @@ def test_a_loop_that_is_stuck_is_not_alive(server: Server) -> None:
     server.metrics.watch_loop(loop)
     loop.last_cycle_at = -1e9
     loop.synced = True
-    status, said = server.get("/healthz")
+    status, output = server.get("/healthz")
     assert status == 503
-    assert said.startswith("the last scheduling cycle began ")
+    assert output.startswith("the last scheduling cycle began ")
     samples = server.samples()  # the loop does not answer
     assert "lockstep_nodes" not in samples
     assert samples["lockstep_scheduler_inbox_length"] >= 0

@@ -1,5 +1,5 @@
-"""The whole path without a cluster: API in memory, hollow kubelets, real agents, the centre as a
-process of its own; and processes that are killed in the middle."""
+"""The whole path without a cluster: API server in memory, hollow kubelets, real agents, the scheduler as a
+process, and processes that are killed at work."""
 
 import tempfile
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def registered(kubelet: HollowKubelet) -> bool:
 
 
 def submit(
-    box: LocalCluster, name: str, pods: int, gpus: int, rdma: int = 0, **wishes: str
+    box: LocalCluster, name: str, pods: int, gpus: int, rdma: int = 0, **limits_by_kind: str
 ) -> None:
     group = {"metadata": {"name": name}, "spec": {"minMember": pods}}
     box.create(GROUPS, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group})
@@ -51,7 +51,9 @@ def submit(
     container = {"name": "main", "image": "x", "resources": {"limits": limits}}
     for rank in range(pods):
         annotations = {"scheduling.k8s.io/group-name": name}
-        annotations |= {f"lockstep.dev/rdma-hca-{key}": value for key, value in wishes.items()}
+        annotations |= {
+            f"lockstep.dev/rdma-hca-{key}": value for key, value in limits_by_kind.items()
+        }
         box.create(
             PODS,
             {
@@ -64,15 +66,15 @@ def submit(
 
 
 def confirmed(box: LocalCluster, name: str) -> pb.ExplainReply | None:
-    """The explanation, once pod-resources has confirmed every pod's GPUs."""
-    told = box.explain(name)
-    if told is None or not told.pods or not all(pod.confirmed for pod in told.pods):
+    """The explanation, once pod-resources confirms every pod's GPUs."""
+    explained = box.explain(name)
+    if explained is None or not explained.pods or not all(pod.confirmed for pod in explained.pods):
         return None
-    return told
+    return explained
 
 
 def held(box: LocalCluster) -> dict[str, tuple[str, ...]]:
-    """By pod, what its kubelet says it holds: the truth."""
+    """By pod, the GPUs that its kubelet has given it."""
     return {
         pod: resources[GPU]
         for kubelet in box.hollow.kubelets.values()
@@ -81,7 +83,7 @@ def held(box: LocalCluster) -> dict[str, tuple[str, ...]]:
     }
 
 
-def assert_books_are_true(box: LocalCluster) -> None:
+def assert_devices_match(box: LocalCluster) -> None:
     truth = held(box)
     given = [uuid for uuids in truth.values() for uuid in uuids]
     assert len(set(given)) == len(given), "a GPU was given twice"
@@ -94,25 +96,25 @@ def assert_books_are_true(box: LocalCluster) -> None:
             assert {uuids[i] for i in holder.gpus} == set(truth[holder.pod])
 
 
-def test_every_pod_gets_the_gpus_that_were_chosen_for_it(box: LocalCluster) -> None:
-    """Twelve equal pods on four machines at once: each kubelet admits them in an order of its own."""
+def test_every_pod_gets_its_planned_gpus(box: LocalCluster) -> None:
+    """Twelve equal pods on four nodes at once. Each kubelet admits them in its own order."""
     for number in range(6):
         submit(box, f"g{number}", 2, 2)
     for number in range(6):
-        told = box.wait("every pod's GPUs", lambda name=f"g{number}": confirmed(box, name))  # type: ignore[misc]  # the loop's own name
-        assert "in one island of node" in told.reason
-        pairs = [tuple(pod.gpus) for pod in told.pods]
+        explained = box.wait("every pod's GPUs", lambda name=f"g{number}": confirmed(box, name))  # type: ignore[misc]  # the loop's own name
+        assert "in one island of node" in explained.reason
+        pairs = [tuple(pod.gpus) for pod in explained.pods]
         assert all(b == a + 1 and a % 2 == 0 for a, b in pairs), pairs
-    assert_books_are_true(box)
+    assert_devices_match(box)
 
 
-def test_every_pod_gets_the_network_card_beside_its_gpu(box: LocalCluster) -> None:
+def test_every_pod_gets_the_nic_beside_its_gpu(box: LocalCluster) -> None:
     submit(box, "ring", 16, 1, rdma=1)
     box.wait("ring's GPUs", lambda: confirmed(box, "ring"))
     reply = box.topology()
     assert reply is not None
     seen = {node.name: node.topology for node in reply.nodes}
-    found = 0
+    pods = 0
     for name, kubelet in box.hollow.kubelets.items():
         topology = seen[name]
         gpus = [gpu.uuid for gpu in topology.gpus]
@@ -121,23 +123,26 @@ def test_every_pod_gets_the_network_card_beside_its_gpu(box: LocalCluster) -> No
             (uuid,), (share,) = resources[GPU], resources[RDMA]
             row = topology.links[gpus.index(uuid)].cells
             assert row[len(gpus) + cards.index(share.partition("::")[0])] == "PXB"
-            found += 1
-    assert found == 16
-    told = {use.pod: use.card for node in reply.nodes for use in node.cards}
+            pods += 1
+    assert pods == 16
+    reported = {use.pod: use.card for node in reply.nodes for use in node.cards}
     truth = {
         pod: resources[RDMA][0].partition("::")[0]
         for kubelet in box.hollow.kubelets.values()
         for (_, pod, _), resources in kubelet.held().items()
     }
-    assert told == truth
+    assert reported == truth
     explained = box.explain("ring")
     assert explained is not None
     assert {use.pod: use.card for use in explained.cards} == truth
-    submit(box, "wish", 1, 1, rdma=1, handles="8")
-    box.wait("why", lambda: (told := box.explain("wish")) and "sets no RDMA limits" in told.reason)
+    submit(box, "limits", 1, 1, rdma=1, handles="8")
+    box.wait(
+        "why",
+        lambda: (explained := box.explain("limits")) and "sets no RDMA limits" in explained.reason,
+    )
 
 
-def test_a_centre_that_is_killed_loses_nothing_and_repeats_nothing(box: LocalCluster) -> None:
+def test_a_killed_scheduler_loses_nothing_and_repeats_nothing(box: LocalCluster) -> None:
     submit(box, "before", 4, 8)
     box.wait("the first gang", lambda: confirmed(box, "before"))
     submit(box, "waiting", 2, 8)
@@ -153,16 +158,20 @@ def test_a_centre_that_is_killed_loses_nothing_and_repeats_nothing(box: LocalClu
         box.client.request("DELETE", f"{PODS}/before-{rank}")
     for name in ("waiting", "meanwhile"):
         box.wait(f"gang {name}", lambda name=name: confirmed(box, name))  # type: ignore[misc]  # the loop's own name
-    assert_books_are_true(box)
+    assert_devices_match(box)
 
 
 def pending(box: LocalCluster, name: str) -> pb.ExplainReply | None:
-    told = box.explain(name)
-    return told if told is not None and told.phase == "Pending" and "room" in told.reason else None
+    explained = box.explain(name)
+    return (
+        explained
+        if explained is not None and explained.phase == "Pending" and "room" in explained.reason
+        else None
+    )
 
 
-def test_a_node_that_is_deleted_and_registers_again_has_its_gpus(box: LocalCluster) -> None:
-    """Its agent lives on and has nothing new to tell: it is asked."""
+def test_a_node_that_registers_again_has_its_gpus(box: LocalCluster) -> None:
+    """Its agent runs on and has nothing new to report, so it is asked for a full report."""
     node = box.client.request("GET", "/api/v1/nodes/n0").json()
     box.client.request("DELETE", "/api/v1/nodes/n0")
     box.wait("its end", lambda: (reply := box.topology()) and len(reply.nodes) == 3)
@@ -172,14 +181,14 @@ def test_a_node_that_is_deleted_and_registers_again_has_its_gpus(box: LocalClust
     box.wait("its topology", lambda: (reply := box.topology()) and known(reply) == 4)
     submit(box, "wide", 4, 8)
     box.wait("a gang on all nodes", lambda: confirmed(box, "wide"))
-    assert_books_are_true(box)
+    assert_devices_match(box)
 
 
 def known(reply: pb.TopologyReply) -> int:
     return sum(node.gpus_allocatable == 8 == len(node.topology.gpus) for node in reply.nodes)
 
 
-def test_a_kubelet_and_an_agent_that_start_again_keep_what_is_given(box: LocalCluster) -> None:
+def test_restarts_of_kubelets_and_agents_keep_devices(box: LocalCluster) -> None:
     submit(box, "steady", 4, 2)
     box.wait("the gang", lambda: confirmed(box, "steady"))
     before = held(box)
@@ -192,4 +201,4 @@ def test_a_kubelet_and_an_agent_that_start_again_keep_what_is_given(box: LocalCl
     box.wait("a gang on the rest", lambda: confirmed(box, "after"))
     now = held(box)
     assert {pod: gpus for pod, gpus in now.items() if pod in before} == before
-    assert_books_are_true(box)
+    assert_devices_match(box)

@@ -1,4 +1,4 @@
-"""The centre's certificate in files."""
+"""The scheduler's certificate in files."""
 
 import stat
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ def test_the_certificate_carries_our_names_and_no_more() -> None:
     assert (authority.not_valid_after_utc - NOW).days == 3650
 
 
-def test_files_are_made_once_and_keys_are_ours_alone(tmp_path: Path) -> None:
+def test_files_are_written_once_and_keys_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     first = tls.from_files(folder, "ns", NOW)
     assert tls.from_files(folder, "ns", NOW) == first
@@ -51,20 +51,20 @@ def test_renewed_when_a_third_of_its_life_is_left(tmp_path: Path, days: int, ren
     assert (later.certificate != first.certificate) == renewed
 
 
-def test_another_namespace_is_another_name(tmp_path: Path) -> None:
+def test_another_namespace_needs_another_certificate(tmp_path: Path) -> None:
     first = tls.from_files(tmp_path, "ns", NOW)
     other = tls.from_files(tmp_path, "other", NOW)
     assert first.ca == other.ca
     assert first.certificate != other.certificate
 
 
-def test_an_authority_near_its_end_is_replaced(tmp_path: Path) -> None:
+def test_a_ca_that_expires_soon_is_replaced(tmp_path: Path) -> None:
     first = tls.from_files(tmp_path, "ns", NOW)
     assert tls.from_files(tmp_path, "ns", NOW + timedelta(days=3600)).ca != first.ca
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
-def test_files_that_can_not_be_used_are_named(tmp_path: Path, name: str) -> None:
+def test_unusable_files_are_named(tmp_path: Path, name: str) -> None:
     tls.from_files(tmp_path, "ns", NOW)
     other = tls.issue("ns", NOW)
     foreign = {
@@ -74,7 +74,7 @@ def test_files_that_can_not_be_used_are_named(tmp_path: Path, name: str) -> None
         "tls.key": other.key,
     }
     (tmp_path / name).write_bytes(foreign[name])
-    with pytest.raises(tls.UnusableCredentials, match="remove its files to start anew"):
+    with pytest.raises(tls.UnusableCredentials, match="remove its files to issue new ones"):
         tls.from_files(tmp_path, "ns", NOW)
     (tmp_path / name).write_text("nonsense")
     with pytest.raises(tls.UnusableCredentials, match=f"--tls-dir {tmp_path}: "):
@@ -84,7 +84,7 @@ def test_files_that_can_not_be_used_are_named(tmp_path: Path, name: str) -> None
         tls.from_files(tmp_path, "ns", NOW)
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_an_unusable_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(tls.UnusableCredentials, match="--tls-dir"):
         tls.from_files(tmp_path / "file" / "tls", "ns", NOW)
