@@ -1,12 +1,12 @@
 """How each GPU is allocated: not at all, whole to one container, or in shares or MIG slices. Pure.
 
-These are separate resources to the kubelet, which does not know that they are the same GPUs, so the agent
-must not let one GPU be allocated in two ways. A GPU in use one way is reported as unhealthy in the other
-ways, which takes it off the kubelet's lists until it is free. The kubelet may still act on an older list;
-Allocate then refuses.
+These are separate resources to the kubelet, which does not know that they are the same GPUs, so the
+agent must not let one GPU be allocated in two ways. A GPU in use one way is reported as unhealthy
+in the other ways, which takes it off the kubelet's lists until it is free. The kubelet may still
+act on an older list; Allocate then refuses.
 
-MIG slices can be destroyed while a pod holds them. Such a slice keeps its address occupied, because the
-pod's device files would open the slice that is created there next."""
+MIG slices can be destroyed while a pod holds them. Such a slice keeps its address occupied, because
+the pod's device files would open the slice that is created there next."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,8 @@ class Allocated:
             return self._of_slices(resource, ids, topology)
         gpus = sorted(set(map(device_of, ids)))
         if resource == GPU_SHARE and len(gpus) > 1:
-            return f"request spans {len(gpus)} GPUs ({_words(gpus, topology)}); a share must fit on one GPU"
+            named = _words(gpus, topology)
+            return f"request spans {len(gpus)} GPUs ({named}); a share must fit on one GPU"
         other = self.shared.keys() if resource == GPU else self.whole
         in_mig = {gpu.uuid for gpu in topology.gpus if gpu.mig}
         for taken, how in (

@@ -1,4 +1,5 @@
-"""Retrying: pauses that grow with jitter, and one log line per change of state instead of one per attempt."""
+"""Retrying: pauses that grow with jitter, and one log line per change of state instead of one per
+attempt."""
 
 import logging
 import random

@@ -1,5 +1,5 @@
-"""The commands `topology` and `capture`, and observe(), which reads the machine for them and for the
-device monitor."""
+"""The commands `topology` and `capture`, and observe(), which reads the machine for them and for
+the device monitor."""
 
 import argparse
 import json
@@ -39,7 +39,8 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--driver-root",
         metavar="DIR",
-        help="root of the driver installation, searched for libnvidia-ml.so.1 after the loader's path",
+        help="root of the driver installation, searched for libnvidia-ml.so.1 after the loader's "
+        "path",
     )
     parser.add_argument(
         "--sysfs-root", metavar="DIR", default="/sys", help="the host's /sys (default: %(default)s)"

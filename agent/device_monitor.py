@@ -1,5 +1,5 @@
-"""Keeps the node's topology up to date: surveys the hardware periodically and on driver events, and applies
-health, sharing and NIC selection to the result. Every driver call has a timeout."""
+"""Keeps the node's topology up to date: surveys the hardware periodically and on driver events, and
+applies health, sharing and NIC selection to the result. Every driver call has a timeout."""
 
 import logging
 import threading
@@ -94,8 +94,8 @@ class DeviceMonitor:
         return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
     def refresh(self, events: Sequence[XidEvent] = (), *, first: bool = False) -> None:
-        """Surveys the hardware and updates the node. Raises CaptureError if first: an unreadable capture
-        stays unreadable."""
+        """Surveys the hardware and updates the node. Raises CaptureError if first: an unreadable
+        capture stays unreadable."""
         known = self._node.state.topology
         self._log_xids(events, known)
         try:

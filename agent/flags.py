@@ -26,7 +26,8 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     top = Parser(
         prog="lockstep-agent",
-        description="Node agent: discovers the hardware, serves the kubelet's device-plugin API, reports to the scheduler.",
+        description="Node agent: discovers the hardware, serves the kubelet's device-plugin API, "
+        "reports to the scheduler.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"lockstep-agent {version()}")
@@ -104,7 +105,8 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         "--pass-device-nodes",
         choices=("auto", "always", "never"),
         default="auto",
-        help="device files to pass to containers: auto: those that exist; always: all, and refuse the container if one is missing; never: none (default: %(default)s)",
+        help="device files to pass to containers: auto: those that exist; always: all, and refuse "
+        "the container if one is missing; never: none (default: %(default)s)",
     )
     add_sharing_arguments(run)
     run.add_argument(
@@ -112,7 +114,8 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="how long a pod may exceed its memory cap on a GPU with watch enforcement (default: %(default)g)",
+        help="how long a pod may exceed its memory cap on a GPU with watch enforcement (default: "
+        "%(default)g)",
     )
     _add_cdi_arguments(run)
     _add_rdma_arguments(run)
@@ -128,7 +131,8 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="interval of hardware surveys in seconds (default: %(default)g); driver events trigger one at once",
+        help="interval of hardware surveys in seconds (default: %(default)g); driver events "
+        "trigger one at once",
     )
     run.add_argument(
         "--driver-wait",
@@ -166,7 +170,8 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=held.settled_s,
         metavar="SECONDS",
-        help="seconds in good health after which a GPU's earlier failures no longer count (default: %(default)g)",
+        help="seconds in good health after which a GPU's earlier failures no longer count "
+        "(default: %(default)g)",
     )
     run.add_argument(
         "--metrics-listen",
@@ -184,22 +189,24 @@ def _add_cdi_arguments(run: argparse.ArgumentParser) -> None:
         "--device-mode",
         choices=("auto", "env", "cdi", "both"),
         default="auto",
-        help="how devices get into containers: env: environment variables and device files; cdi: CDI "
-        "device names (Kubernetes 1.29 and newer); both; auto: both if --cdi-dir is set, else env "
-        "(default: %(default)s)",
+        help="how devices get into containers: env: environment variables and device files; cdi: "
+        "CDI device names (Kubernetes 1.29 and newer); both; auto: both if --cdi-dir is set, "
+        "else env (default: %(default)s)",
     )
     run.add_argument(
         "--cdi-dir",
         type=Path,
         metavar="DIR",
-        help="directory for CDI specs; container runtimes read /var/run/cdi (default: none are written)",
+        help="directory for CDI specs; container runtimes read /var/run/cdi (default: none are "
+        "written)",
     )
     run.add_argument(
         "--cdi-kind",
         choices=("lockstep.dev/gpu", "nvidia.com/gpu"),
         default="lockstep.dev/gpu",
         help="CDI kind of GPUs: lockstep.dev/gpu: the agent's own specs, with device files only; "
-        "nvidia.com/gpu: the specs of NVIDIA's toolkit, with driver libraries (default: %(default)s)",
+        "nvidia.com/gpu: the specs of NVIDIA's toolkit, with driver libraries (default: "
+        "%(default)s)",
     )
 
 
@@ -210,24 +217,25 @@ def _add_rdma_arguments(run: argparse.ArgumentParser) -> None:
         default=("auto",),
         metavar="NICS",
         help="RDMA NICs to serve, comma separated: names with * and ?; all; none; auto: those that "
-        "share a PCIe switch with a GPU, else the fastest (default); properties joined by +, such as "
-        "vendor=15b3+link=InfiniBand (vendor, device, driver, link, net, pci); vf: virtual functions "
-        "(vf+pf=mlx5_0: of this NIC)",
+        "share a PCIe switch with a GPU, else the fastest (default); properties joined by +, "
+        "such as vendor=15b3+link=InfiniBand (vendor, device, driver, link, net, pci); vf: "
+        "virtual functions (vf+pf=mlx5_0: of this NIC)",
     )
     run.add_argument(
         "--rdma-shares",
         type=_count,
         default=0,
         metavar="N",
-        help="shares per RDMA NIC, each for one pod; auto: as many pods with the default limit as fit in "
-        "the limit of the cgroup of all pods, 16 if there is no limit (default: auto)",
+        help="shares per RDMA NIC, each for one pod; auto: as many pods with the default limit as "
+        "fit in the limit of the cgroup of all pods, 16 if there is no limit (default: auto)",
     )
 
     run.add_argument(
         "--cgroup-root",
         type=Path,
         metavar="DIR",
-        help="the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written there (default: none are written)",
+        help="the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written "
+        "there (default: none are written)",
     )
     for name, what in (
         ("handles", "RDMA contexts"),
@@ -269,7 +277,8 @@ def _node(text: str) -> str:
     if re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", text, re.ASCII):
         return text
     raise argparse.ArgumentTypeError(
-        f"{text!r} is not a node name: lower-case letters, digits, - and ., as shown by kubectl get nodes"
+        f"{text!r} is not a node name: lower-case letters, digits, - and ., as shown by "
+        f"kubectl get nodes"
     )
 
 

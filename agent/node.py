@@ -1,4 +1,5 @@
-"""The owner of the node's state. Threads read a NodeState, which is immutable, or wait for the next one."""
+"""The owner of the node's state. Threads read a NodeState, which is immutable, or wait for the next
+one."""
 
 import threading
 import uuid
@@ -38,8 +39,8 @@ class AgentNode:
         began: float = inf,
         orphaned: MigAddresses | None = None,
     ) -> None:
-        """grants come from a List call that began at that monotonic time; unlisted and orphaned from the
-        kubelet's checkpoint."""
+        """grants come from a List call that began at that monotonic time; unlisted and orphaned
+        from the kubelet's checkpoint."""
         with self._changed:
             old = self._state
             grants = tuple(sorted(grants))
@@ -90,7 +91,8 @@ class AgentNode:
         self._changed.notify_all()
 
     def wake(self) -> None:
-        """Makes every wait() check its condition again, after something outside the state changed."""
+        """Makes every wait() check its condition again, after something outside the state
+        changed."""
         with self._changed:
             self._changed.notify_all()
 

@@ -1,6 +1,6 @@
-"""Reports the node to the scheduler, on every change and as a heartbeat in between, and receives the
-planned devices of pods bound to this node. While the scheduler is unreachable it retries; the rest of the
-agent is not affected."""
+"""Reports the node to the scheduler, on every change and as a heartbeat in between, and receives
+the planned devices of pods bound to this node. While the scheduler is unreachable it retries; the
+rest of the agent is not affected."""
 
 import logging
 import threading

@@ -1,5 +1,5 @@
-"""The agent at work: a few threads around one AgentNode. A thread that fails retries by itself and does
-not stop the others."""
+"""The agent at work: a few threads around one AgentNode. A thread that fails retries by itself and
+does not stop the others."""
 
 import logging
 import threading
@@ -197,13 +197,13 @@ class Agent:
         self._pod_resources.close()
 
     def interrupt(self) -> None:
-        """For signal handlers, which may run at any moment and more than once. The interrupted thread
-        may hold an Event's lock; SimpleQueue.put is reentrant."""
+        """For signal handlers, which may run at any moment and more than once. The interrupted
+        thread may hold an Event's lock; SimpleQueue.put is reentrant."""
         self._interrupted.put(None)
 
     def _serve_new_resources(self) -> None:
-        """Registers resources whose names appear while the agent runs, such as those of MIG profiles.
-        A registration stays: it waits while the resource has no devices."""
+        """Registers resources whose names appear while the agent runs, such as those of MIG
+        profiles. A registration stays: it waits while the resource has no devices."""
         known = {registration.resource for registration in self._registrations}
         while not self._stop.is_set():
             for name in table.names(self.node.state):
@@ -242,8 +242,8 @@ class Agent:
             self._stop.wait(MEMORY_S)
 
     def _keep_sharing(self) -> None:
-        """Runs whenever shares are allocated or released, and surveys the hardware again when the set
-        of shared GPUs changes."""
+        """Runs whenever shares are allocated or released, and surveys the hardware again when the
+        set of shared GPUs changes."""
         known: frozenset[str] = frozenset()
         while not self._stop.is_set():
             state = self.node.state

@@ -1,4 +1,5 @@
-"""Calls into a library that may hang, with a timeout. Each call runs in a thread of its own, one at a time."""
+"""Calls into a library that may hang, with a timeout. Each call runs in a thread of its own, one at
+a time."""
 
 import threading
 from collections.abc import Callable
@@ -20,8 +21,9 @@ class WithTimeout:
         self._running: Future[Any] | None = None
 
     def call(self, function: Callable[[], Result], timeout_s: float) -> Result:
-        """Raises TimedOut, or what the function raises. While an earlier call hangs, no new one starts:
-        call() waits for the earlier one first, whose return shows that the library works again."""
+        """Raises TimedOut, or what the function raises. While an earlier call hangs, no new one
+        starts: call() waits for the earlier one first, whose return shows that the library works
+        again."""
         with self._lock:
             earlier = self._running
             if earlier is not None and not earlier.done():

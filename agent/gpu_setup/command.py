@@ -24,13 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--driver-root",
         type=Path,
         metavar="DIR",
-        help="root of the driver installation, searched for libnvidia-ml.so.1, nvidia-cuda-mps-control and nvidia-smi after the path",
+        help="root of the driver installation, searched for libnvidia-ml.so.1, "
+        "nvidia-cuda-mps-control and nvidia-smi after the path",
     )
     parser.add_argument(
         "--one-user",
         action="store_true",
-        help="serve one user's clients at a time; for drivers whose nvidia-cuda-mps-control does not "
-        "support -M",
+        help="serve one user's clients at a time; for drivers whose nvidia-cuda-mps-control does "
+        "not support -M",
     )
     logs.add_arguments(parser)
 

@@ -1,5 +1,5 @@
-"""Applies the requested setup to each GPU, maintains it, and restores the former setup when the request is
-gone. The former setup is on disk, so that a restarted process can restore it."""
+"""Applies the requested setup to each GPU, maintains it, and restores the former setup when the
+request is gone. The former setup is on disk, so that a restarted process can restore it."""
 
 import contextlib
 import json
@@ -50,7 +50,8 @@ class GpuSetupManager:
         self._folder = DirectoryWatch(requests.desired_folder, self._changed.set)
 
     def run(self, stop: threading.Event) -> None:
-        """Runs until stop; call wake() after setting it. Raises OSError if the directory is unusable."""
+        """Runs until stop; call wake() after setting it. Raises OSError if the directory is
+        unusable."""
         with self._requests.exclusive() as exclusive:
             if exclusive:
                 self._requests.publish(self._capabilities())
@@ -118,7 +119,8 @@ class GpuSetupManager:
     # MPS
 
     def _serve(self, uuid: str, wanted: DesiredSetup, setup: _GpuSetup) -> None:
-        """Exclusive compute mode admits one process, the MPS server, so that no process bypasses its limits."""
+        """Exclusive compute mode admits one process, the MPS server, so that no process bypasses
+        its limits."""
         mode = self._driver.call(lambda: computemode.read(self._root, uuid), DRIVER_S)
         if mode != computemode.EXCLUSIVE:
             self._remember(uuid, {"mode": mode})

@@ -1,5 +1,5 @@
-"""MPS on one GPU. The control daemon starts the MPS server with the first client. Each GPU has a daemon of its
-own, so that a failure stays on that GPU."""
+"""MPS on one GPU. The control daemon starts the MPS server with the first client. Each GPU has a
+daemon of its own, so that a failure stays on that GPU."""
 
 import contextlib
 import subprocess
@@ -33,8 +33,8 @@ class MpsServer:
         )  # as set: MiB, process ids of the servers
 
     def serves(self) -> bool:
-        """Whether a daemon runs, started by this process or by an earlier one. Raises ToolTimeout if it does
-        not answer: on a busy machine that is no reason to end its clients."""
+        """Whether a daemon runs, started by this process or by an earlier one. Raises ToolTimeout
+        if it does not answer: on a busy machine that is no reason to end its clients."""
         if self._child is not None and self._child.poll() is not None:
             return False
         try:
@@ -83,8 +83,8 @@ class MpsServer:
             self._ended()
 
     def limit(self, mib: int) -> None:
-        """Sets the default memory limit of new clients, on running and on future servers. Clients may set a
-        lower one. Raises ToolError."""
+        """Sets the default memory limit of new clients, on running and on future servers. Clients
+        may set a lower one. Raises ToolError."""
         servers = tuple(self._command("get_server_list").split())
         if self._limits == (mib, servers):
             return

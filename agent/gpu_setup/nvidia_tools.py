@@ -1,5 +1,6 @@
-"""Finds and runs nvidia-smi and nvidia-cuda-mps-control. NVIDIA's container runtime adds them to a container
-(NVIDIA_DRIVER_CAPABILITIES=compute,utility); otherwise they are searched for below the driver root."""
+"""Finds and runs nvidia-smi and nvidia-cuda-mps-control. NVIDIA's container runtime adds them to a
+container (NVIDIA_DRIVER_CAPABILITIES=compute,utility); otherwise they are searched for below the
+driver root."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""Watches a directory with inotify for names that come and go. If the kernel has no watches left, `watching`
-is False and callers poll more often."""
+"""Watches a directory with inotify for names that come and go. If the kernel has no watches left,
+`watching` is False and callers poll more often."""
 
 import contextlib
 import ctypes

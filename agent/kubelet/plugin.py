@@ -1,5 +1,6 @@
-"""The device plugin API v1beta1: translates between gRPC and a DeviceResource. The kubelet sets no timeout on
-GetPreferredAllocation and Allocate, so their answers are bounded to a few seconds here."""
+"""The device plugin API v1beta1: translates between gRPC and a DeviceResource. The kubelet sets no
+timeout on GetPreferredAllocation and Allocate, so their answers are bounded to a few seconds
+here."""
 
 import logging
 import threading
@@ -25,7 +26,8 @@ from protos.stubs import deviceplugin_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
-LIST_S = 2.0  # timeout of pod-resources, long enough for busy nodes; the kubelet admits no other pod meanwhile
+# timeout of pod-resources, long enough for busy nodes; the kubelet admits no other pod meanwhile
+LIST_S = 2.0
 HOLDER_S = 3.0  # to find the container; the kubelet's timeout of PreStartContainer is 30 s
 
 OPTIONS = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)

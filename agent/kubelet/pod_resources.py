@@ -1,10 +1,9 @@
 """The kubelet's pod-resources API: which container holds which devices.
 
-A kubelet that prunes ended pods while it answers List forgets the devices of an Allocate in progress, which
-it records only after the answer, and would allocate them twice. So List and Allocate exclude each other
-here: from GetPreferredAllocation until shortly after Allocate nothing calls List, except
-GetPreferredAllocation itself, when no devices are pending yet.
-"""
+A kubelet that prunes ended pods while it answers List forgets the devices of an Allocate in
+progress, which it records only after the answer, and would allocate them twice. So List and
+Allocate exclude each other here: from GetPreferredAllocation until shortly after Allocate nothing
+calls List, except GetPreferredAllocation itself, when no devices are pending yet."""
 
 import logging
 import threading
@@ -66,7 +65,8 @@ class AdmissionGate:
 
     @contextmanager
     def quiet(self, timeout_s: float) -> Iterator[bool]:
-        """Yields True if no admission is in progress within the timeout; then none starts inside the block."""
+        """Yields True if no admission is in progress within the timeout; then none starts inside
+        the block."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._allocating or time.monotonic() < self._busy_until:
@@ -93,8 +93,8 @@ class PodResourcesClient:
         self._channel: grpc.Channel | None = None
 
     def list(self, timeout_s: float) -> tuple[ContainerDevices, ...]:
-        """Containers in the kubelet's order, with the devices that this agent serves. Raises OSError with
-        a sentence."""
+        """Containers in the kubelet's order, with the devices that this agent serves. Raises
+        OSError with a sentence."""
         with self._lock:
             if self._channel is None:
                 self._channel = grpc.insecure_channel(f"unix:{self.socket}", options=CHANNEL)
@@ -199,8 +199,8 @@ class ObservedGrants:
         return True
 
     def look_for(self, plans: tuple[Grant, ...]) -> None:
-        """Call when plans arrive. Lists at once if a plan needs a GPU that is allocated in another way:
-        the scheduler may know earlier than the agent that its pod has ended."""
+        """Call when plans arrive. Lists at once if a plan needs a GPU that is allocated in another
+        way: the scheduler may know earlier than the agent that its pod has ended."""
         allocated = self._node.state.allocated()
         for plan in plans:
             other = allocated.shared.keys() if plan.resource == GPU else allocated.whole
@@ -224,8 +224,8 @@ class ObservedGrants:
         return None
 
     def run(self, every_s: float, stop: threading.Event) -> None:
-        """Lists after every Allocate and periodically, because the kubelet does not report the end of
-        pods; less often after CALM calls without a change."""
+        """Lists after every Allocate and periodically, because the kubelet does not report the end
+        of pods; less often after CALM calls without a change."""
         same = 0
         while not stop.is_set():
             self._wake.clear()
@@ -238,8 +238,8 @@ class ObservedGrants:
                 same = 0
 
     def _must_return_soon(self) -> bool:
-        """Whether a GPU is withheld from one of the kubelet's lists because it is allocated in another way.
-        It must return soon after its pod ends."""
+        """Whether a GPU is withheld from one of the kubelet's lists because it is allocated in
+        another way. It must return soon after its pod ends."""
         state = self._node.state
         shared = any(gpu.shares for gpu in state.topology.gpus)
         held = any(grant.resource in (GPU, GPU_SHARE) for grant in state.grants)

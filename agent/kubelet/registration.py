@@ -1,5 +1,5 @@
-"""Serves the plugin's socket and registers it with the kubelet, again after each restart of the kubelet: a
-starting kubelet empties the directory and forgets all registrations."""
+"""Serves the plugin's socket and registers it with the kubelet, again after each restart of the
+kubelet: a starting kubelet empties the directory and forgets all registrations."""
 
 import contextlib
 import logging
@@ -83,7 +83,8 @@ class PluginRegistration:
                 stop.wait(backoff.pause_s())
 
     def _serve_once(self, stop: threading.Event) -> bool:
-        """Serves until the kubelet restarts, the socket or the last device goes, or stop; returns True."""
+        """Serves until the kubelet restarts, the socket or the last device goes, or stop; returns
+        True."""
         self._check_directory()
         with contextlib.suppress(FileNotFoundError):
             self.own.unlink()
@@ -122,7 +123,8 @@ class PluginRegistration:
         try:
             if not self.plugins.is_dir():
                 raise KubeletUnavailable(
-                    f"{self.plugins} does not exist: mount the kubelet's directory, or set --kubelet-dir"
+                    f"{self.plugins} does not exist: mount the kubelet's directory, or set "
+                    f"--kubelet-dir"
                 )
             allowed = os.access(self.plugins, os.W_OK | os.X_OK)
             there = allowed and self.socket.exists()
@@ -180,7 +182,8 @@ class PluginRegistration:
                 return
 
     def _idle(self, stop: threading.Event, changes: int) -> bool:
-        """Waits for a change in the directory since then, or until the next check; returns whether to stop."""
+        """Waits for a change in the directory since then, or until the next check; returns whether
+        to stop."""
         watched = self._folder.watching and self._plugin.streams
         self._node.wait(
             lambda _: stop.is_set() or self._folder.changes != changes,

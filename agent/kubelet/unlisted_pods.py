@@ -1,6 +1,6 @@
-"""GPUs of running pods that pod-resources does not list. A restarted kubelet lists a pod only after it has
-admitted it again; its checkpoint has all pods from the start, and also pods that have ended. A pod that
-runs has a cgroup."""
+"""GPUs of running pods that pod-resources does not list. A restarted kubelet lists a pod only after
+it has admitted it again; its checkpoint has all pods from the start, and also pods that have ended.
+A pod that runs has a cgroup."""
 
 import logging
 from collections.abc import Iterable
@@ -22,7 +22,8 @@ class UnlistedPods:
         self._log = StateLogger(log)
 
     def allocations(self, listed: Iterable[Grant] | None) -> tuple[Allocation, ...]:
-        """listed is None if pod-resources does not answer; then every entry of the checkpoint counts."""
+        """listed is None if pod-resources does not answer; then every entry of the checkpoint
+        counts."""
         try:
             entries = checkpoint.read(self._plugins)
         except OSError as error:

@@ -1,5 +1,6 @@
-"""Container Device Interface: specs of devices that the container runtime reads, and their names, which the
-kubelet passes to the runtime. https://github.com/cncf-tags/container-device-interface, version 0.5."""
+"""Container Device Interface: specs of devices that the container runtime reads, and their names,
+which the kubelet passes to the runtime. https://github.com/cncf-tags/container-device-interface,
+version 0.5."""
 
 import json
 import logging
@@ -21,8 +22,9 @@ Devices = Mapping[str, tuple[str, ...]]  # device files by device name
 
 
 def spec(kind: str, devices: Devices, variable: str) -> dict[str, Any]:
-    """Files that all devices share stand once, outside the devices. Each device sets a variable of its own
-    with its name, because of a variable that two devices set only the last value remains."""
+    """Files that all devices share stand once, outside the devices. Each device sets a variable of
+    its own with its name, because of a variable that two devices set only the last value
+    remains."""
     shared = set.intersection(*map(set, devices.values())) if len(devices) > 1 else set[str]()
     made: dict[str, Any] = {"cdiVersion": VERSION, "kind": kind, "devices": []}
     for number, (name, files) in enumerate(devices.items()):
@@ -85,8 +87,9 @@ class Specs:
 class Injection:
     """How the devices of one resource get into containers.
 
-    Mode env: environment variables and device files. cdi: CDI names, and variables that NVIDIA's runtime
-    does not act on. both: all of these. current() returns the present devices with their files."""
+    Mode env: environment variables and device files. cdi: CDI names, and variables that NVIDIA's
+    runtime does not act on. both: all of these. current() returns the present devices with their
+    files."""
 
     def __init__(
         self,

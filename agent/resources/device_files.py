@@ -1,8 +1,8 @@
 """Device files of GPUs, MIG slices and RDMA NICs.
 
-NVIDIA's container runtime adds the files of GPUs by itself; without it a container reaches its GPUs only
-through the files that the agent passes. The agent always passes the files of RDMA NICs.
-A MIG slice needs its GPU's file and one capability file for each of its instances."""
+NVIDIA's container runtime adds the files of GPUs by itself; without it a container reaches its GPUs
+only through the files that the agent passes. The agent always passes the files of RDMA NICs. A MIG
+slice needs its GPU's file and one capability file for each of its instances."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class DeviceFiles:
-    """minors: minor numbers of the GPUs' files by UUID; they are not the indices. policy is the value
-    of --pass-device-nodes: auto passes the files that exist, always raises ValueError if one is
-    missing, never passes none."""
+    """minors: minor numbers of the GPUs' files by UUID; they are not the indices. policy is the
+    value of --pass-device-nodes: auto passes the files that exist, always raises ValueError if one
+    is missing, never passes none."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""What a kind of device must implement so that the kubelet can allocate it, and the values that pass
-between the device plugin and the kinds. kubelet/plugin.py translates them from and to gRPC."""
+"""What a kind of device must implement so that the kubelet can allocate it, and the values that
+pass between the device plugin and the kinds. kubelet/plugin.py translates them from and to gRPC."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """One container's part of GetPreferredAllocation: `size` of the available devices, among them all
-    of `must`."""
+    """One container's part of GetPreferredAllocation: `size` of the available devices, among them
+    all of `must`."""
 
     available: tuple[str, ...]
     must: tuple[str, ...]
@@ -110,7 +110,8 @@ class DeviceResource(Protocol):
 def next_in_admission(
     listed: Iterable[ContainerKey], planned: Container[ContainerKey]
 ) -> frozenset[ContainerKey]:
-    """The first planned container of each pod: the kubelet allocates a pod's containers in order."""
+    """The first planned container of each pod: the kubelet allocates a pod's containers in
+    order."""
     first: dict[tuple[str, str], ContainerKey] = {}
     for key in listed:
         if key in planned:

@@ -1,9 +1,10 @@
 """Which whole GPUs a container gets, and its environment. Pure.
 
 GetPreferredAllocation does not name the container. But the kubelet admits one pod at a time, and
-pod-resources lists that pod before it has devices: the one pod that the scheduler has a plan for and that
-is listed without devices is the one in admission. It gets the planned GPUs. In all other cases the choice
-avoids the GPUs planned for others, and takes the closest set of the rest (protos/closest.py)."""
+pod-resources lists that pod before it has devices: the one pod that the scheduler has a plan for
+and that is listed without devices is the one in admission. It gets the planned GPUs. In all other
+cases the choice avoids the GPUs planned for others, and takes the closest set of the rest
+(protos/closest.py)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,8 +30,8 @@ def preferred(
     listed: Iterable[ContainerDevices] | None,
     asked_before: frozenset[ContainerKey] = frozenset(),
 ) -> Choice:
-    """listed is None if pod-resources did not answer. asked_before: candidates of earlier calls; one
-    that still has no devices was not admitted, so the request is not for it."""
+    """listed is None if pod-resources did not answer. asked_before: candidates of earlier calls;
+    one that still has no devices was not admitted, so the request is not for it."""
     rows = tuple(listed or ())
     masked = _MaskedRequest.of(request, topology, intents, rows)
     candidates = masked.candidates(rows)

@@ -1,5 +1,5 @@
-"""Shares of GPUs: lockstep.dev/gpu-share. A device is a hundredth of one GPU; containers with different
-numbers of them run side by side on a GPU."""
+"""Shares of GPUs: lockstep.dev/gpu-share. A device is a hundredth of one GPU; containers with
+different numbers of them run side by side on a GPU."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -110,9 +110,9 @@ def preferred(
     listed: Sequence[ContainerDevices] | None,
     asked_before: frozenset[ContainerKey] = frozenset(),
 ) -> Choice:
-    """All shares come from one GPU: that of the required shares, else the planned one, else the one that
-    the pod's other containers share, else the best for a pod without a plan. The choice is empty if no
-    GPU has enough left; Allocate then refuses what the kubelet picks."""
+    """All shares come from one GPU: that of the required shares, else the planned one, else the one
+    that the pod's other containers share, else the best for a pod without a plan. The choice is
+    empty if no GPU has enough left; Allocate then refuses what the kubelet picks."""
     rows = tuple(listed or ())
     served = {row.key for row in rows if row.ids(GPU_SHARE)}
     ours = {

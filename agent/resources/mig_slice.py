@@ -1,5 +1,5 @@
-"""MIG slices: one resource per profile, such as nvidia.com/mig-1g.5gb. Profiles come and go while the
-agent runs."""
+"""MIG slices: one resource per profile, such as nvidia.com/mig-1g.5gb. Profiles come and go while
+the agent runs."""
 
 from collections.abc import Iterator, Sequence
 

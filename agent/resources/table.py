@@ -1,7 +1,7 @@
 """The kinds of devices that this agent serves, one row each.
 
-A new kind needs a module with a DeviceResource and a row here: the service registers a plugin for each
-name, and pod-resources is read for the same names."""
+A new kind needs a module with a DeviceResource and a row here: the service registers a plugin for
+each name, and pod-resources is read for the same names."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

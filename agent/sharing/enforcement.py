@@ -1,5 +1,5 @@
-"""How surely memory caps hold on each GPU that may be shared. It follows from the configuration and from what
-the node supports, and does not change while a pod that it would affect runs. Pure."""
+"""How surely memory caps hold on each GPU that may be shared. It follows from the configuration and
+from what the node supports, and does not change while a pod that it would affect runs. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,8 +34,8 @@ def with_sharing(
     running: Mapping[str, str],
     troubles: Mapping[str, str],
 ) -> NodeTopology:
-    """The topology with the GPUs' shares, enforcement and reasons. running: enforcement of the allocated
-    shares; troubles: failures of MPS; both by the GPU's UUID."""
+    """The topology with the GPUs' shares, enforcement and reasons. running: enforcement of the
+    allocated shares; troubles: failures of MPS; both by the GPU's UUID."""
     gpus = tuple(
         gpu
         if gpu.mig

@@ -1,5 +1,5 @@
-"""Memory caps that the kernel enforces: a limit of the pod's cgroup on its GPU, written before the pod's first
-process and read back. The limit goes with the cgroup when the pod ends."""
+"""Memory caps that the kernel enforces: a limit of the pod's cgroup on its GPU, written before the
+pod's first process and read back. The limit goes with the cgroup when the pod ends."""
 
 import logging
 from collections.abc import Callable
@@ -75,8 +75,8 @@ class KernelCaps:
             raise Refused(f"its cap of GPU memory was set to {cap} bytes and is {found.limit}")
 
     def keep(self, uuid: str, pod: str, cap: int) -> int | None:
-        """Sets the limit again if it was lost, as after a GPU reset. Returns the bytes in use, or None if
-        unknown."""
+        """Sets the limit again if it was lost, as after a GPU reset. Returns the bytes in use, or
+        None if unknown."""
         if self._root is None or cgroups.unified(self._root, pod) is None:
             return None
         try:

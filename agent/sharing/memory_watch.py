@@ -1,6 +1,6 @@
-"""Which pods exceed their memory cap on a shared GPU: the memory of processes as the driver reports it, summed by
-pod (from the processes' cgroups) and compared with the caps of the scheduler's plans. The agent only reports;
-the scheduler evicts."""
+"""Which pods exceed their memory cap on a shared GPU: the memory of processes as the driver reports
+it, summed by pod (from the processes' cgroups) and compared with the caps of the scheduler's plans.
+The agent only reports; the scheduler evicts."""
 
 import logging
 import re
@@ -31,8 +31,8 @@ def capped(state: NodeState) -> bool:
 
 
 class MemoryWatch:
-    """read: memory by process; raises OSError or Unusable if the driver does not answer. watched: whether the
-    container with these shares is watched."""
+    """read: memory by process; raises OSError or Unusable if the driver does not answer. watched:
+    whether the container with these shares is watched."""
 
     def __init__(
         self,

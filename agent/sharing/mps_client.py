@@ -1,5 +1,5 @@
-"""The agent's side of gpu_setup: requests MPS and time slices for GPUs, and gives containers access to the MPS
-daemon."""
+"""The agent's side of gpu_setup: requests MPS and time slices for GPUs, and gives containers access
+to the MPS daemon."""
 
 import logging
 import time
@@ -39,7 +39,8 @@ class GpuSetupClient:
         return self._requests.capabilities().mps if self._requests else NONE
 
     def troubles(self, capabilities: Mapping[str, str]) -> dict[str, str]:
-        """Why MPS does not work on GPUs, by UUID. capabilities: CUDA compute capabilities by UUID."""
+        """Why MPS does not work on GPUs, by UUID. capabilities: CUDA compute capabilities by
+        UUID."""
         if self._requests is None:
             return {}
         found = {
@@ -55,9 +56,9 @@ class GpuSetupClient:
         return found | old
 
     def request(self, uuid: str, settings: Sequence[ShareSettings], memory: int) -> None:
-        """Requests the setup for the allocated shares of a GPU. The first time slice requested stays until all
-        of them are released. For MPS, the largest cap is the limit of clients that set none. memory: of
-        the GPU, in bytes."""
+        """Requests the setup for the allocated shares of a GPU. The first time slice requested
+        stays until all of them are released. For MPS, the largest cap is the limit of clients that
+        set none. memory: of the GPU, in bytes."""
         if self._requests is None:
             return
         if any(each.level == MPS for each in settings):

@@ -1,5 +1,6 @@
-"""How the containers with GPU shares were set up when they got them: enforcement, memory cap, time slice. After a
-restart of the agent the kubelet's checkpoint has it, because it holds the answers to Allocate."""
+"""How the containers with GPU shares were set up when they got them: enforcement, memory cap, time
+slice. After a restart of the agent the kubelet's checkpoint has it, because it holds the answers to
+Allocate."""
 
 import logging
 import threading

@@ -1,6 +1,6 @@
-"""The files by which the agent requests GPU setups and gpu_setup answers, so that either side can restart without
-the other, and an administrator can read them. Agent and gpu-setup may be of different versions: file names
-and JSON fields must not change.
+"""The files by which the agent requests GPU setups and gpu_setup answers, so that either side can
+restart without the other, and an administrator can read them. Agent and gpu-setup may be of
+different versions: file names and JSON fields must not change.
 
     wanted/UUID.json   by the agent: the setup of the GPU while shares of it are allocated
     state/UUID.json    by gpu-setup: whether the GPU has that setup

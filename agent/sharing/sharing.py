@@ -1,5 +1,5 @@
-"""Sharing of GPUs as the agent serves it: the enforcement on each GPU, what a container with shares gets, and what
-must hold before its first process runs."""
+"""Sharing of GPUs as the agent serves it: the enforcement on each GPU, what a container with shares
+gets, and what must hold before its first process runs."""
 
 import logging
 import threading
@@ -102,9 +102,9 @@ class Sharing:
     def response(
         self, ids: tuple[str, ...], state: NodeState, meant: Collection[ContainerKey]
     ) -> tuple[dict[str, str], Mounts]:
-        """Environment variables and mounts for the container that gets these shares of one GPU. meant: the
-        containers that it may be. Raises ValueError if its cap is ambiguous, or if the GPU's enforcement
-        is weaker than required."""
+        """Environment variables and mounts for the container that gets these shares of one GPU.
+        meant: the containers that it may be. Raises ValueError if its cap is ambiguous, or if the
+        GPU's enforcement is weaker than required."""
         uuid, count = device_of(ids[0]), len(ids)
         gpu = next((gpu for gpu in state.topology.gpus if gpu.uuid == uuid), None)
         level = gpu.enforcement if gpu else "none"
@@ -149,12 +149,14 @@ class Sharing:
         wanted = plan or caps.MemoryCap(settings.cap)
         if settings.level and RANKS.get(settings.level, 0) < wanted.least:
             raise Refused(
-                f"the GPU enforces memory caps by {settings.level}, which is weaker than the pod requires"
+                f"the GPU enforces memory caps by {settings.level}, which is weaker than the "
+                f"pod requires"
             )
         if settings.level == MPS:
             if wanted.cap != settings.cap:
                 raise Refused(
-                    f"it got a GPU memory cap of {settings.cap} bytes, but its plan has {wanted.cap}: delete "
+                    f"it got a GPU memory cap of {settings.cap} bytes, but its plan has "
+                    f"{wanted.cap}: delete "
                     "the pod so that a new one gets the planned cap"
                 )
             self._setup.wait(uuid)
