@@ -1,5 +1,5 @@
-"""What a full disk does to the agent, as JSON: for a mount namespace of its own, where a disk of 64 KiB
-can be had. See test_faults.py."""
+"""Runs the agent on a full disk and prints what happened as JSON. test_faults.py runs it in a mount
+namespace with a tmpfs of 64 KiB."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ class Said(logging.Handler):
 
 
 def fill(disk: Path) -> list[Path]:
-    """Until neither a byte nor a name has room."""
+    """Fills the disk until neither a byte nor a file name fits."""
     made = []
     for number in range(1000):
         file = disk / f"filler-{number}"

@@ -1,5 +1,5 @@
-"""The agent's eye on the hardware, on the fake NVML library: errors as they happen, drivers that
-lack calls, hang and fail. The library is loaded once by a process, so each test has one of its own."""
+"""The device monitor on the fake NVML library: driver events, and drivers that lack calls, hang or
+fail. A process loads the library once, so each test starts its own process."""
 
 import json
 import os
@@ -44,11 +44,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Box:
-    """The agent as a program beside a hollow kubelet, on the fake library."""
+    """The agent as a process beside a hollow kubelet, on the fake library."""
 
     def __init__(self, folder: Path, built: Path, kubelet: HollowKubelet) -> None:
         self.folder, self.built, self.kubelet = folder, built, kubelet
-        self.whole = 8  # GPUs that are given whole
+        self.whole = 8  # GPUs that are allocated whole
         self.control = Control(folder / build.CONTROL)
         self.hardware = Hardware(built, folder)
         self.hardware.install(capture.load(CAPTURES / "hgx-h100-8.json"))
@@ -103,7 +103,7 @@ def box(built: Path) -> Iterator[Box]:
 
 
 def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: Box) -> None:
-    with box.running("--survey-every=60"):  # an event does not wait for the next look
+    with box.running("--survey-every=60"):  # an event does not wait for the next survey
         box.says("listening for the events of 8 GPUs")
         box.control.xid(3, 31)
         box.says("XID 31: GPU memory page fault")
@@ -156,13 +156,13 @@ def test_a_gpu_that_vanishes_while_it_is_held_and_comes_back(box: Box) -> None:
         box.control.set("lost", mine[0], 0)
         box.fit(8)
         box.says(f"GPU {mine[0]} (")
-        box.control.xid(mine[0], 79)  # its events are heard again
+        box.control.xid(mine[0], 79)  # its events arrive again
         box.fit(7)
 
 
 def test_a_driver_that_hangs_holds_nobody_up(box: Box) -> None:
     with box.running():
-        box.control.hang("nvmlDeviceGetName", 2.0)  # of each GPU: long beyond all patience
+        box.control.hang("nvmlDeviceGetName", 2.0)  # for each GPU: far beyond the timeout
         box.says("the NVIDIA driver has not answered for 0.5 s")
         box.fit(0)
         refused = box.kubelet.add_pod(pod("b", 1))
@@ -204,7 +204,7 @@ def test_gpus_that_tell_no_events(box: Box) -> None:
 
 
 def test_a_disk_that_is_full_stops_nothing(box: Box) -> None:
-    """Every line of the log fails to be written."""
+    """A stream to which every write fails."""
     with box.running(stderr="/dev/full"):
         box.control.set("lost", 0, build.GPU_IS_LOST)
         box.fit(7)

@@ -1,5 +1,5 @@
-"""Days on which something is wrong with everything around the agent: nothing is lost, nothing is given
-twice, and each says what happened."""
+"""Faults around the agent (driver, disk, kubelet, large machines): nothing is lost or allocated
+twice, and the log says what happened."""
 
 import json
 import re
@@ -73,7 +73,8 @@ print(json.dumps(answers))
 
 
 def asked(built: Path, tmp_path: Path, how: str, name: str) -> dict[str, tuple[int, int, str]]:
-    """What the agent sees with each call of the library missing, or failing in each of some ways."""
+    """The agent's reading of the machine with each library call missing, or failing with several
+    errors."""
     data = (built / build.LIBRARY).read_bytes()
     calls = sorted(set(re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", data)))
     place = tmp_path / "whole/usr/lib64"
@@ -94,7 +95,7 @@ def asked(built: Path, tmp_path: Path, how: str, name: str) -> dict[str, tuple[i
     return found
 
 
-# Without these nothing is known of any GPU, or not which it is.
+# Without these calls no GPU can be identified.
 NEEDED = {
     *("nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"),
     *("nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3"),
@@ -114,7 +115,8 @@ def test_a_driver_without_any_one_of_its_calls(built: Path, tmp_path: Path, name
 
 @MACHINES
 def test_each_call_failing_in_each_way(built: Path, tmp_path: Path, name: str) -> None:
-    """15: GPU is lost, 17: the operating system refuses, whatever is asked: then the GPU is unfit."""
+    """If every call fails with 15 (GPU is lost) or 17 (operating system error), the GPU is
+    unhealthy."""
     found = asked(built, tmp_path, "fails", name)
     for question, (count, fit, sentence) in found.items():
         call, error = question.split()
@@ -126,7 +128,7 @@ def test_each_call_failing_in_each_way(built: Path, tmp_path: Path, name: str) -
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """In a mount namespace of its own, on a tmpfs of 64 KiB: no room for a byte, and none for a name."""
+    """In a mount namespace of its own, on a full tmpfs of 64 KiB."""
     enter = [shutil.which("unshare") or "unshare", "-Urm"]
     if (
         not shutil.which("unshare")
@@ -142,7 +144,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert all(found.values()), found
 
 
-# --- the kubelet's questions
+# --- the kubelet's requests
 
 
 @pytest.fixture
@@ -216,7 +218,8 @@ HOSTILE = (
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Kubernetes allows none of these; whoever speaks to the sockets can. Each record stays one line."""
+    """Kubernetes allows none of these names, but a client of the sockets can send them. Each log
+    record stays on one line."""
     caplog.set_level("INFO")
     with node_box(machines.machine(cards=8)) as box:
         (box.directory / "cgroup").mkdir()
@@ -237,7 +240,7 @@ def test_hostile_names(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert all(line.isprintable() for line in lines)
 
 
-# --- a big machine
+# --- a large machine
 
 
 def test_sixteen_gpus_and_ten_cards() -> None:

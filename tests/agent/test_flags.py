@@ -1,4 +1,4 @@
-"""The command line as people meet it."""
+"""The agent's command line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The agent dies at every step of an allocation, and the next one finds everything as it should be."""
+"""The agent is killed at every step of an allocation; the next one restores a consistent state."""
 
 import contextlib
 import json
@@ -31,9 +31,9 @@ WISH = (("hca_handle", 32), ("hca_object", 2000))
 
 class Killer:
     """Stops the plugin's thread for ever at the n-th step: before each call that its answers to the
-    kubelet consist of, and before each thing done to the world (a file written, renamed, removed). From
-    outside that is a process that was killed there. What is given to the interpreter as an audit hook
-    can't be taken back, so there is one for all tests."""
+    kubelet consist of, and before each thing done to the world (a file written, renamed, removed).
+    From outside that is a process that was killed there. What is given to the interpreter as an
+    audit hook can't be taken back, so there is one for all tests."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -105,7 +105,7 @@ def followed() -> Iterator[None]:
 
 @contextmanager
 def box_with_everything() -> Iterator[NodeBox]:
-    """GPUs, cards and pods' limits."""
+    """A node with GPUs, RDMA NICs and pods' RDMA limits."""
     with node_box(CARDS) as box:
         for name in "abc":
             folder = box.directory / f"cgroup/rdma/kubepods/burstable/poduid-{name}"
@@ -132,7 +132,7 @@ def plans(name: str, *numbers: int) -> tuple[Grant, Grant]:
 
 
 def whole(box: NodeBox) -> None:
-    """Nothing half is left: limits are those that were wished, nobody shares."""
+    """Nothing is half done: limits are as requested, and no device is allocated twice."""
     for name in box.truth():
         text = (
             box.directory / f"cgroup/rdma/kubepods/burstable/poduid-{name}/rdma.max"
@@ -150,8 +150,8 @@ def restart(box: NodeBox) -> None:
 
 
 def killed_at(box: NodeBox, step: int) -> str:
-    """The agent dies at this step of b's allocation and is started anew; what it did then, or nothing
-    where there is no such step."""
+    """Kills the agent at this step of b's allocation and starts a new one. Returns the step, empty
+    if there is none."""
     box.plan(*plans("b", 4, 5))
     KILLER.arm(step)
     answer: list[Any] = []
@@ -169,7 +169,7 @@ def killed_at(box: NodeBox, step: int) -> str:
         restart(box)
         box.plan(*plans("b", 4, 5))
         if answer[0].reason != "RunContainerError":
-            box.kubelet.remove_pod("uid-b")  # its controller makes another
+            box.kubelet.remove_pod("uid-b")  # its controller creates another
             box.kubelet.add_pod(both("b"), start=False)
     started = box.kubelet.start_pod("uid-b")
     assert started.ok, started
@@ -192,7 +192,7 @@ def test_the_agents_death_at_every_step_of_an_allocation() -> None:
                 "mlx5_4",
             }
             box.kubelet.remove_pod("uid-b")
-            box.kubelet.list_pods()  # frees what it held
+            box.kubelet.list_pods()  # releases its devices
             if not what:
                 break
             died.append(what)

@@ -114,7 +114,7 @@ def test_what_pods_use_of_network_cards(box: NodeBox) -> None:
 def test_hostile_names_stay_inside_their_labels(box: NodeBox) -> None:
     name = 'x"} 1\nlockstep_gpu_healthy{gpu="0"} 0\n\\'
     grant = Grant("team", "p", name, GPU, (machines.uuid(1),))
-    box.agent._stop.set()  # the kubelet's own word would replace it
+    box.agent._stop.set()  # otherwise the kubelet's list would replace it
     box.agent._grants.stop()
     time.sleep(0.05)
     box.agent.node.set_grants((grant,))
@@ -124,7 +124,9 @@ def test_hostile_names_stay_inside_their_labels(box: NodeBox) -> None:
 
 def test_the_probes_say_what_is_wrong(box: NodeBox) -> None:
     assert get(box, "/healthz") == (200, "ok\n")
-    eventually(lambda: get(box, "/readyz") == (200, "ok\n"), 15)  # each resource for itself
+    eventually(
+        lambda: get(box, "/readyz") == (200, "ok\n"), 15
+    )  # each resource registers by itself
     assert get(box, "/else")[0] == 404
     box.kubelet.stop()
     said = f"not registered with the kubelet: {GPU}"

@@ -11,7 +11,7 @@ def test_the_generation_grows_with_what_is_reported_and_with_nothing_else() -> N
     node = AgentNode("a")
     topology = survey(machines.machine())
     seen = [node.state.generation]
-    assert seen == [1]  # the centre counts from one
+    assert seen == [1]  # the scheduler counts from one
     for change in (
         partial(node.set_topology, topology),
         partial(node.set_topology, survey(machines.machine())),  # equal

@@ -1,4 +1,4 @@
-"""The agent and a centre behind TLS, on good days and on bad ones."""
+"""The reporter and a scheduler behind TLS, with and without faults."""
 
 import logging
 import os
@@ -18,31 +18,31 @@ from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
 from tests.fakes.cable import Cable
 from tests.fakes.eventually import eventually
-from tests.fakes.fleet import FleetBox
+from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 
 
 @pytest.fixture
-def fleet() -> Iterator[FleetBox]:
+def fleet() -> Iterator[FakeScheduler]:
     with tempfile.TemporaryDirectory(prefix="ls-") as name:
-        box = FleetBox(Path(name))
+        box = FakeScheduler(Path(name))
         box.start()
         yield box
         box.stop()
 
 
 @pytest.fixture
-def box(fleet: FleetBox) -> Iterator[NodeBox]:
+def box(fleet: FakeScheduler) -> Iterator[NodeBox]:
     with node_box() as made:
         made.configure(server=fleet.address, ca_file=fleet.ca_file, token_file=fleet.token_file)
         yield made
 
 
-def full(fleet: FleetBox) -> int:
+def full(fleet: FakeScheduler) -> int:
     return sum(not report.heartbeat for report in fleet.reports)
 
 
-def test_reports_on_change_and_a_heartbeat_in_between(fleet: FleetBox, box: NodeBox) -> None:
+def test_reports_on_change_and_a_heartbeat_in_between(fleet: FakeScheduler, box: NodeBox) -> None:
     box.start()
     eventually(lambda: len(fleet.reports) >= 4)
     first = fleet.reports[0]
@@ -65,8 +65,8 @@ def test_reports_on_change_and_a_heartbeat_in_between(fleet: FleetBox, box: Node
     eventually(lambda: any(not gpu.healthy for r in fleet.reports for gpu in r.topology.gpus))
 
 
-def test_the_first_report_knows_who_holds_what(fleet: FleetBox, box: NodeBox) -> None:
-    """An agent that has just started must not look like a node that is free."""
+def test_the_first_report_knows_who_holds_what(fleet: FakeScheduler, box: NodeBox) -> None:
+    """The report of a starting agent must not look like a free node."""
     box.start()
     box.kubelet.add_pod(pod("a", 2))
     box.restart_agent()
@@ -76,7 +76,7 @@ def test_the_first_report_knows_who_holds_what(fleet: FleetBox, box: NodeBox) ->
     assert wire.from_grants(first.grants) == (intent("a", [0, 1]),)
 
 
-def test_plans_arrive_and_are_carried_out(fleet: FleetBox, box: NodeBox) -> None:
+def test_plans_arrive_and_are_carried_out(fleet: FakeScheduler, box: NodeBox) -> None:
     box.start()
     fleet.plan(intent("a", [6, 1]), intent("b", [3]))
     eventually(lambda: len(box.agent.node.state.intents) == 2)
@@ -86,7 +86,7 @@ def test_plans_arrive_and_are_carried_out(fleet: FleetBox, box: NodeBox) -> None
     eventually(lambda: box.agent.node.state.intents == ())
 
 
-def test_the_centre_that_forgot_is_told_all(fleet: FleetBox, box: NodeBox) -> None:
+def test_the_scheduler_that_forgot_is_told_all(fleet: FakeScheduler, box: NodeBox) -> None:
     box.start()
     eventually(lambda: fleet.reports and fleet.reports[-1].heartbeat)
     before = full(fleet)
@@ -94,8 +94,8 @@ def test_the_centre_that_forgot_is_told_all(fleet: FleetBox, box: NodeBox) -> No
     eventually(lambda: full(fleet) >= before + 2)
 
 
-def test_a_centre_that_is_older(fleet: FleetBox, box: NodeBox) -> None:
-    """It refuses what it does not know; then it is told everything."""
+def test_a_scheduler_that_is_older(fleet: FakeScheduler, box: NodeBox) -> None:
+    """An older scheduler rejects reports without the topology and then gets full ones."""
     fleet.old = True
     box.start()
     eventually(lambda: full(fleet))
@@ -103,8 +103,8 @@ def test_a_centre_that_is_older(fleet: FleetBox, box: NodeBox) -> None:
     eventually(lambda: any(r.grants and r.HasField("topology") for r in fleet.reports))
 
 
-def test_the_centre_goes_and_comes_back(
-    fleet: FleetBox, box: NodeBox, caplog: pytest.LogCaptureFixture
+def test_the_scheduler_goes_and_comes_back(
+    fleet: FakeScheduler, box: NodeBox, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     box.start()
@@ -112,13 +112,13 @@ def test_the_centre_goes_and_comes_back(
     eventually(lambda: box.agent.node.state.intents)
     fleet.stop()
     eventually(lambda: "is unreachable" in caplog.text)
-    assert gpus(box.kubelet.add_pod(pod("a", 2))) == [6, 7]  # a promise is a promise
+    assert gpus(box.kubelet.add_pod(pod("a", 2))) == [6, 7]  # the plan stays valid
     box.kubelet.restart()
     box.wait_for(8)
     assert gpus(box.kubelet.add_pod(pod("b", 4))) == [0, 1, 2, 3]
 
     fleet.reports.clear()
-    fleet.renew()  # it has lost its CA, too
+    fleet.renew()  # with a new CA
     fleet.plan(intent("c", [4, 5]))
     fleet.start()
     eventually(lambda: any(len(report.grants) == 2 for report in fleet.reports))
@@ -128,7 +128,7 @@ def test_the_centre_goes_and_comes_back(
 
 
 def test_a_ca_that_is_not_there_yet(
-    fleet: FleetBox, box: NodeBox, caplog: pytest.LogCaptureFixture
+    fleet: FakeScheduler, box: NodeBox, caplog: pytest.LogCaptureFixture
 ) -> None:
     ca = fleet.ca_file.rename(fleet.ca_file.with_name("later"))
     box.start()
@@ -141,7 +141,7 @@ def test_a_ca_that_is_not_there_yet(
 
 
 def test_a_token_that_is_wrong_or_missing_and_then_right(
-    fleet: FleetBox, box: NodeBox, caplog: pytest.LogCaptureFixture
+    fleet: FakeScheduler, box: NodeBox, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet.token_file.write_text("a stranger's")
     box.start()
@@ -159,7 +159,7 @@ def test_a_token_that_is_wrong_or_missing_and_then_right(
 
 
 def test_a_certificate_of_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    fleet = FleetBox(tmp_path, "lockstep-central.lockstep-system.svc")
+    fleet = FakeScheduler(tmp_path, "lockstep-central.lockstep-system.svc")
     fleet.start()
     with node_box() as box:
         box.configure(server=fleet.address, ca_file=fleet.ca_file, token_file=fleet.token_file)
@@ -173,11 +173,11 @@ def test_a_certificate_of_another_name(tmp_path: Path, caplog: pytest.LogCapture
     fleet.stop()
 
 
-def test_a_centre_that_is_away_for_an_hour_costs_nothing_but_attempts(
-    fleet: FleetBox, caplog: pytest.LogCaptureFixture
+def test_a_scheduler_that_is_away_for_an_hour_costs_nothing_but_attempts(
+    fleet: FakeScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As many attempts as an hour has, without its pauses: nothing is stored up, one line is said,
-    and the first words to a centre that is back are the node as it is then."""
+    """As many attempts as in an hour, without the pauses: nothing piles up, one line is logged, and
+    the first report after it is the node's state of that moment."""
     caplog.set_level(logging.INFO)
     attempts = int(3600 / Backoff().most_s)
     fleet.stop()
@@ -195,7 +195,7 @@ def test_a_centre_that_is_away_for_an_hour_costs_nothing_but_attempts(
         eventually(lambda: reporter.failed > 50, 20)
         before = resident_mib()
         topologies = [survey(machines.machine()), survey(without(7))]
-        for change in range(200):  # the node lives on meanwhile
+        for change in range(200):  # the node changes meanwhile
             node.set_topology(topologies[change % 2])
         eventually(lambda: reporter.failed > 50 + attempts, 40)
         assert resident_mib() - before < 8
@@ -214,9 +214,10 @@ def test_a_centre_that_is_away_for_an_hour_costs_nothing_but_attempts(
     assert len(away) <= 4
 
 
-def test_a_centre_whose_machine_is_gone_without_a_word(tmp_path: Path) -> None:
-    """Its connections stay open and answer nothing. Plans come by long polls, which would notice last."""
-    lost, other = FleetBox(tmp_path, hold_s=60), FleetBox(tmp_path, hold_s=60)
+def test_a_scheduler_whose_machine_is_gone_without_a_word(tmp_path: Path) -> None:
+    """Its connections stay open without answers. Plans come by long polls, which would notice
+    last."""
+    lost, other = FakeScheduler(tmp_path, hold_s=60), FakeScheduler(tmp_path, hold_s=60)
     other.authority = lost.authority
     for each in (lost, other):
         each.start()

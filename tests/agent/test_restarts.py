@@ -1,4 +1,4 @@
-"""A hundred deaths of the kubelet while pods start."""
+"""The kubelet is killed a hundred times while pods start."""
 
 import random
 import threading
@@ -16,7 +16,7 @@ GRACE_S = 30.0
 
 
 def held(kubelet: HollowKubelet) -> dict[str, list[int]]:
-    """The GPUs of each pod by the kubelet's own books; nothing is given twice."""
+    """The GPUs of each pod as the kubelet has them; asserts that no GPU is allocated twice."""
     rows = {
         key[1]: sorted(int(device[4:12]) for device in row[GPU])
         for key, row in kubelet.held().items()
@@ -27,7 +27,8 @@ def held(kubelet: HollowKubelet) -> dict[str, list[int]]:
 
 
 class Crowd:
-    """Pods that start, run and end beside a kubelet that dies; what runs is never disturbed."""
+    """Pods that start, run and end beside a kubelet that is killed; running pods are not
+    disturbed."""
 
     def __init__(self, box: NodeBox, seed: int) -> None:
         self.box, self.order = box, random.Random(seed)
@@ -64,7 +65,7 @@ class Crowd:
             if answer.reason == "KubeletDied":
                 time.sleep(0.002)
                 continue  # the next kubelet admits it again
-            if not answer.ok:  # its controller would make another
+            if not answer.ok:  # its controller would create another
                 self.box.kubelet.remove_pod(made.uid)
                 time.sleep(0.005)
                 return
@@ -72,7 +73,7 @@ class Crowd:
             with self.lock:
                 self.running[name] = told
                 self.began += 1
-            self.box.kubelet.start_pod(made.uid)  # may fail, and be tried again
+            self.box.kubelet.start_pod(made.uid)  # may fail and is retried
             return
 
     def snapshot(self) -> dict[str, list[int]]:
@@ -84,7 +85,7 @@ class Crowd:
 def test_a_hundred_deaths_of_the_kubelet_while_pods_start(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In two halves. A death is in a random moment after a pod has begun to start."""
+    """In two halves. Each kill is at a random moment after a pod has begun to start."""
     with node_box() as box:
         box.start()
         crowd = Crowd(box, seed)

@@ -23,7 +23,7 @@ from protos.names import GPU, RDMA
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
-from tests.fakes.fleet import FleetBox
+from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nodebox import gpus, intent, pod
 from tests.fakes.nvml import build
 
@@ -54,7 +54,7 @@ def running(*arguments: object, log: Path, **environment: str) -> Iterator[subpr
 
 def test_end_to_end(short: Path) -> None:
     file = machines.save(short, machines.machine())
-    fleet = FleetBox(short)
+    fleet = FakeScheduler(short)
     fleet.start()
     log = short / "log"
     try:
@@ -88,7 +88,7 @@ def test_end_to_end(short: Path) -> None:
 
 
 def test_devices_by_cdi(short: Path) -> None:
-    """Names for the runtime and specs that explain them; no files beside, so no grant, no GPU."""
+    """With CDI the container gets device names only, and the specs have the files."""
     machine = Hardware(library(short / "lib"), short)
     machine.install(capture.load(CAPTURES / "hgx-h100-8.json"))
     dev, specs = short / "dev", short / "cdi"
@@ -133,7 +133,7 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def test_no_gpus_no_kubelet_no_centre_is_a_life_too(short: Path) -> None:
+def test_no_gpus_no_kubelet_no_scheduler_is_a_life_too(short: Path) -> None:
     log = short / "log"
     with running(
         *("--kubelet-dir", short / "none", "--driver-root", short, "--sysfs-root", short),
@@ -148,7 +148,7 @@ def test_no_gpus_no_kubelet_no_centre_is_a_life_too(short: Path) -> None:
 
 
 def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None:
-    """Through NVML's own library calls: the driver's module is loaded late, a GPU falls off the bus."""
+    """The driver's module is loaded late, and later a GPU is lost."""
     whole = capture.load(CAPTURES / "hgx-h100-8.json")
     lost = replace(whole.nvml.gpus[2], uuid="", pci="", fault="lost")
     hurt = replace(
@@ -175,7 +175,7 @@ def test_a_driver_that_comes_loses_a_gpu_and_finds_it_again(short: Path) -> None
         machine.install_profile(build.profile(hurt))
         eventually(lambda: kubelet.allocatable.get(GPU) == 7)
         assert kubelet.capacity[GPU] == 8
-        assert gpus(kubelet.add_pod(pod("a", 4))) == [4, 5, 6, 7]  # numbered as ever
+        assert gpus(kubelet.add_pod(pod("a", 4))) == [4, 5, 6, 7]  # with the same indices
         machine.install_profile(build.no_driver())
         eventually(lambda: kubelet.allocatable.get(GPU) == 0)
         machine.install_profile(build.profile(whole))

@@ -57,7 +57,7 @@ def test_every_published_cell(name: str, hardware: Hardware) -> None:
     ours, nics = cells(done.stdout), legend(done.stdout)
 
     def label(text: str) -> str:
-        """Cards are published by their name, or by their number, or by a name cut short."""
+        """NICs are published by name, by number, or by a shortened name."""
         return nics.get(text) or nics.get(re.sub(r"^mlx(\d+)$", r"mlx5_\1", text)) or text
 
     wrong = {

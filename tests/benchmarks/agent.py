@@ -18,7 +18,7 @@ from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import sysfs
 from tests.fakes.eventually import eventually
-from tests.fakes.fleet import FleetBox
+from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nvml import build
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def measure(seconds: float, *, nvml: bool, centre: bool = False) -> Idle:
         arguments = ["--metrics-listen=127.0.0.1:19400", "--kubelet-dir", str(folder)]
         environment = dict(os.environ)
         if centre:
-            fleet = FleetBox(folder, hold_s=60.0)
+            fleet = FakeScheduler(folder, hold_s=60.0)
             fleet.start()
             stack.callback(fleet.stop)
             arguments += ["--server", fleet.address, "--ca-file", str(fleet.ca_file)]

@@ -1,4 +1,4 @@
-"""The cable between a client and a server, which a test can pull out and plug in again."""
+"""A TCP proxy between a client and a server, which a test can disconnect and connect again."""
 
 import contextlib
 import socket
@@ -20,7 +20,7 @@ class Cable:
         self._threads[0].start()
 
     def pull(self) -> None:
-        """What is open breaks; what is opened breaks at once."""
+        """Breaks open connections, and new ones at once."""
         with self._lock:
             self._plugged = False
             for end in self._open:
@@ -32,8 +32,8 @@ class Cable:
             self._plugged = True
 
     def freeze(self, to: int = 0) -> None:
-        """What is open stays open and carries nothing any more, as where a machine lost its power;
-        what is opened from now on is carried, to another port if one is given."""
+        """Open connections stay open but carry nothing any more, as if the machine lost its power.
+        New ones work, to another port if one is given."""
         with self._lock:
             self._frozen.update(self._open)
             self._to = to or self._to

@@ -1,4 +1,4 @@
-"""Waiting for what will happen, and not a moment longer."""
+"""Waits for a condition by polling."""
 
 import time
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Machines made up for tests of what is around the hardware: as many GPUs as wanted, two sockets,
-all joined by NVSwitch or in bridged pairs. Real ones are in tests/captures."""
+"""Synthetic machines: any number of GPUs on two sockets, joined by NVSwitch or in bridged pairs.
+Captures of real machines are in tests/captures."""
 
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def uuid(index: int) -> str:
 
 
 def machine(count: int = 8, *, bridged: bool = False, numa: bool = True, cards: int = 0) -> Machine:
-    """bridged: 0-1, 2-3 ... have NVLinks to each other only. cards: each shares a PCIe switch with one
-    GPU, spread over all; one more, for storage, with none."""
+    """bridged: only 0-1, 2-3 ... have NVLinks to each other. cards: RDMA NICs, each on a PCIe
+    switch with one GPU; one more, for storage, is on no GPU's switch."""
     addresses = [f"0000:{0x10 + index:02x}:00.0" for index in range(count)]
 
     def links(index: int) -> tuple[NvLink, ...]:

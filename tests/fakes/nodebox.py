@@ -1,4 +1,4 @@
-"""A node in a box: a hollow kubelet and a real agent between real sockets, in one process."""
+"""A node in one process: a hollow kubelet and a real agent with real sockets between them."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from tests.fakes.eventually import eventually
 class NodeBox:
     def __init__(self, directory: Path, machine: Machine, kubelet: HollowKubelet) -> None:
         self.directory, self.kubelet = directory, kubelet
-        self.count = sum(not gpu.mig for gpu in machine.nvml.gpus)  # that are given whole
+        self.count = sum(not gpu.mig for gpu in machine.nvml.gpus)  # allocated whole
         self.settings = Settings(
             node="node-1",
             kubelet_dir=directory,
@@ -55,7 +55,7 @@ class NodeBox:
         self.agent.node.set_intents(tuple(plans), self.agent.node.state.intents_version + 1)
 
     def truth(self) -> dict[str, list[int]]:
-        """Of each pod the GPUs that the agent believes it holds."""
+        """The GPUs of each pod as the agent observed them."""
         return {
             grant.pod: sorted(int(device[4:12]) for device in grant.device_ids)
             for grant in self.agent.node.state.grants
@@ -94,7 +94,7 @@ def intent(name: str, gpus: Sequence[int], container: str = "c0") -> Grant:
 
 
 def gpus(admission: Admission, container: int = 0) -> list[int]:
-    """What the container was told."""
+    """The GPUs in the container's variables."""
     assert admission.ok, admission
     told = admission.containers[container].envs["LOCKSTEP_GPUS"]
     return [int(text) for text in told.split(",")]

@@ -1,4 +1,4 @@
-"""A device plugin that does as little as a plugin may, and writes down what it is asked."""
+"""A minimal device plugin that records its calls."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the kernel says of the process that asks, below a /proc of the tests' own."""
+"""A /proc/self/status in a directory of the test."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ ALL = 0x1FFFFFFFFFF
 
 
 def of_the_host(root: Path, *, capabilities: int = ALL) -> None:
-    """A process that has the numbers of its machine, as with hostPID."""
+    """A process in the host's PID namespace, as with hostPID."""
     _write(root, "4242", capabilities)
 
 
 def of_a_container(root: Path, *, capabilities: int = 0) -> None:
-    """A process that has numbers of its own beside those of the machine."""
+    """A process in its own PID namespace."""
     _write(root, "4242\t1", capabilities)
 
 

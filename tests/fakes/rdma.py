@@ -1,4 +1,4 @@
-"""A cgroup tree whose rdma controller takes and refuses writes as Linux 6.1 and 6.12 do."""
+"""A cgroup tree whose rdma controller accepts and rejects writes as Linux 6.1 and 6.12 do."""
 
 import errno
 import os
@@ -21,14 +21,15 @@ class FakeKernel(CgroupFiles):
         self.limits: dict[Path, dict[str, Limits]] = {}
         self.used: dict[tuple[Path, str], Limits] = {}
         self.writes: list[tuple[str, str]] = []
-        self.deaf = False  # says yes and does nothing
+        self.deaf = False  # accepts writes without effect
         self.base.mkdir(parents=True, exist_ok=True)
         if version == 2:
             (root / "cgroup.controllers").write_text("cpu memory pids rdma\n")
             (root / "cgroup.subtree_control").write_text("rdma\n" if enabled else "\n")
 
     def pod(self, path: str, hierarchy: str = "") -> Path:
-        """Makes the folders as a kubelet does: without the controller, except in its own v1 tree."""
+        """Creates the directories as a kubelet does: without the controller, except in its own v1
+        tree."""
         folder = (self.root / hierarchy if hierarchy else self.base) / path
         for each in (*reversed(folder.parents), folder):
             if each.is_relative_to(self.base) and each != self.base:
@@ -85,7 +86,7 @@ class FakeKernel(CgroupFiles):
         new: Limits = {}
         for word in (part for each in words for part in each.split("\n")):
             if word in self.cards:
-                continue  # a second line lands on the first card
+                continue  # a second line applies to the first NIC
             key, equals, value = word.partition("=")
             number = NUMBER.match(value)
             if key not in KEYS or not equals:

@@ -1,5 +1,5 @@
-"""A node whose GPUs are shared, in a folder: a captured machine behind the fake NVML library, cgroups of
-version 2 as plain folders, a hollow kubelet, a centre's plans, and the real agent as a process."""
+"""A node with shared GPUs in a directory: a captured machine behind the fake NVML library, cgroups
+v2 as plain directories, a hollow kubelet, a fake scheduler, and the real agent as a process."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from protos.topology import Grant
 from tests.agent.nvml_fixture import CAPTURES, ROOT, Hardware, library
 from tests.fakes import proc
 from tests.fakes.eventually import eventually
-from tests.fakes.fleet import FleetBox
+from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.mps.install import install
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
@@ -37,14 +37,14 @@ class ShareBox:
         self.hardware.install(machine)
         self.uuids = [gpu.uuid for gpu in machine.nvml.gpus]
         self.control = Control(folder / build.CONTROL)
-        self.kept = folder / f"{build.CONTROL}.kept"  # what was set of GPUs
+        self.kept = folder / f"{build.CONTROL}.kept"  # settings of the GPUs
         self.proc, self.cgroups = folder / "proc", folder / "cgroup"
         self.config, self.sharing = folder / "config", folder / "s"
         self.config.mkdir()
         install(folder / "driver/usr/bin")
         proc.of_the_host(self.proc)
         self.cgroup("kubepods")
-        self.fleet = FleetBox(folder)
+        self.fleet = FakeScheduler(folder)
         self.fleet.start()
         self.kubelet = HollowKubelet(folder)
         self.plans: dict[str, Grant] = {}
@@ -53,7 +53,7 @@ class ShareBox:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def cgroup(self, path: str) -> Path:
-        """A folder as cgroup v2 makes it, and those above it."""
+        """A cgroup v2 directory and its parents."""
         folder = self.cgroups / path
         for each in (*reversed(folder.parents), folder):
             if each.is_relative_to(self.cgroups):
@@ -66,7 +66,7 @@ class ShareBox:
         return self.cgroup(f"kubepods/burstable/pod{uid(name)}")
 
     def start(self, *flags: object) -> None:
-        """The agent."""
+        """Starts the agent."""
         self._flags = flags or self._flags
         with self.log.open("a") as log:
             self.agent = self.launch("run", *self._common(), *self._flags, log=log)
@@ -103,7 +103,7 @@ class ShareBox:
             return self.launch(*flags, log=log)
 
     def restart(self) -> None:
-        """The agent is killed and started again."""
+        """Kills the agent and starts it again."""
         self.agent.kill()
         self.agent.wait()
         self.start()
@@ -111,7 +111,7 @@ class ShareBox:
     def share(
         self, name: str, gpu: int, cap: int = 0, least: str = "none", part: int = 30
     ) -> Admission:
-        """A pod that is planned there, admitted, and started."""
+        """Plans a pod for the GPU, admits and starts it."""
         limits = {SHARE: part, MEMORY: cap, LEAST: RANKS[least]}
         told = tuple(sorted((key, amount) for key, amount in limits.items() if amount))
         self.plan(name, Grant("team", name, "c0", GPU_SHARE, (self.uuids[gpu],), told))
@@ -129,7 +129,7 @@ class ShareBox:
         self.plan(name, None)
 
     def gpu(self, index: int) -> pb.Gpu:
-        """As last reported."""
+        """The GPU as last reported."""
         eventually(lambda: any(each.HasField("topology") for each in self.fleet.reports), 20)
         told = [each.topology for each in self.fleet.reports if each.HasField("topology")]
         return told[-1].gpus[index]
@@ -146,7 +146,7 @@ class ShareBox:
                 process.kill()
                 process.wait()
         self.fleet.stop()
-        # Daemons outlive their keeper; their servers are their children.
+        # Daemons outlive gpu-setup; their servers are their children.
         for file in self.sharing.glob("*/pipe/nvidia-cuda-mps-control.pid"):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(int(file.read_text()), signal.SIGKILL)

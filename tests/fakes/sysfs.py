@@ -1,4 +1,4 @@
-"""A machine's /sys, as far as the agent reads it: python -m tests.fakes.sysfs ROOT CAPTURE.json
+"""A machine's /sys, the part that the agent reads: python -m tests.fakes.sysfs ROOT CAPTURE.json
 
 Devices lie where the kernel puts them, below their bridges; buses and classes are links to them."""
 
@@ -92,7 +92,7 @@ def _card(root: Path, card: InfinibandDevice, path: str, number: int) -> None:
 
 
 def _cgroup(folder: Path, cgroup: RdmaCgroup) -> None:
-    """No limits known: the controller is there, and nothing has enabled it for the pods."""
+    """The controller exists but is not enabled for the pods, so there are no limits."""
     if cgroup.version == 1:
         base = folder / "rdma"
         base.mkdir(parents=True, exist_ok=True)

@@ -58,23 +58,23 @@ def test_kernel_writes_cgroups_where_the_driver_looks_for_them() -> None:
     assert container["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
 
 
-def test_agent_and_keeper_meet_in_one_folder() -> None:
+def test_agent_and_gpu_setup_meet_in_one_folder() -> None:
     """Under the same path on the host: device plugins name hosts' paths for what is mounted."""
     made = with_components("mps")
     folder = str(chosen(daemonset(made, "lockstep-agent")).sharing_dir)
-    keeper = daemonset(made, "lockstep-keeper")
-    given = flags.parser().parse_args(keeper["containers"][0]["args"])
+    setup = daemonset(made, "lockstep-keeper")
+    given = flags.parser().parse_args(setup["containers"][0]["args"])
     assert (given.command, str(given.sharing_dir)) == ("gpu-setup", folder)
     for name in ("lockstep-agent", "lockstep-keeper"):
         spec = daemonset(made, name)
         mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
         volumes = {v["name"]: v for v in spec["volumes"]}
         assert volumes[mounts[folder]]["hostPath"]["path"] == folder
-    shm = {m["mountPath"]: m["name"] for m in keeper["containers"][0]["volumeMounts"]}["/dev/shm"]
-    paths = {v["name"]: v.get("hostPath", {}).get("path") for v in keeper["volumes"]}
+    shm = {m["mountPath"]: m["name"] for m in setup["containers"][0]["volumeMounts"]}["/dev/shm"]
+    paths = {v["name"]: v.get("hostPath", {}).get("path") for v in setup["volumes"]}
     assert paths[shm] == f"{folder}/shm"
-    (keeper_set,) = [d for d in made if d["metadata"]["name"] == "lockstep-keeper"]
-    assert keeper_set["metadata"]["namespace"] == names.NAMESPACE
+    (setup_set,) = [d for d in made if d["metadata"]["name"] == "lockstep-keeper"]
+    assert setup_set["metadata"]["namespace"] == names.NAMESPACE
     # A new version must not end the servers of whoever computes.
-    assert keeper_set["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    assert keeper["hostPID"] is True
+    assert setup_set["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert setup["hostPID"] is True

@@ -36,7 +36,7 @@ def test_limits_are_those_of_servers_to_come_and_of_those_there_are(server: MpsS
     server.limit(4096)
     assert server._command("get_default_device_pinned_mem_limit 0") == "4096M\n"
     assert server._command(f"get_device_pinned_mem_limit {running} 0") == "4096M\n"
-    server._command("start_server -uid 1000")  # with the default, but known to nobody yet
+    server._command("start_server -uid 1000")  # with the default limit
     server.limit(4096)
     server.stop()
     assert not server.serves()
@@ -57,7 +57,7 @@ def test_a_daemon_that_is_slow_is_not_ended_at_once(server: MpsServer, tmp_path:
 
 
 def answers(server: MpsServer) -> bool:
-    """It has much to catch up with."""
+    """A daemon that runs but is slow to answer."""
     try:
         return server.serves()
     except ToolTimeout:

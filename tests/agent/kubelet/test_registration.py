@@ -1,4 +1,4 @@
-"""The agent between a kubelet that behaves as the real one does, and its own state."""
+"""The device plugins at a hollow kubelet that behaves as the real one does."""
 
 import os
 import random
@@ -88,7 +88,7 @@ def test_a_kubelet_that_forgets_is_not_asked_in_that_moment() -> None:
         box.start()
         for name, after in zip("abcdef", "bcdefg", strict=True):
             given = gpus(box.kubelet.add_pod(pod(name, 2), start=False))
-            box.plan(intent(after, given))  # would be had at once, were it forgotten
+            box.plan(intent(after, given))  # would be allocated at once if it were forgotten
             held = [device for row in box.kubelet.held().values() for device in row[GPU]]
             assert len(held) == len(set(held)), box.kubelet.held()
 

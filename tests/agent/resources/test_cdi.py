@@ -1,4 +1,4 @@
-"""CDI specs on disk, and what a container is told by each mode."""
+"""CDI specs on disk, and the answer to Allocate in each mode."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_gpus_that_are_gone_leave_the_spec_and_the_last_takes_it_along(machine: 
     assert not machine.specs.file(KIND).exists()
     machine.files["GPU-a"] = ("/dev/nvidia0",)
     assert made.refresh()
-    machine.specs.file(KIND).unlink()  # somebody cleans up
+    machine.specs.file(KIND).unlink()  # an administrator cleans up
     assert made.refresh()
     assert machine.written()["devices"]
 
@@ -84,7 +84,7 @@ def test_what_each_mode_says(machine: Machine) -> None:
     assert (both.envs, both.device_nodes) == (CLASSIC.envs, CLASSIC.device_nodes)
     cdi = machine.injection("cdi").apply(["GPU-a"], CLASSIC)
     assert cdi.device_nodes == ()
-    assert cdi.envs == CLASSIC.envs  # the driver's libraries come by NVIDIA's runtime
+    assert cdi.envs == CLASSIC.envs  # NVIDIA's runtime adds the driver's libraries
 
 
 def test_nvidias_own_specs_are_only_named(machine: Machine) -> None:

@@ -45,7 +45,7 @@ def test_equal_sizes_do_not_confuse() -> None:
 
 
 def test_a_stranger_keeps_off_what_is_promised() -> None:
-    """The default scheduler's pod comes while a plan's pod is still on its way."""
+    """A pod of the default scheduler is admitted before the planned pod."""
     plans = [intent("a", [0, 1, 2, 3])]
     assert ask(2, [listed("stranger")], plans) == [4, 5]
 
@@ -53,12 +53,12 @@ def test_a_stranger_keeps_off_what_is_promised() -> None:
 def test_a_stranger_gets_promised_gpus_only_where_nothing_else_is_left() -> None:
     plans = [intent("a", [0, 1, 2]), intent("b", [3, 4, 5, 6])]
     assert ask(1, [listed("stranger")], plans) == [7]
-    assert ask(4, [listed("stranger")], plans) == [3, 4, 5, 6]  # one plan is spoilt, not two
+    assert ask(4, [listed("stranger")], plans) == [3, 4, 5, 6]  # spoils one plan, not two
 
 
 def test_a_plan_that_is_taken_leaves_the_promises_of_others_alone() -> None:
     plans = [intent("a", [0, 1]), intent("b", [2, 3]), intent("c", [6, 7])]
-    free = [1, 2, 3, 4, 5, 6, 7]  # 0 was lost to someone
+    free = [1, 2, 3, 4, 5, 6, 7]  # another pod took 0
     assert ask(2, [listed("a")], plans, free) == [4, 5]
 
 
@@ -96,7 +96,7 @@ def test_an_init_container_of_another_size_stays_within_its_pods_plan() -> None:
 
 
 def test_a_pod_that_was_not_admitted_is_not_meant_again() -> None:
-    """It stays in pod-resources without devices, and the centre may still have it in its plans."""
+    """It stays in pod-resources without devices, and the plans may still have it."""
     plans = [intent("failed", [0, 1]), intent("next", [4, 5])]
     rows = [listed("failed"), listed("next")]
     assert ask(2, rows, plans, before=frozenset({("team", "failed", "c0")})) == [4, 5]

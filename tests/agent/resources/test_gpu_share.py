@@ -1,4 +1,4 @@
-"""Shares of GPUs at a hollow kubelet: one GPU is whole or in shares, never both."""
+"""GPU shares at a hollow kubelet: a GPU is allocated whole or in shares, never both."""
 
 import json
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def plan(name: str, gpu: int, size: int, container: str = "c0") -> Grant:
 
 
 def told(admission: Admission, container: int = 0) -> tuple[str, str]:
-    """The GPU and how much of it, as the container was told."""
+    """The GPU and the share, from the container's variables."""
     assert admission.ok, admission
     envs = admission.containers[container].envs
     assert envs["NVIDIA_VISIBLE_DEVICES"] == machines.uuid(int(envs["LOCKSTEP_GPUS"]))
@@ -123,7 +123,7 @@ def test_shares_across_two_gpus_are_refused_with_a_sentence(box: NodeBox) -> Non
 
 
 def test_an_old_list_does_not_sell_a_gpu_twice() -> None:
-    """The kubelet asks for the other resource before it has heard that the GPU is in use."""
+    """The kubelet allocates from a list that is older than the other allocation."""
     with node_box(machines.machine(1)) as box:
         box.start()
         eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 100)
@@ -147,7 +147,7 @@ def test_a_restarted_agent_sells_nothing_twice(box: NodeBox) -> None:
 
 
 def test_what_the_checkpoint_alone_knows_is_sold(tmp_path: Path) -> None:
-    """After its start a kubelet lists no pod that it has not admitted again."""
+    """A restarted kubelet lists a pod only after it has admitted it again."""
     entry = {"PodUID": "u-1", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": ["g0"]}
     data = {"PodDeviceEntries": [entry, {**entry, "PodUID": "u-2", "DeviceIDs": ["g1"]}]}
     plugins, groups = tmp_path / "plugins", tmp_path / "cgroup"
@@ -178,7 +178,7 @@ def test_gpus_may_be_kept_whole() -> None:
 
 
 def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:
-    """A file, as a ConfigMap's key is mounted; the node's own goes before the default."""
+    """The file named after the node takes precedence over the default."""
     with node_box() as box:
         box.configure(share_config=tmp_path, share_gpus="none")
         (tmp_path / "default").write_text("all\n")
@@ -190,7 +190,7 @@ def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:
         counts(box, 7, 200)
         assert len(box.kubelet.held()["team", "a", "c0"][GPU_SHARE]) == 30
         assert told(box.kubelet.add_pod(part("b", 30)))[0] in "01"
-        (tmp_path / "node-1").write_text("0, first")  # nobody's wish: as before
+        (tmp_path / "node-1").write_text("0, first")  # invalid: the last configuration stays
         assert told(box.kubelet.add_pod(part("c", 30)))[0] in "01"
         box.kubelet.end_pod("uid-a")
         counts(box, 7, 200)
@@ -204,7 +204,7 @@ def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:
 
 
 def test_a_single_share_opens_the_gpu_that_pairs_miss_least() -> None:
-    """NVLink pairs are whole as long as they can be."""
+    """Shares leave NVLink pairs whole while that is possible."""
     machine = survey(machines.machine(bridged=True))
     topology = with_sharing(machine, parse("all"), Capabilities("", "", ""), {}, {})
     free = [0, 1, 2, 4, 5, 6, 7]  # 3 is in use: 2 has lost its peer

@@ -1,5 +1,5 @@
-"""MIG slices between a kubelet and the agent: a resource per profile, that comes and goes; one GPU is whole
-or in slices, never both."""
+"""MIG slices at a hollow kubelet: one resource per profile, which comes and goes. A GPU is
+allocated whole or in slices, never both."""
 
 import time
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def box() -> Iterator[NodeBox]:
 
 
 def counts(box: NodeBox, expected: dict[str, int]) -> None:
-    """What the kubelet may give of each resource."""
+    """Waits until the kubelet can allocate these numbers."""
 
     def now() -> bool:
         given = box.kubelet.allocatable
@@ -124,7 +124,7 @@ def test_a_profile_that_nobody_had_before(box: NodeBox) -> None:
 
 
 def test_the_place_of_a_slice_that_is_gone_is_its_holders(box: NodeBox) -> None:
-    """The holder's files open whatever is made there next."""
+    """The holder's device files would open the slice that is created there next."""
     box.kubelet.add_pod(wants("a", (THREE, 1)))
     box.change(machine({2: {1: "2g.10gb", 2: "3g.20gb"}, 3: EQUAL}))
     counts(box, {TWO: 0, THREE: 1, ONE: 7})
@@ -159,7 +159,7 @@ def test_slices_of_a_gpu_that_is_in_use_as_a_whole_wait(box: NodeBox) -> None:
 
 
 def test_an_old_list_sells_nothing_twice(box: NodeBox) -> None:
-    """The kubelet asks before it has heard of what has changed."""
+    """The kubelet allocates from an outdated list."""
     node = box.agent.node
     with pytest.raises(ValueError, match="GPU 2 is in MIG mode; only its slices"):
         node.record_allocation(GPU, (machines.uuid(2),), time.monotonic())
@@ -208,17 +208,17 @@ def test_an_error_in_one_instance_is_that_slices_alone(box: NodeBox) -> None:
     assert unfit() == {uuid(3, 9)}
     assert all(gpu.healthy for gpu in box.agent.node.state.topology.gpus)
     eventually(lambda: not unfit())
-    hardware.refresh([XidEvent(machines.uuid(3), 31, 9, 0)])  # a program's own
+    hardware.refresh([XidEvent(machines.uuid(3), 31, 9, 0)])  # a fault of the program
     assert not unfit()
-    hardware.refresh([XidEvent(machines.uuid(3), 94)])  # told of no instance: all of them
+    hardware.refresh([XidEvent(machines.uuid(3), 94)])  # without an instance: all slices
     assert unfit() == {uuid(3, gi) for gi in EQUAL}
     eventually(lambda: not unfit())
-    hardware.refresh([XidEvent(machines.uuid(3), 79, 9, 0)])  # needs a reset: all of them
+    hardware.refresh([XidEvent(machines.uuid(3), 79, 9, 0)])  # needs a reset: all slices
     assert unfit() == {uuid(3, gi) for gi in EQUAL}
 
 
 def test_slices_and_network_cards_are_neighbours() -> None:
-    """Whichever the kubelet asks for first."""
+    """In either order of the resources."""
     with node_box(machine({0: EQUAL, 3: EQUAL}, cards=2)) as box:
         box.start()
         counts(box, {ONE: 14})

@@ -1,4 +1,4 @@
-"""lockstep.dev/rdma between a kubelet that behaves as the real one does, and the agent."""
+"""lockstep.dev/rdma at a hollow kubelet that behaves as the real one does."""
 
 import re
 from collections.abc import Iterator
@@ -150,7 +150,7 @@ def test_cards_by_what_holds_of_them() -> None:
         found = selector.served(seen, selector.parse(text))
         return "".join(hca.name.removeprefix("mlx5_") for hca in found)
 
-    assert offered("auto") == "0123467"  # a virtual function is nobody's unless it is asked for
+    assert offered("auto") == "0123467"  # virtual functions only on request
     assert offered("all") == "01234678"
     assert offered("vendor=15b3") == offered("vendor=0x15B3") == "0123678"
     assert offered("auto+vendor=15b3+link=infiniband") == "01267"
@@ -179,7 +179,7 @@ def test_what_says_nothing_of_cards(text: str, sentence: str) -> None:
 
 
 def test_a_virtual_function_is_given_whole(caplog: pytest.LogCaptureFixture) -> None:
-    """To one pod, with its own file; and what no card suits is said."""
+    """One pod per virtual function, with its own file; a pattern that matches no NIC is logged."""
     sysfs = CARDS.sysfs
     function = replace(
         sysfs.pci[8],
@@ -225,7 +225,8 @@ def test_pod_resources_silent_means_the_gpus_just_given() -> None:
     assert choice.device_ids == ("mlx5_5::0",)
     other = (ContainerDevices("team", "x", "c", ((GPU, just), (RDMA, ("mlx5_5::1",)))),)
     choice = nic_allocation.preferred(question, survey(CARDS), (), other, just_given=just)
-    assert choice.device_ids == ("mlx5_0::0",)  # they have theirs: somebody else is meant
+    # they have their shares: the request is for another pod
+    assert choice.device_ids == ("mlx5_0::0",)
 
 
 def test_must_haves_are_in() -> None:

@@ -1,4 +1,5 @@
-"""The files of slices: their GPU's, and one for each instance, by the numbers that the driver tells."""
+"""Device files of MIG slices: the GPU's, and one for each instance, by the driver's minor
+numbers."""
 
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_its_gpu_and_its_instances(tmp_path: Path, listed: bool) -> None:
 
 
 def test_all_of_its_files_or_none(tmp_path: Path) -> None:
-    """Its GPU's file alone opens nothing of the slice, and might open something else."""
+    """The GPU's file alone does not open the slice and might open something else."""
     devices(tmp_path / "dev", *ALL[:4])
     assert given(tmp_path) == ()
     by_access(tmp_path / "proc", 4, 1, 0, (30, 31))
@@ -87,7 +88,7 @@ def test_where_slices_were_is_told_and_read_again() -> None:
 
 
 def node(*sizes: int) -> NodeTopology:
-    """GPUs with so many slices of 5 GB."""
+    """GPUs with these numbers of slices of 5 GB."""
     return NodeTopology(
         tuple(
             Gpu(
@@ -107,13 +108,13 @@ def node(*sizes: int) -> NodeTopology:
 @pytest.mark.parametrize(
     ("sizes", "held", "size", "expected"),
     [
-        ((7, 3, 5), (), 1, "1"),  # the one that is left with the least
+        ((7, 3, 5), (), 1, "1"),  # the GPU with the least left
         ((7, 3, 5), (), 3, "1"),
         ((7, 3, 5), (), 4, "2"),  # all from one
         ((7, 3, 5), (), 6, "0"),
         ((7, 3, 5), (), 8, "01"),  # from two, then where the least is left
         ((7, 3, 5), (), 15, "012"),
-        ((7, 7), ("00", "01"), 2, "0"),  # what others hold does not count
+        ((7, 7), ("00", "01"), 2, "0"),  # held slices do not count as left
         ((3, 3), (), 4, "01"),
     ],
 )

@@ -1,4 +1,5 @@
-"""How surely caps hold on each GPU: what is configured, what the node can, who is there already."""
+"""The enforcement of each GPU from the configuration, the node's capabilities and the running
+pods."""
 
 from dataclasses import replace
 
@@ -48,7 +49,7 @@ def test_what_is_demanded_and_cant_be_had_is_not_offered() -> None:
 
 
 def test_who_is_there_is_not_disturbed() -> None:
-    """To MPS and from it a GPU goes when it is nobody's; the rest is each container's own."""
+    """A GPU switches to or from MPS when no pod holds it; other changes apply to new containers."""
     ways = parse("0: mps; 1: watch; 2: none; 3: whole")
     running = dict(zip(UUIDS, ["watch", "mps", "kernel", "mps"], strict=True))
     assert seen(with_sharing(TOPOLOGY, ways, ALL, running, {})) == [

@@ -1,4 +1,5 @@
-"""Caps that the kernel keeps: the real agent, the fake NVML library, cgroups as folders."""
+"""Caps enforced by the kernel: the real agent, the fake NVML library, cgroups as plain
+directories."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +23,7 @@ def box() -> Iterator[ShareBox]:
 
 
 def limit(box: ShareBox, gpu: int, folder: Path) -> list[int]:
-    """Soft and hard, as the driver has them; empty: none."""
+    """Soft and hard limit in the driver; empty if none is set."""
     if not box.kept.exists():
         return []
     rows = [line.split() for line in box.kept.read_text().splitlines()]
@@ -42,7 +43,7 @@ def test_the_cap_is_there_before_the_first_process_and_stays(box: ShareBox) -> N
     assert envs["LOCKSTEP_GPU_MEMORY"] == str(4 * GIB)
     assert limit(box, 2, folder) == [4 * GIB, 4 * GIB]
     assert "dmem" in (box.cgroups / "kubepods" / "cgroup.subtree_control").read_text()
-    # A neighbour without a cap, and one on a GPU that enforces nothing.
+    # A pod without a cap, and one on a GPU without enforcement.
     beside = box.pod_folder("b")
     assert box.share("b", 2).ok
     assert limit(box, 2, beside) == []
@@ -53,11 +54,11 @@ def test_the_cap_is_there_before_the_first_process_and_stays(box: ShareBox) -> N
         0,
     )
     assert box.kubelet.add_pod(whole("w")).containers[0].envs["LOCKSTEP_GPU_ENFORCEMENT"] == "whole"
-    # A reset of the GPU forgets limits; so does nobody's restart.
+    # A GPU reset loses the limits; a restart of the agent does not.
     box.kept.unlink()
     box.restart()
     eventually(lambda: limit(box, 2, folder) == [4 * GIB, 4 * GIB], 30)
-    # Its owner says another number while it runs.
+    # The cap is changed while the pod runs.
     limits = {**dict(box.plans["a"].limits), MEMORY: 6 * GIB}
     box.plan("a", replace(box.plans["a"], limits=tuple(sorted(limits.items()))))
     eventually(lambda: limit(box, 2, folder) == [6 * GIB, 6 * GIB], 30)
@@ -87,7 +88,8 @@ def test_a_cap_that_cant_be_set_stops_the_container_with_a_sentence(box: ShareBo
     ],
 )
 def test_where_it_cant_be_had_it_is_not_promised(why: str, hide: tuple[str, ...]) -> None:
-    """Who said kernel is told; who said nothing gets what there is."""
+    """A GPU configured for kernel is not shared and says why; the others get the best that the node
+    supports."""
     with share_box(hide) as box:
         flags: tuple[object, ...] = ("--cgroup-root", box.cgroups)
         if why == "--cgroup-root":
@@ -105,7 +107,8 @@ def test_where_it_cant_be_had_it_is_not_promised(why: str, hide: tuple[str, ...]
 
 
 def test_processes_are_watched_only_by_who_sees_them(box: ShareBox) -> None:
-    """An agent with process numbers of its own is told of none by the driver: no watching is claimed."""
+    """The driver reports no processes to an agent in its own PID namespace, so watch is not
+    available."""
     proc.of_a_container(box.proc)
     (box.config / "default").write_text("0: watch; 1: auto")
     box.start()

@@ -1,4 +1,4 @@
-"""Caps of shared GPUs' memory: whose processes have how much, and for how long too much."""
+"""Watched memory caps: the memory of pods' processes, and for how long it exceeds the cap."""
 
 import json
 import tempfile
@@ -21,7 +21,7 @@ from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 from tests.agent.test_run import running
 from tests.fakes import machines, proc
 from tests.fakes.eventually import eventually
-from tests.fakes.fleet import FleetBox
+from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
 
@@ -36,7 +36,7 @@ def short() -> Iterator[Path]:
 
 
 class Box:
-    """A node with a pod that has 30 hundredths of GPU 2 and may have 4 GiB of it."""
+    """A node with a pod that has 30 % of GPU 2 and a cap of 4 GiB."""
 
     def __init__(self, folder: Path) -> None:
         self.used: dict[str, MemoryByPid | None] = {}
@@ -84,7 +84,9 @@ def test_processes_are_summed_by_pod_and_get_their_grace(tmp_path: Path, cgroup:
     box.process(11, 2, 0.5, cgroup)
     assert box.memory.look(16.0) == ()
     box.process(11, 2, 2, cgroup)
-    assert [over.final for over in box.memory.look(17.0)] == [False]  # its grace begins anew
+    assert [over.final for over in box.memory.look(17.0)] == [
+        False
+    ]  # its grace period starts again
 
 
 def test_others_are_left_alone(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     box.process(12, 3, 30, f"0::/kubepods/pod{UID}/x\n")  # not its GPU
     table = box.used[machines.uuid(2)]
     assert table is not None
-    table[99] = 30 * GIB  # ended before it was looked at
+    table[99] = 30 * GIB  # ended before its cgroup was read
     assert box.memory.look(0.0) == ()
 
 
@@ -118,9 +120,9 @@ def test_a_driver_that_fails_accuses_nobody(tmp_path: Path) -> None:
     assert MemoryWatch(box.node, fails, tmp_path, tmp_path, 10).look(0.0) == ()
 
 
-def test_from_the_driver_to_the_centre(short: Path) -> None:
-    """The real program over the fake library: the container is told how its cap holds, and the centre
-    who exceeds it."""
+def test_from_the_driver_to_the_scheduler(short: Path) -> None:
+    """The real agent on the fake library: the container learns its enforcement, and the scheduler
+    which pod exceeds its cap."""
     machine = Hardware(library(short / "lib"), short)
     machine.install(capture.load(CAPTURES / "hgx-h100-8.json"))
     uuids = [gpu.uuid for gpu in capture.load(CAPTURES / "hgx-h100-8.json").nvml.gpus]
@@ -129,7 +131,7 @@ def test_from_the_driver_to_the_centre(short: Path) -> None:
     process.mkdir(parents=True)
     (process / "cgroup").write_text(f"0::/kubepods/pod{UID}/x\n")
     proc.of_the_host(short / "proc")
-    fleet = FleetBox(short)
+    fleet = FakeScheduler(short)
     fleet.start()
     try:
         with (

@@ -1,5 +1,5 @@
-"""GPUs shared by MPS: the real agent and the real gpu-setup, the fake NVML library, and a control daemon that
-speaks as NVIDIA's does."""
+"""GPUs shared by MPS: the real agent and the real gpu-setup, the fake NVML library, and a fake of
+NVIDIA's control daemon."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def box() -> Iterator[ShareBox]:
 
 
 def mode(box: ShareBox, gpu: int) -> int:
-    """Who may compute there."""
+    """The GPU's compute mode."""
     text = box.kept.read_text() if box.kept.exists() else ""
     rows = [line.split() for line in text.splitlines()]
     return int(
@@ -34,7 +34,7 @@ def mode(box: ShareBox, gpu: int) -> int:
 
 
 def control(box: ShareBox, gpu: int, command: str) -> str:
-    """What the GPU's daemon answers."""
+    """The answer of the GPU's daemon."""
     done = subprocess.run(
         [box.folder / "driver/usr/bin/nvidia-cuda-mps-control"],
         input=command + "\n",
@@ -51,7 +51,7 @@ def limit(box: ShareBox, gpu: int) -> str:
 
 
 def levels(box: ShareBox, *gpus: int) -> tuple[str, ...]:
-    """As the centre was told; the kubelet may hear sooner."""
+    """As reported to the scheduler; the kubelet may learn it sooner."""
     return tuple(box.gpu(gpu).enforcement for gpu in gpus)
 
 
@@ -60,7 +60,7 @@ def test_from_the_first_share_to_the_last(box: ShareBox) -> None:
     box.start("--sharing-dir", box.sharing)
     box.until_shares(800)
     eventually(lambda: levels(box, 0, 4) == ("mps", "none"), 20)
-    assert mode(box, 1) == ANYBODY  # nobody is there: it is as it was
+    assert mode(box, 1) == ANYBODY  # no pods: the former mode
     given = box.share("a", 1, 4 * GIB, "mps")
     assert given.ok, given
     container = given.containers[0]
@@ -79,15 +79,15 @@ def test_from_the_first_share_to_the_last(box: ShareBox) -> None:
     assert (pipe / "control").is_socket()
     assert mode(box, 1) == ONE_PROCESS
     assert limit(box, 1) == "4096M"
-    # The bound of who does not say a cap is that of the largest, for servers that run, too.
+    # Clients without a cap get the largest one as limit, on running servers, too.
     assert control(box, 1, "start_server -uid 0") == ""
     server = control(box, 1, "get_server_list")
     assert box.share("b", 1, 6 * GIB, part=20).ok
     eventually(lambda: limit(box, 1) == "6144M", 20)
     eventually(lambda: control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "6144M", 20)
-    box.share("c", 1, part=20)  # without a cap: all there is
+    box.share("c", 1, part=20)  # without a cap: all memory
     eventually(lambda: limit(box, 1) == f"{box.gpu(1).memory_bytes >> 20}M", 20)
-    # Elsewhere, nothing of it.
+    # Other GPUs are not affected.
     assert "CUDA_MPS_PIPE_DIRECTORY" not in box.share("d", 5).containers[0].envs
     assert box.kubelet.allocatable[GPU] == 6
     for name in "abc":
@@ -111,7 +111,7 @@ def test_a_daemon_that_dies_is_started_again_and_its_shares_are_unhealthy_meanwh
     box.until_shares(700)
     eventually(lambda: "no more" in box.gpu(1).share_why, 20)
     assert box.gpu(1).enforcement == "mps"
-    assert mode(box, 1) == ONE_PROCESS  # nobody gets in past it
+    assert mode(box, 1) == ONE_PROCESS  # no process bypasses the server
     refused = box.share("b", 1, GIB)
     assert not refused.ok or "LOCKSTEP_GPUS" in refused.containers[0].envs  # on another GPU
     refuse.unlink()
@@ -121,7 +121,7 @@ def test_a_daemon_that_dies_is_started_again_and_its_shares_are_unhealthy_meanwh
 
 
 def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
-    keeper = box.keep()
+    setup = box.keep()
     box.start("--sharing-dir", box.sharing)
     box.until_shares(800)
     assert box.share("a", 1, 4 * GIB).ok
@@ -129,8 +129,8 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     server = control(box, 1, "get_server_list")
     box.restart()
     eventually(lambda: box.gpu(1).enforcement == "mps", 20)
-    keeper.kill()
-    keeper.wait()
+    setup.kill()
+    setup.wait()
     box.until_shares(400)
     box.keep()
     box.until_shares(800)
@@ -138,7 +138,7 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     assert control(box, 1, "get_server_list") == server
     eventually(lambda: limit(box, 1) == "5120M", 20)
     assert control(box, 1, f"get_device_pinned_mem_limit {server} 0") == "5120M"
-    # Who ends while nobody looks has ended.
+    # A pod that ends while the agent is down has ended.
     box.agent.kill()
     box.agent.wait()
     for name in "ab":
@@ -195,7 +195,8 @@ def test_a_container_waits_for_its_server_and_is_refused_without(box: ShareBox) 
 
 
 def test_a_cap_that_is_not_the_one_it_was_given_is_not_run_with(box: ShareBox) -> None:
-    """Variables are told at admission; whose they are is known for sure only at the start."""
+    """Variables are set at admission, when the container is not known for certain; its start checks
+    them."""
     box.keep()
     box.start("--sharing-dir", box.sharing)
     box.until_shares(800)

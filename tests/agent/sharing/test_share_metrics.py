@@ -1,4 +1,4 @@
-"""GPUs in shares, in Prometheus' words and in the table for people."""
+"""Shared GPUs in the metrics and in the topology table."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Who may have which share of a GPU, told by Allocate and checked at the start."""
+"""The memory cap of a share: set by Allocate, checked by PreStartContainer."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ GIB = 2**30
 
 
 class Box:
-    """A node of one GPU; nobody is asked what it is able to."""
+    """A node of one GPU, without a survey of its capabilities."""
 
     def __init__(self, folder: Path, level: str) -> None:
         self.node = AgentNode("n")
@@ -47,7 +47,7 @@ class Box:
 
 
 def test_pods_with_unlike_caps_are_not_mixed_up(tmp_path: Path) -> None:
-    """Where it can't be known which of them is asked for, variables of MPS would be one's for the other."""
+    """If the request may be for several pods, a pod could get the MPS variables of another."""
     box = Box(tmp_path, "mps")
     box.plan("a", GIB)
     assert box.ask(0)["LOCKSTEP_GPU_MEMORY"] == str(GIB)
@@ -65,7 +65,7 @@ def test_less_than_what_is_demanded_is_refused_twice(tmp_path: Path) -> None:
     box.node.set_intents((), 2)
     ids = tuple(sorted(share_id(machines.uuid(0), number) for number in (2, 3)))
     box.ask(2)
-    box.node.set_intents((plan,), 3)  # it came after the pod
+    box.node.set_intents((plan,), 3)  # the plan came after the pod
     with pytest.raises(Refused, match="enforces memory caps by watch, which is weaker"):
         box.sharing.pre_start(ids, ("team", "a", "c"))
     box.sharing.pre_start(ids, ("team", "another", "c"))
@@ -80,7 +80,8 @@ def test_mps_has_no_room_for_a_49th_client(tmp_path: Path) -> None:
 
 
 def test_what_was_told_is_known_after_a_restart(tmp_path: Path) -> None:
-    """The kubelet keeps our answers; what is no answer says nothing."""
+    """The kubelet's checkpoint has the agent's answers; entries that cannot be decoded are
+    ignored."""
     envs = {"LOCKSTEP_GPU_ENFORCEMENT": "none", "LOCKSTEP_GPU_MEMORY": "7"}
     answer = pb.ContainerAllocateResponse(envs=envs).SerializeToString()
     ids = [share_id(machines.uuid(0), number) for number in (0, 1)]

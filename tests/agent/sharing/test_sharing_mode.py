@@ -1,4 +1,4 @@
-"""What people may write about GPUs in shares."""
+"""The text of a sharing configuration."""
 
 from pathlib import Path
 

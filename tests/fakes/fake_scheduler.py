@@ -1,5 +1,5 @@
-"""A centre in a box: the Fleet service behind TLS, with a CA of its own, that writes down what
-agents tell it and gives them the plans it is told to give."""
+"""A fake scheduler: the Fleet service behind TLS with its own CA. It records reports and serves the
+plans that a test sets."""
 
 import datetime
 import threading
@@ -25,7 +25,7 @@ class Authority:
         own = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")])
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test centre")])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test scheduler")])
         ca = (
             _builder(issuer, issuer, own)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -68,17 +68,17 @@ def _builder(
     )
 
 
-class FleetBox(rpc.FleetServicer):
+class FakeScheduler(rpc.FleetServicer):
     def __init__(self, directory: Path, *names: str, hold_s: float = 1.0) -> None:
-        self.hold_s = hold_s  # the most that a call for plans is held
+        self.hold_s = hold_s  # longest time that an Intents call is held
         self.ca_file, self.token_file = directory / "ca.crt", directory / "token"
         self.token = "eyJ.first"
         self.token_file.write_text(self.token)
         self.renew(*names)
         self.reports: list[pb.NodeReport] = []
         self.forgets = False  # every heartbeat is answered with want_full
-        self.old = False  # of a version that knows of no topologies that are left out
-        self.arrived = 0  # the version of the plans that the agent says it has
+        self.old = False  # a version without support for reports without the topology
+        self.arrived = 0  # the version of the plans that the agent has
         self._intents = pb.IntentList(version=1)
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
