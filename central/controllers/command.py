@@ -5,16 +5,13 @@ crash, the uid on the target shows whether the Command was executed. Commands fo
 time, in the order of their creation. A Command whose target is unknown stays: another controller may own the
 target, or its object has not arrived yet."""
 
-from typing import TYPE_CHECKING
-
+from central.controllers.job.job_store import JobStore
 from central.controllers.pending_calls import PendingCalls, build_event
 from central.model.decisions import Decision, Delete, Patch
 from central.model.event_reasons import COMMAND_ISSUED, COMMAND_REFUSED
 from central.model.facts import Answered, CommandSeen
+from central.scheduler.queues.queue_tree import Queues
 from protos.names import COMMAND
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 Key = tuple[str, str]  # namespace and name
 OPEN, CLOSE = "OpenQueue", "CloseQueue"
@@ -60,7 +57,7 @@ class CommandController:
             self.gone(key)
         return True
 
-    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
+    def decide(self, jobs: JobStore, queues: Queues, now: float) -> list[Decision]:
         """Advances the oldest Command of each target."""
         decisions: list[Decision] = []
         if not self.by_name:
@@ -70,9 +67,9 @@ class CommandController:
             self.by_name.items(), key=lambda item: (item[1].created, item[0])
         ):
             target = _target(command)
-            if target not in targets and _is_known(cluster, command):
+            if target not in targets and _is_known(jobs, queues, command):
                 targets.add(target)
-                decisions += self._advance(cluster, key, command, now)
+                decisions += self._advance(jobs, queues, key, command, now)
         return decisions
 
     def due(self, now: float) -> list[float]:
@@ -90,41 +87,41 @@ class CommandController:
         assert len(targets) == len(set(targets)), "two Commands for one target are in progress"
 
     def _advance(
-        self, cluster: "Cluster", key: Key, command: CommandSeen, now: float
+        self, jobs: JobStore, queues: Queues, key: Key, command: CommandSeen, now: float
     ) -> list[Decision]:
         decisions: list[Decision] = []
-        if key not in self._handled and self._is_handled(cluster, key, command):
+        if key not in self._handled and self._is_handled(jobs, queues, key, command):
             self._handled.add(key)
         if key not in self._handled and key not in self._issued:
-            decisions += self._issue(cluster, key, command, now)
+            decisions += self._issue(jobs, queues, key, command, now)
         if key in self._handled and self._calls.may_call(("Command", *key), now):
             why = f"{command.action} is executed"
             call = Delete("Command", command.namespace, command.name, command.uid, why)
             decisions.append(self._calls.track(call, key))
         return decisions
 
-    def _is_handled(self, cluster: "Cluster", key: Key, command: CommandSeen) -> bool:
+    def _is_handled(self, jobs: JobStore, queues: Queues, key: Key, command: CommandSeen) -> bool:
         if command.kind == "Queue":
-            return cluster.queues.by_name[command.target].seen.command == command.uid
-        job = cluster.jobs.by_name[command.namespace, command.target]
+            return queues.by_name[command.target].seen.command == command.uid
+        job = jobs.by_name[command.namespace, command.target]
         if job.status.command == command.uid:
             return True
         return key in self._issued and command.uid not in {wish.uid for wish in job.commands}
 
     def _issue(
-        self, cluster: "Cluster", key: Key, command: CommandSeen, now: float
+        self, jobs: JobStore, queues: Queues, key: Key, command: CommandSeen, now: float
     ) -> list[Decision]:
         note = f"{command.reason}: {command.message}" if command.reason else command.message
         why = f"{command.action} by Command {command.name}" + (f" ({note})" if note else "")
         done: list[Decision] = []
         if command.kind == "Job":
             target = (command.namespace, command.target)
-            refusal = cluster.jobs.request_action(target, command.action, why, command.uid)
+            refusal = jobs.request_action(target, command.action, why, command.uid)
         else:
             place = ("Queue", "", command.target)
             if not self._calls.may_call(place, now):
                 return []
-            refusal, done = self._patch_queue(cluster, command)
+            refusal, done = self._patch_queue(jobs, queues, command)
         (self._handled if refusal else self._issued).add(key)
         about = {
             "apiVersion": _VERSIONS[command.kind],
@@ -136,11 +133,13 @@ class CommandController:
         reason = COMMAND_REFUSED if refusal else COMMAND_ISSUED
         return [*done, build_event(about, reason, refusal or why, now, warning=bool(refusal))]
 
-    def _patch_queue(self, cluster: "Cluster", command: CommandSeen) -> tuple[str, list[Decision]]:
+    def _patch_queue(
+        self, jobs: JobStore, queues: Queues, command: CommandSeen
+    ) -> tuple[str, list[Decision]]:
         state = STATES.get(command.action)
         if state is None:
             return f'action: "{command.action}" must be {OPEN} or {CLOSE}', []
-        queue = cluster.queues.by_name[command.target]
+        queue = queues.by_name[command.target]
         meta = {"annotations": {COMMAND: command.uid}}
         change = {"metadata": meta, "spec": {"state": state}}
         patch = Patch("Queue", "", command.target, queue.seen.uid, change)
@@ -155,13 +154,13 @@ def _target(command: CommandSeen) -> tuple[str, str, str]:
     )
 
 
-def _is_known(cluster: "Cluster", command: CommandSeen) -> bool:
+def _is_known(jobs: JobStore, queues: Queues, command: CommandSeen) -> bool:
     """Whether the target, with the uid that the Command names, is known."""
     if command.kind == "Job":
-        job = cluster.jobs.by_name.get((command.namespace, command.target))
+        job = jobs.by_name.get((command.namespace, command.target))
         uid = job.spec.uid if job is not None else None
     elif command.kind == "Queue":
-        queue = cluster.queues.by_name.get(command.target)
+        queue = queues.by_name.get(command.target)
         uid = queue.seen.uid if queue is not None and queue.seen.uid else None
     else:
         return False

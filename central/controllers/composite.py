@@ -1,9 +1,11 @@
-"""The Command, CronJob and JobFlow controllers behind one interface for the scheduling cycle."""
+"""All controllers as one, and a scheduler that is composed with them."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
+from central.controllers.job import job_invariants, reconcile
+from central.controllers.job.job_store import JobStore
 from central.controllers.jobflow import JobFlowController
 from central.model.decisions import Decision
 from central.model.facts import (
@@ -17,23 +19,35 @@ from central.model.facts import (
     FlowSeen,
     JobGone,
     JobSeen,
+    PodSeen,
     TemplateGone,
     TemplateSeen,
 )
+from central.scheduler.queues.min_resources import MinResources
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.scheduler import PATIENCE_S, Policy, Scheduler
+from central.scheduler.state.cluster_state import ClusterState
+from protos.names import PACK
 
-if TYPE_CHECKING:
-    from central.controllers.job.job_store import JobStore
-    from central.scheduler.state.cluster import Cluster
 
+class Controllers:
+    """The Job controller, and those of Commands, CronJobs and JobFlows (scheduler.Controllers)."""
 
-class BatchControllers:
     def __init__(self) -> None:
+        self.jobs = JobStore()
         self.commands = CommandController()
         self.crons = CronJobController()
         self.flows = JobFlowController()
 
-    def apply(self, fact: BatchFact) -> None:
+    def apply(self, fact: BatchFact | JobSeen | JobGone) -> None:
         match fact:
+            case JobSeen():
+                self.jobs.seen(fact)
+                self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
+            case JobGone():
+                job = self.jobs.by_name.get((fact.namespace, fact.name))
+                self._job_changed(fact.namespace, fact.name, job.seen.owner if job else "")
+                self.jobs.gone((fact.namespace, fact.name))
             case CommandSeen():
                 self.commands.seen(fact)
             case CommandGone():
@@ -51,36 +65,65 @@ class BatchControllers:
             case TemplateGone():
                 self.flows.template_gone((fact.namespace, fact.name))
 
-    def job_seen(self, fact: JobSeen) -> None:
-        self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
-
-    def job_gone(self, jobs: "JobStore", fact: JobGone) -> None:
-        """To be called while the JobStore still has the Job."""
-        job = jobs.by_name.get((fact.namespace, fact.name))
-        self._job_changed(fact.namespace, fact.name, job.seen.owner if job else "")
-
     def _job_changed(self, namespace: str, name: str, owner: str) -> None:
         self.crons.job_changed(namespace, name, owner)
         self.flows.job_changed(namespace, name, owner)
 
     def answered(self, fact: Answered, now: float) -> bool:
-        """Whether the answer is to a call of one of these controllers."""
-        controllers = (self.commands, self.crons, self.flows)
-        return any(one.answered(fact, now) for one in controllers)
+        """Whether it answers one of theirs."""
+        if any(part.answered(fact, now) for part in (self.commands, self.crons, self.flows)):
+            return True
+        if fact.kind in ("Queue", "HyperNode"):
+            return False
+        self.jobs.answered(fact, now)
+        return True
 
-    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
-        """To be called before the Job controller, which handles new requests in the same cycle."""
-        decisions = self.commands.decide(cluster, now)
-        decisions += self.crons.decide(cluster, now)
+    def pod_seen(self, pod: PodSeen, now: float, *, evicting: bool) -> None:
+        self.jobs.pod_seen(pod, now, by_scheduler=evicting)
+
+    def pod_gone(self, pod: PodSeen, now: float, *, evicting: bool) -> None:
+        self.jobs.pod_gone(pod, now, by_scheduler=evicting)
+
+    def owned_groups(self) -> Collection[tuple[str, str]]:
+        """The PodGroups that the Job controller admits itself, by namespace and name."""
+        return self.jobs.by_group
+
+    def decide(
+        self, state: ClusterState, queues: Queues, min_resources: MinResources, now: float
+    ) -> list[Decision]:
+        """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle."""
+        jobs = self.jobs
+        decisions = self.commands.decide(jobs, queues, now)
+        decisions += self.crons.decide(jobs, now)
         if self.flows.by_name:
-            self.flows.jobs_changed(cluster.jobs.by_name[key] for key in cluster.jobs.changed)
-        decisions += self.flows.decide(cluster, now)
-        return decisions
+            self.flows.jobs_changed(jobs.by_name[key] for key in jobs.changed)
+        decisions += self.flows.decide(jobs, now)
+        context = reconcile.JobContext(jobs, state, queues, min_resources)
+        return decisions + reconcile.decide(context, now)
 
     def due(self, now: float) -> list[float]:
-        return [*self.commands.due(now), *self.crons.due(), *self.flows.due()]
+        times = [*self.commands.due(now), *self.crons.due(), *self.flows.due()]
+        return times if (at := reconcile.due(self.jobs)) is None else [*times, at]
 
-    def check(self) -> None:
+    def check(self, state: ClusterState) -> None:
+        """Raises AssertionError where an invariant does not hold."""
         self.commands.check()
         self.crons.check()
         self.flows.check()
+        job_invariants.check(self.jobs, state)
+
+
+def new_scheduler(
+    levels: tuple[str, ...] = (),
+    patience_s: float = PATIENCE_S,
+    half_life_s: float = 0.0,
+    placement: str = PACK,
+) -> Scheduler:
+    """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
+    return Scheduler(Controllers(), levels, Policy(patience_s, placement), half_life_s)
+
+
+def jobs_of(scheduler: Scheduler) -> JobStore:
+    """The Jobs of a scheduler that new_scheduler() made."""
+    assert isinstance(scheduler.controllers, Controllers)
+    return scheduler.controllers.jobs

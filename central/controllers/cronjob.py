@@ -3,9 +3,10 @@
 All durable state is in the API. A Job's name contains its scheduled time, so a scheduler that restarts creates
 no Job twice."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from central.controllers.job.job import Job
+from central.controllers.job.job_store import JobStore
 from central.controllers.owner import JobOwners
 from central.controllers.pending_calls import RETRY_AFTER_S, Key, build_event
 from central.model.decisions import Create, Decision, Delete, SetStatus
@@ -14,9 +15,6 @@ from central.model.facts import Answered, CronSeen
 from central.model.jobspec import COMPLETED, FINISHED, controller
 from central.model.json_types import ReadOnlyJson
 from central.model.timestamps import stamp
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 API = "batch.volcano.sh/v1alpha1"
 ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
@@ -63,10 +61,8 @@ class CronJobController(JobOwners[CronSeen]):
 
     # --- one CronJob -----------------------------------------------------------------
 
-    def _decide(self, cluster: "Cluster", key: Key, cron: CronSeen, now: float) -> list[Decision]:
-        children = [
-            job for job in cluster.jobs.owned.get(cron.uid, {}).values() if not job.seen.deleting
-        ]
+    def _decide(self, jobs: JobStore, key: Key, cron: CronSeen, now: float) -> list[Decision]:
+        children = [job for job in jobs.owned.get(cron.uid, {}).values() if not job.seen.deleting]
         decisions: list[Decision] = []
         if not cron.error:
             decisions += self._start(key, cron, children, now)

@@ -4,19 +4,16 @@ The flow's status lists the completed Jobs. So Jobs may be deleted while the flo
 restarts creates no Job twice."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from central.controllers import jobflow_status, step_probes
 from central.controllers.job.job import Job
+from central.controllers.job.job_store import JobStore
 from central.controllers.owner import JobOwners
 from central.controllers.pending_calls import Key
 from central.model.decisions import Create, Decision, Delete, SetStatus
 from central.model.facts import Answered, FlowSeen, FlowStep, TemplateSeen
 from central.model.jobspec import COMPLETED, controller
 from central.model.json_types import ReadOnlyJson
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 API = "flow.volcano.sh/v1alpha1"
 OF_TEMPLATE, OF_FLOW = "volcano.sh/createdByJobTemplate", "volcano.sh/createdByJobFlow"
@@ -81,9 +78,9 @@ class JobFlowController(JobOwners[FlowSeen]):
 
     # --- one JobFlow -----------------------------------------------------------------
 
-    def _decide(self, cluster: "Cluster", key: Key, flow: FlowSeen, now: float) -> list[Decision]:
-        jobs = cluster.jobs.owned.get(flow.uid, {})
-        children = {job.spec.name: job for job in jobs.values() if not job.seen.deleting}
+    def _decide(self, jobs: JobStore, key: Key, flow: FlowSeen, now: float) -> list[Decision]:
+        owned = jobs.owned.get(flow.uid, {})
+        children = {job.spec.name: job for job in owned.values() if not job.seen.deleting}
         if flow.phase in jobflow_status.FINISHED:
             return self._delete_jobs(key, flow, children, now)
         decisions: list[Decision] = []
@@ -97,7 +94,7 @@ class JobFlowController(JobOwners[FlowSeen]):
         status = jobflow_status.flow_status(flow, children, unmet)
         decisions += self._write("JobFlow", flow, status, key, now)
         for step in flow.steps:
-            decisions += self._report(cluster, (flow.namespace, step.name), key, now)
+            decisions += self._report(jobs, (flow.namespace, step.name), key, now)
         return decisions
 
     def _create_job(
@@ -129,7 +126,7 @@ class JobFlowController(JobOwners[FlowSeen]):
             if self._calls.may_call(("Job", flow.namespace, name), now)
         ]
 
-    def _report(self, cluster: "Cluster", key: Key, whose: Key, now: float) -> list[Decision]:
+    def _report(self, jobs: JobStore, key: Key, whose: Key, now: float) -> list[Decision]:
         """Updates the template's status: the names of the Jobs created from it."""
         template = self.templates.get(key)
         if template is None:
@@ -138,7 +135,7 @@ class JobFlowController(JobOwners[FlowSeen]):
             job.spec.name
             for flow in self.by_name.values()
             if flow.namespace == key[0] and any(step.name == key[1] for step in flow.steps)
-            for job in cluster.jobs.owned.get(flow.uid, {}).values()
+            for job in jobs.owned.get(flow.uid, {}).values()
             if job.spec.name == job_name(flow, key[1])
         )
         status = {"jobDependsOnList": names}

@@ -2,13 +2,11 @@
 when. Subclasses decide what one object needs."""
 
 from math import inf
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from central.controllers.job.job_store import JobStore
 from central.controllers.pending_calls import Key, PendingCalls
 from central.model.decisions import Decision
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 
 class _JobOwner(Protocol):
@@ -53,7 +51,7 @@ class JobOwners(Generic[Owner]):
         if (key := self._by_uid.get(owner)) is not None:
             self._changed[key] = None
 
-    def decide(self, cluster: "Cluster", now: float) -> list[Decision]:
+    def decide(self, jobs: JobStore, now: float) -> list[Decision]:
         if not self._changed and not self._alarms:
             return []
         due = [key for key, at in self._alarms.items() if at <= now]
@@ -61,13 +59,13 @@ class JobOwners(Generic[Owner]):
         for key in dict.fromkeys((*self._changed, *due)):
             self._alarms.pop(key, None)
             if (maker := self.by_name.get(key)) is not None and not maker.deleting:
-                decisions += self._decide(cluster, key, maker, now)
+                decisions += self._decide(jobs, key, maker, now)
                 if backoff_until := self._calls.due(now):  # refused calls are retried then
                     self._alarms[key] = min([*backoff_until, self._alarms.get(key, inf)])
         self._changed.clear()
         return decisions
 
-    def _decide(self, cluster: "Cluster", key: Key, maker: Owner, now: float) -> list[Decision]:
+    def _decide(self, jobs: JobStore, key: Key, maker: Owner, now: float) -> list[Decision]:
         raise NotImplementedError
 
     def due(self) -> list[float]:

@@ -12,20 +12,20 @@ from central.scheduler.inventory.domains import Pairs
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot.draft import Assignment
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state import on_storage
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.state import on_storage, residency
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from protos.closest import closest
 
 
 def binds(
-    cluster: Cluster, gang: Gang, pods: Sequence[Pod], seats: Sequence[Assignment]
+    state: ClusterState, gang: Gang, pods: Sequence[Pod], seats: Sequence[Assignment]
 ) -> list[Bind]:
     """Ranks in order take seats in order, so that neighbours in the ring sit beside each other."""
     nodes: list[str] = []
     gpus: list[int] = []
     places: list[Pairs] = []
-    names, told = cluster.snapshot.names, cluster.snapshot.domains.told
+    names, told = state.snapshot.names, state.snapshot.domains.told
     for seat in seats:
         row, _, count, mask = seat
         if count == 1:
@@ -34,13 +34,13 @@ def binds(
             places.append(told(row))
         else:
             nodes += [names[row]] * count
-            gpus += _shares(cluster.snapshot, seat)
+            gpus += _shares(state.snapshot, seat)
             places += [told(row)] * count
     seated = _by_seats(pods, seats)
-    cluster.seat(gang, seated, nodes, gpus)
-    on_storage.seated(cluster, seated)
+    residency.assume(state, gang, seated, nodes, gpus)
+    on_storage.seated(state, seated)
     seen = [pod.seen for pod in seated]
-    unbound = cluster.kinds.storage.unbound
+    unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]
     columns = (
         map(_uid, seen),

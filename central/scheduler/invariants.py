@@ -2,16 +2,17 @@
 broken promise."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from central.controllers.job import job_invariants as jobs
 from central.model.volumes import Volumes
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.pods import ASSUMED, BOUND
 from central.scheduler.queues.min_resources import owed
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring.preferences import PreferenceScore
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.status.gang_status import phase
 from protos.gpu_sharing import RANKS, WHOLE
 from protos.names import DOMAINS, GPU
@@ -19,45 +20,42 @@ from protos.topology import RdmaLimit, mask_of
 
 NONE = NicCapacity({}, RdmaLimit())
 
-if TYPE_CHECKING:
-    from central.scheduler.inventory.cluster_node import ClusterNode
-    from central.scheduler.state.cluster import Cluster
+
+def check_invariants(scheduler: Scheduler) -> None:
+    """Raises AssertionError where an invariant does not hold."""
+    state = scheduler.state
+    for node in state.nodes.values():
+        _room(state, node)
+        _gpus(state, node)
+    _told(state)
+    _ailing(state)
+    _filing(state)
+    _owners(state)
+    _reserved(scheduler)
+    _kinds(state)
+    _volumes(state)
+    _queues(scheduler)
+    _pledged(scheduler)
+    _views(state)
+    scheduler.controllers.check(state)
 
 
-def check(cluster: "Cluster") -> None:
-    for node in cluster.nodes.values():
-        _room(cluster, node)
-        _gpus(cluster, node)
-    _told(cluster)
-    _ailing(cluster)
-    _filing(cluster)
-    _owners(cluster)
-    cluster.batch.check()
-    _reserved(cluster)
-    _kinds(cluster)
-    _volumes(cluster)
-    _queues(cluster)
-    _pledged(cluster)
-    _views(cluster)
-    jobs.check(cluster)
-
-
-def _pledged(cluster: "Cluster") -> None:
+def _pledged(scheduler: Scheduler) -> None:
     """What is promised to gangs is what they have not taken yet."""
-    kept = {key: sums for key, (_, sums) in cluster.pledges.by_gang.items()}
+    kept = {key: sums for key, (_, sums) in scheduler.min_resources.by_gang.items()}
     owes = {
         gang.key: sums
-        for gang in cluster.gangs.values()
-        if gang.key not in cluster.changed and (sums := owed(gang))
+        for gang in scheduler.state.gangs.values()
+        if gang.key not in scheduler.state.pending.changed_gangs and (sums := owed(gang))
     }
-    for key in cluster.changed:
+    for key in scheduler.state.pending.changed_gangs:
         kept.pop(key, None)
     assert kept == owes, f"promised: {kept}, should be {owes}"
 
 
-def _told(cluster: "Cluster") -> None:
+def _told(state: ClusterState) -> None:
     """What pods are told of where their node is, is where it is."""
-    snapshot = cluster.snapshot
+    snapshot = state.snapshot
     for name, row in snapshot.row.items():
         node, told = snapshot.nodes[row], dict(snapshot.domains.told(row))
         labels = snapshot._labels(node) if node is not None else {}
@@ -67,20 +65,20 @@ def _told(cluster: "Cluster") -> None:
         assert whole == "/".join(levels), f"{name}: told {whole}, is in {levels}"
 
 
-def _ailing(cluster: "Cluster") -> None:
+def _ailing(state: ClusterState) -> None:
     """Nodes with unfit GPUs are known, and no pod is planned onto such a GPU."""
-    ails = {node.name for node in cluster.nodes.values() if node.ails()}
-    assert cluster.ailing == ails, f"ailing: {cluster.ailing}, should be {ails}"
+    ails = {node.name for node in state.nodes.values() if node.ails()}
+    assert state.unhealthy_nodes == ails, f"ailing: {state.unhealthy_nodes}, should be {ails}"
     for name in ails:
-        node = cluster.nodes[name]
+        node = state.nodes[name]
         for pod in node.pods.values():
             planned = pod.gpus if not pod.observed else 0
             assert not planned & ~node.healthy(), f"{pod.seen.name} is planned onto an unfit GPU"
 
 
-def _room(cluster: "Cluster", node: "ClusterNode") -> None:
+def _room(state: ClusterState, node: ClusterNode) -> None:
     """What is free is what there is, less what those who are there take."""
-    snapshot = cluster.snapshot
+    snapshot = state.snapshot
     row = snapshot.row.get(node.name)
     assert (row is not None) == (node.seen is not None), f"{node.name}: seen and row disagree"
     if row is None or node.seen is None:
@@ -105,7 +103,7 @@ def _room(cluster: "Cluster", node: "ClusterNode") -> None:
         )
 
 
-def _gpus(cluster: "Cluster", node: "ClusterNode") -> None:
+def _gpus(state: ClusterState, node: ClusterNode) -> None:
     """No GPU is planned for or held by two, and free is what is healthy and nobody's."""
     holders: Counter[int] = Counter()
     parts = Counter(node.foreign_parts)
@@ -131,20 +129,20 @@ def _gpus(cluster: "Cluster", node: "ClusterNode") -> None:
     assert not both, f"{node.name}: GPUs {both} are held as a whole and in shares"
     full = {index: part for index, part in parts.items() if part > WHOLE}
     assert not full, f"{node.name}: {full} hundredths of GPUs are given"
-    row = cluster.snapshot.row.get(node.name)
-    _cards(cluster, node)
+    row = state.snapshot.row.get(node.name)
+    _cards(state, node)
     if row is not None and node.report is not None:
         healthy = node.report.topology.healthy_mask()
-        assert cluster.snapshot.free_mask[row] == healthy & ~taken, f"{node.name}: free GPUs"
-        assert cluster.snapshot.left[row] == node.left(), f"{node.name}: what is left of open GPUs"
+        assert state.snapshot.free_mask[row] == healthy & ~taken, f"{node.name}: free GPUs"
+        assert state.snapshot.left[row] == node.left(), f"{node.name}: what is left of open GPUs"
 
 
-def _cards(cluster: "Cluster", node: "ClusterNode") -> None:
+def _cards(state: ClusterState, node: ClusterNode) -> None:
     """What is left of network cards is what a recount gives, and whoever is there has cards that exist."""
-    row, room = cluster.snapshot.row.get(node.name), node.card_room()
+    row, room = state.snapshot.row.get(node.name), node.card_room()
     if row is None:
         return
-    kept = cluster.snapshot.cards.get(row)
+    kept = state.snapshot.cards.get(row)
     assert kept == room, f"{node.name}: what is left of network cards is not what a recount gives"
     here = {(pod.seen.namespace, pod.seen.name) for pod in node.pods.values() if pod.charged_spec}
     dead = [key for key in node.dealt if key[:2] not in here]
@@ -155,42 +153,44 @@ def _cards(cluster: "Cluster", node: "ClusterNode") -> None:
     assert not unknown, f"{node.name}: {unknown} are planned and not offered"
 
 
-def _filing(cluster: "Cluster") -> None:
-    for uid, pod in cluster.pods.items():
+def _filing(state: ClusterState) -> None:
+    for uid, pod in state.pods.items():
         assert pod.seen.uid == uid
-        assert cluster.uids[(pod.seen.namespace, pod.seen.name)] == uid
-        assert not pod.node or uid in cluster.nodes[pod.node].pods, f"{pod.seen.name} is lost"
+        assert state.uids[(pod.seen.namespace, pod.seen.name)] == uid
+        assert not pod.node or uid in state.nodes[pod.node].pods, f"{pod.seen.name} is lost"
         has_node = pod.life.stage in (ASSUMED, BOUND)
         assert has_node == bool(pod.node), f"{pod.seen.name}: {pod.life.stage} on node {pod.node!r}"
-        gang = cluster.gang_of(pod)
+        gang = state.gang_of(pod)
         assert (gang is not None) == pod.seen.ours, f"{pod.seen.name} has no gang"
         assert gang is None or uid in gang.members
-    for gang in cluster.gangs.values():
+    for gang in state.gangs.values():
         assert gang.members or gang.object is not None, f"{gang.name} is empty"
         for uid in gang.members:
-            assert uid in cluster.pods, f"{gang.name} keeps a pod that is gone"
-    for filed in (cluster.waiting, cluster.partial, cluster.changed):
-        assert all(cluster.gangs.get(key) is gang for key, gang in filed.items())
+            assert uid in state.pods, f"{gang.name} keeps a pod that is gone"
+    for filed in (state.pending.waiting, state.pending.partial, state.pending.changed_gangs):
+        assert all(state.gangs.get(key) is gang for key, gang in filed.items())
 
 
-def _owners(cluster: "Cluster") -> None:
+def _owners(state: ClusterState) -> None:
     """Pods are what their controllers make them; nobody is held who has a place."""
-    owners = cluster.owners
+    owners = state.owners
     owners.check()
     for uid, fact in owners.pods.items():
         if uid in owners.held:
-            assert uid not in cluster.pods, f"{fact.name} is held and known"
+            assert uid not in state.pods, f"{fact.name} is held and known"
             assert not fact.node, f"{fact.name} is held though it has a place"
         else:
-            assert cluster.pods[uid].seen == owners.made(fact), f"{fact.name} is another's"
+            assert state.pods[uid].seen == owners.made(fact), f"{fact.name} is another's"
 
 
-def _reserved(cluster: "Cluster") -> None:
+def _reserved(scheduler: Scheduler) -> None:
     """Room that is kept is still there after the turn, and for somebody who waits for it."""
-    snapshot = cluster.snapshot
+    snapshot = scheduler.state.snapshot
     heads: Counter[str] = Counter()
-    for key, kept in cluster.reserved.items():
-        assert cluster.waiting.get(key) is kept.gang, f"room is kept for {key}, who does not wait"
+    for key, kept in scheduler.reservations.items():
+        assert scheduler.state.pending.waiting.get(key) is kept.gang, (
+            f"room is kept for {key}, who does not wait"
+        )
         heads[kept.queue] += not kept.made
         free = snapshot.free[kept.rows, : kept.kept.shape[1]]
         assert (np.maximum(free, 0) >= kept.kept).all(), (
@@ -203,26 +203,26 @@ def _reserved(cluster: "Cluster") -> None:
     assert all(count <= 1 for count in heads.values()), "a queue has two heads"
 
 
-def _kinds(cluster: "Cluster") -> None:
+def _kinds(state: ClusterState) -> None:
     """Pods are of the kind that the known rules make them, and counted where they are."""
-    neighbours = cluster.snapshot.neighbours
+    neighbours = state.snapshot.neighbours
     known = set(neighbours.ids.values())
     used = {
         peers
-        for pod in cluster.pods.values()
+        for pod in state.pods.values()
         if pod.seen.spec.rules is not None
         for peers in pod.seen.spec.rules.peers()
     }
     assert neighbours.ids.keys() == used, "the rules that are known are not those that pods have"
-    for pod in cluster.pods.values():
-        now = cluster.kinds.of(pod.seen)
+    for pod in state.pods.values():
+        now = state.podclasses.of(pod.seen)
         name = pod.seen.name
         assert known & set(pod.spec.matched) == set(now.matched), f"{name} is of another kind"
         assert pod.spec.volumes == now.volumes, f"{name} has other volumes by now"
-    rows = cluster.snapshot.row
+    rows = state.snapshot.row
     held = [
         (rows[pod.node], pod.charged_spec)
-        for pod in cluster.pods.values()
+        for pod in state.pods.values()
         if pod.charged_spec is not None
     ]
     assert neighbours.tally() == neighbours.expected(held), (
@@ -230,13 +230,15 @@ def _kinds(cluster: "Cluster") -> None:
     )
 
 
-def _queues(cluster: "Cluster") -> None:
+def _queues(scheduler: Scheduler) -> None:
     """The books of the queues say what a recount of all pods says."""
-    queues = cluster.queues
+    queues = scheduler.queues
     used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
     phases: dict[str, Counter[str]] = {}
-    for gang in cluster.gangs.values():
-        if gang.key not in cluster.changed:  # else it is filed with the next turn
+    for gang in scheduler.state.gangs.values():
+        if (
+            gang.key not in scheduler.state.pending.changed_gangs
+        ):  # else it is filed with the next turn
             taken: dict[str, int] = {}
             for pod in gang.members.values():
                 for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
@@ -252,22 +254,26 @@ def _queues(cluster: "Cluster") -> None:
             )
             for above in queue.path:
                 used[above.name].update(gang.account.used)
-        if queues.on and gang.key not in cluster.changed and gang.account is not None:
+        if (
+            queues.on
+            and gang.key not in scheduler.state.pending.changed_gangs
+            and gang.account is not None
+        ):
             phases.setdefault(gang.account.queue, Counter())[phase(gang).lower()] += 1
     for queue in queues.by_name.values():
-        if not cluster.changed and queues.on:
-            counts = cluster.statuses.counts(queue.name)
+        if not scheduler.state.pending.changed_gangs and queues.on:
+            counts = scheduler.queue_statuses.counts(queue.name)
             assert counts == phases.get(queue.name, Counter()), f"queue {queue.name}: {counts}"
         assert queue.used == used[queue.name], f"queue {queue.name}: {queue.used} is not its use"
-        assert all(cluster.gangs.get(key) is gang for key, gang in queue.gangs.items())
+        assert all(scheduler.state.gangs.get(key) is gang for key, gang in queue.gangs.items())
         in_tree = queue.path[-1] is queues.root
         assert in_tree != bool(queue.error), f"queue {queue.name} is neither in the tree nor out"
         assert not in_tree or queue is queues.root or queue in queue.path[1].children
 
 
-def _views(cluster: "Cluster") -> None:
+def _views(state: ClusterState) -> None:
     """What is kept up to date equals what is computed anew."""
-    for view in cluster.snapshot.views():
+    for view in state.snapshot.views():
         kept_cap = view.refresh().cap.copy()
         kept_sums = [sums.copy() for sums in view.sums]
         view.forget()
@@ -276,15 +282,15 @@ def _views(cluster: "Cluster") -> None:
         for kept, sums in zip(kept_sums, view.sums, strict=True):
             assert np.array_equal(kept, sums), "a domain's room is not what a recount gives"
         if view.leaning is not None:
-            fresh = PreferenceScore(cluster.snapshot, view.spec).score()
+            fresh = PreferenceScore(state.snapshot, view.spec).score()
             assert (view.leaning.score() == fresh).all(), "a kind would rather be elsewhere"
-    for harm, fresh in cluster.snapshot.mix.kept():
+    for harm, fresh in state.snapshot.mix.kept():
         assert (harm == fresh).all(), "what a load would do is not what a recount gives"
 
 
-def _volumes(cluster: "Cluster") -> None:
+def _volumes(state: ClusterState) -> None:
     """No volume is planned or taken twice, and each plan is for a pod that has a node."""
-    stock, storage = cluster.snapshot.neighbours.stock, cluster.kinds.storage
+    stock, storage = state.snapshot.neighbours.stock, state.podclasses.storage
     stock.check()
     plans = storage.plans.planned()
     volumes = Counter(volume for volume, _ in plans.values() if volume)
@@ -292,14 +298,14 @@ def _volumes(cluster: "Cluster") -> None:
     assert not twice, f"volumes {twice} are planned for two claims"
     for (namespace, claim), (_, uids) in plans.items():
         for uid in uids:
-            pod = cluster.pods.get(uid)
+            pod = state.pods.get(uid)
             assert pod is not None, f"claim {claim} has a plan for a pod that is gone"
             assert pod.node, f"claim {claim} has a plan for {pod.seen.name}, which has no place"
             assert (pod.seen.namespace, claim) in ((namespace, name) for name in pod.seen.claims)
-    rows = cluster.snapshot.row
+    rows = state.snapshot.row
     held: Counter[tuple[int, Volumes]] = Counter(
         (rows[pod.node], pod.charged_spec.volumes)
-        for pod in cluster.pods.values()
+        for pod in state.pods.values()
         if pod.charged_spec is not None
         and pod.charged_spec.volumes is not None
         and (pod.charged_spec.volumes.wants or pod.charged_spec.volumes.shared)

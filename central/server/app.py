@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Decoder
 from central.kube.transport import watch
@@ -21,7 +22,7 @@ from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
 from central.kube.write.effects import DecisionExecutor
 from central.model.facts import Fact, NodeGone
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from central.server import tls, tls_secret
 from central.server.grpc.agent_service import AgentService
 from central.server.grpc.grpc_server import CannotStart, serve
@@ -46,7 +47,7 @@ def run(settings: Settings) -> int:
     each with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
-    cluster = Cluster(
+    cluster = new_scheduler(
         settings.topology_levels, settings.patience_s, settings.half_life_s, settings.placement
     )
     with ExitStack() as stack:
@@ -137,7 +138,7 @@ def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> Non
     log.info("serving metrics and probes on port %d", probes.port)
 
 
-def _open_journal(settings: Settings, cluster: Cluster, stack: ExitStack) -> Journal | None:
+def _open_journal(settings: Settings, cluster: Scheduler, stack: ExitStack) -> Journal | None:
     if settings.journal is None:
         return None
     try:
@@ -152,7 +153,7 @@ class _Ready:
     """True once every kind is listed, and every GPU node's agent has reported or agents_wait_s are
     over: the scheduler decides only on what it has seen."""
 
-    def __init__(self, cluster: Cluster, agents_wait_s: float) -> None:
+    def __init__(self, cluster: Scheduler, agents_wait_s: float) -> None:
         self.listed: Callable[[], bool] = lambda: False
         self._cluster = cluster
         self._wait_s = agents_wait_s
@@ -166,7 +167,7 @@ class _Ready:
             self._listed_at = now
         return now - self._listed_at >= self._wait_s or all(
             node.report is not None
-            for node in self._cluster.nodes.values()
+            for node in self._cluster.state.nodes.values()
             if node.seen is not None and node.seen.allocatable.get(GPU)
         )
 

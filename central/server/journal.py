@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from central.server import codec
 from central.server.version import version
 
@@ -35,7 +35,7 @@ MOST_BYTES = 256 << 20
 class Journal:
     """If the disk is full or fails, the journal ends and the scheduler goes on."""
 
-    def __init__(self, path: str | Path, cluster: Cluster, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, path: str | Path, cluster: Scheduler, most_bytes: int = MOST_BYTES) -> None:
         """Raises OSError if the file can't be created."""
         self._path = Path(path)
         self._cluster = cluster
@@ -99,28 +99,28 @@ class Journal:
         self._file = None
 
 
-def settings(cluster: Cluster) -> dict[str, Any]:
-    """The arguments of Cluster()."""
+def settings(cluster: Scheduler) -> dict[str, Any]:
+    """The arguments of new_scheduler()."""
     return {
-        "levels": list(cluster.snapshot.domains.levels),
-        "patience_s": cluster.patience_s,
+        "levels": list(cluster.state.snapshot.domains.levels),
+        "patience_s": cluster.policy.patience_s,
         "half_life_s": cluster.queues.half_life_s,
-        "placement": cluster.placement,
+        "placement": cluster.policy.placement,
     }
 
 
-def pack(cluster: Cluster) -> str:
+def pack(cluster: Scheduler) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(cluster, protocol=5), 1)).decode()
 
 
-def unpack(text: str) -> Cluster:
+def unpack(text: str) -> Scheduler:
     """Raises codec.UnreadableRecord. Only classes of the scheduler are loaded, so that a journal from
     elsewhere can't run code."""
     try:
         found = _SchedulerUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
     except (pickle.UnpicklingError, AttributeError, zlib.error, ValueError, TypeError) as error:
         raise codec.UnreadableRecord(f"checkpoint: {error}") from error
-    if not isinstance(found, Cluster):
+    if not isinstance(found, Scheduler):
         raise codec.UnreadableRecord("checkpoint: not a cluster state")
     return found
 

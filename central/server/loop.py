@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact
 from central.scheduler import cycle
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
 from protos.topology import Grant
 
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class _Question:
-    ask: Callable[[Cluster], Any]
+    ask: Callable[[Scheduler], Any]
     answer: "Future[Any]"
 
 
@@ -41,7 +41,7 @@ class Loop:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Scheduler,
         *,
         ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
@@ -76,7 +76,7 @@ class Loop:
         """From any thread."""
         self._inbox.put(fact)
 
-    def ask(self, question: Callable[[Cluster], Result], timeout_s: float = 10.0) -> Result:
+    def ask(self, question: Callable[[Scheduler], Result], timeout_s: float = 10.0) -> Result:
         """From any other thread: question(cluster), called between two cycles. Raises TimeoutError."""
         answer: Future[Result] = Future()
         self._inbox.put(_Question(question, answer))
@@ -142,7 +142,7 @@ class Loop:
     def _begin(self) -> None:
         self.synced = True
         freeze_gc()
-        nodes, pods = len(self._cluster.snapshot.row), len(self._cluster.pods)
+        nodes, pods = len(self._cluster.state.snapshot.row), len(self._cluster.state.pods)
         log.info("initial sync complete: %d nodes, %d pods", nodes, pods)
 
     def _decide(self, facts: Sequence[Fact], now: float) -> Sequence[Decision]:
@@ -156,16 +156,21 @@ class Loop:
     def _hand_over(self, decisions: Sequence[Decision], submit: Submit, publish: Publish) -> None:
         """Agents get their plans before the pods are bound: the kubelet asks for devices soon after."""
         cluster = self._cluster
-        if cluster.replanned:
-            publish({name: cluster.intents(name) for name in cluster.replanned})
-            cluster.replanned.clear()
+        if cluster.state.nodes_to_notify:
+            publish(
+                {
+                    name: cluster.state.planned_devices(name)
+                    for name in cluster.state.nodes_to_notify
+                }
+            )
+            cluster.state.nodes_to_notify.clear()
         if decisions:
             submit(decisions)
         self._log_tree_problems()
 
     def _log_tree_problems(self) -> None:
         """Each problem of a HyperNode is logged once, and again when it changes."""
-        problems = self._cluster.tree.troubles
+        problems = self._cluster.state.network.built.troubles
         if problems is self._tree_problems:
             return
         for name, why in sorted(problems.items()):
@@ -189,7 +194,7 @@ class Loop:
                 len(binds),
                 len({bind.node for bind in binds}),
                 evictions,
-                len(self._cluster.waiting),
+                len(self._cluster.state.pending.waiting),
                 seconds * 1000,
             )
 
@@ -203,7 +208,7 @@ def freeze_gc() -> None:
     gc.set_threshold(200_000, 20, 20)
 
 
-def _answer(question: _Question, cluster: Cluster) -> None:
+def _answer(question: _Question, cluster: Scheduler) -> None:
     try:
         question.answer.set_result(question.ask(cluster))
     except Exception as error:  # noqa: BLE001  a question must not end the loop; its asker gets the error

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 
 ASK_S = 1.0
 STUCK_S = 120.0  # without a cycle, after which the liveness probe fails
@@ -53,7 +53,7 @@ class ObservedLoop(Protocol):
     def last_cycle_at(self) -> float | None: ...
     @property
     def synced(self) -> bool: ...
-    def ask(self, question: Callable[[Cluster], Any], timeout_s: float = ...) -> Any: ...
+    def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = ...) -> Any: ...
 
 
 class LeaderStatus(Protocol):
@@ -148,25 +148,25 @@ class Metrics(Collector):
             yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
 
 
-def totals_of(cluster: Cluster) -> dict[str, int]:
+def totals_of(cluster: Scheduler) -> dict[str, int]:
     """By the names in TOTALS."""
-    snapshot = cluster.snapshot
+    snapshot = cluster.state.snapshot
     rows = list(snapshot.row.values())
-    nodes = [cluster.nodes[name] for name in snapshot.row]
-    reports = [cluster.nodes[name].report for name in cluster.ailing]
+    nodes = [cluster.state.nodes[name] for name in snapshot.row]
+    reports = [cluster.state.nodes[name].report for name in cluster.state.unhealthy_nodes]
     return {
         "nodes": len(nodes),
         "nodes_silent": sum(node.silent for node in nodes),
-        "nodes_unhealthy": len(cluster.ailing),
+        "nodes_unhealthy": len(cluster.state.unhealthy_nodes),
         "gpus": int(snapshot.allocatable[rows, 0].sum()),
         "gpus_free": int(snapshot.free[rows, 0].sum()),
         "gpus_unhealthy": sum(
             not gpu.healthy for report in reports if report for gpu in report.topology.gpus
         ),
-        "pods": len(cluster.pods),
-        "gangs": len(cluster.gangs),
-        "gangs_pending": len(cluster.waiting),
-        "gangs_partial": len(cluster.partial),
+        "pods": len(cluster.state.pods),
+        "gangs": len(cluster.state.gangs),
+        "gangs_pending": len(cluster.state.pending.waiting),
+        "gangs_partial": len(cluster.state.pending.partial),
     }
 
 

@@ -13,7 +13,7 @@ from central.scheduler.inventory import gpu_shares, mig, nics
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues import quota
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
 from central.server.grpc.query_service import (
@@ -29,7 +29,7 @@ from protos.topology import RdmaLimit, RdmaUse, mask_of
 
 
 class AskableLoop(Protocol):
-    def ask(self, question: Callable[[Cluster], Answer]) -> Answer: ...
+    def ask(self, question: Callable[[Scheduler], Answer]) -> Answer: ...
 
 
 class ClusterQueries:
@@ -39,12 +39,12 @@ class ClusterQueries:
     @property
     def levels(self) -> tuple[str, ...]:
         """The tree's levels: of HyperNodes if there are any, else of node labels."""
-        return self._loop.ask(lambda cluster: cluster.snapshot.domains.levels)
+        return self._loop.ask(lambda cluster: cluster.state.snapshot.domains.levels)
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        def ask(cluster: Cluster) -> tuple[str, ...]:
-            troubles = sorted(cluster.tree.troubles.items())
+        def ask(cluster: Scheduler) -> tuple[str, ...]:
+            troubles = sorted(cluster.state.network.built.troubles.items())
             return tuple(f"HyperNode {name}: {why}" for name, why in troubles)
 
         return self._loop.ask(ask)
@@ -56,14 +56,18 @@ class ClusterQueries:
         return self._loop.ask(lambda cluster: explain(cluster, namespace, name))
 
 
-def node_views(cluster: Cluster, name: str = "") -> list[NodeView]:
+def node_views(cluster: Scheduler, name: str = "") -> list[NodeView]:
     """One node (empty if it is unknown), or every node by name if the name is empty."""
-    names = [name] if name else sorted(cluster.snapshot.row)
-    return [_node_view(cluster, cluster.nodes[n]) for n in names if n in cluster.snapshot.row]
+    names = [name] if name else sorted(cluster.state.snapshot.row)
+    return [
+        _node_view(cluster, cluster.state.nodes[n])
+        for n in names
+        if n in cluster.state.snapshot.row
+    ]
 
 
-def _node_view(cluster: Cluster, node: ClusterNode) -> NodeView:
-    snapshot = cluster.snapshot
+def _node_view(cluster: Scheduler, node: ClusterNode) -> NodeView:
+    snapshot = cluster.state.snapshot
     row = snapshot.row[node.name]
     holders = [
         Holder(
@@ -95,9 +99,9 @@ def _node_view(cluster: Cluster, node: ClusterNode) -> NodeView:
     )
 
 
-def _cards(cluster: Cluster, pod: Pod) -> list[RdmaUse]:
+def _cards(cluster: Scheduler, pod: Pod) -> list[RdmaUse]:
     """The pod's usage of each of its RDMA NICs. Usage and limits are unknown without RDMA limits."""
-    node, seen = cluster.nodes.get(pod.node), pod.seen
+    node, seen = cluster.state.nodes.get(pod.node), pod.seen
     if node is None or not pod.alive or not pod.spec.rdma_containers:
         return []
     reported = {
@@ -122,8 +126,8 @@ def _slices(node: ClusterNode, pod: Pod) -> tuple[HeldSlice, ...]:
     )
 
 
-def _pod_view(cluster: Cluster, pod: Pod) -> PodView:
-    node = cluster.nodes.get(pod.node)
+def _pod_view(cluster: Scheduler, pod: Pod) -> PodView:
+    node = cluster.state.nodes.get(pod.node)
     held = _slices(node, pod) if node is not None and pod.alive else ()
     confirmed = pod.observed or bool(held)
     seen = pod.seen
@@ -151,12 +155,14 @@ def _problems(node: ClusterNode, allocatable: int) -> str:
     return "; ".join(problems)
 
 
-def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
+def explain(cluster: Scheduler, namespace: str, name: str) -> Explanation | None:
     """By the name of a PodGroup, a gang by label, a pod, the PodGroup's owner (such as a Job), or the
     controller whose pods are the gang (deployment/web, or web). None: there is no such thing."""
-    uid = cluster.uids.get((namespace, name), "")
-    pod = cluster.pods.get(uid)
-    gang = cluster.gangs.get((namespace, name, True)) or (cluster.gang_of(pod) if pod else None)
+    uid = cluster.state.uids.get((namespace, name), "")
+    pod = cluster.state.pods.get(uid)
+    gang = cluster.state.gangs.get((namespace, name, True)) or (
+        cluster.state.gang_of(pod) if pod else None
+    )
     if gang is None and pod is None:
         gang = _of_controller(cluster, namespace, name)
         if gang is not None and gang.owner:
@@ -175,33 +181,33 @@ def explain(cluster: Cluster, namespace: str, name: str) -> Explanation | None:
     )
 
 
-def _of_controller(cluster: Cluster, namespace: str, name: str) -> Gang | None:
+def _of_controller(cluster: Scheduler, namespace: str, name: str) -> Gang | None:
     """name: the controller's, with or without its kind before it."""
     tail = f"/{name.lower()}"
-    for gang in cluster.gangs.values():
+    for gang in cluster.state.gangs.values():
         called = gang.owner or gang.name
         if gang.namespace == namespace and f"/{called}".endswith(tail):
             return gang
     return None
 
 
-def _explanation(cluster: Cluster, gang: Gang) -> Explanation:
+def _explanation(cluster: Scheduler, gang: Gang) -> Explanation:
     members = sorted(gang.members.values(), key=lambda pod: pod.seen.order)
     placed = [pod for pod in gang.placed() if pod.alive]
     return Explanation(
         gang.namespace,
         gang.name,
         gang_status.phase(gang),
-        gang_status.sentence(cluster, gang),
+        gang_status.sentence(cluster.state, gang),
         tuple(_pod_view(cluster, pod) for pod in members),
         gang.minimum,
         _queue(cluster, gang),
-        gang_status.closeness(cluster, gang) if placed else "",
+        gang_status.closeness(cluster.state, gang) if placed else "",
         tuple(use for pod in members for use in _cards(cluster, pod)),
     )
 
 
-def _queue(cluster: Cluster, gang: Gang) -> str:
+def _queue(cluster: Scheduler, gang: Gang) -> str:
     """The queue's name. For a pending gang also the queue's usage and fair share of each scarce
     resource that it requests."""
     if gang.account is None:
@@ -209,7 +215,7 @@ def _queue(cluster: Cluster, gang: Gang) -> str:
     standing = [
         f"{wording.amount(resource, used)} of {wording.amount(resource, int(due))} "
         f"{wording.resource(resource)}"
-        for resource, used, due in quota.standing(cluster, gang)
+        for resource, used, due in quota.standing(cluster.queues, gang)
     ]
     return gang.account.queue + (
         f" (uses {', '.join(standing)} of its fair share)" if standing else ""

@@ -8,10 +8,12 @@ from typing import IO, Any
 
 import orjson
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision
 from central.model.facts import Fact
 from central.scheduler import cycle
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from central.server import codec, journal
 from central.server.version import version
 
@@ -52,7 +54,7 @@ class _Replay:
         self._cycles = self._facts = self._decisions = 0
         self._note = ""
         self._written_by = ""  # the version, if it is another one
-        self._cluster = Cluster()
+        self._cluster = new_scheduler()
 
     def run(self) -> Replayed:
         pending: _Cycle | None = None
@@ -108,7 +110,7 @@ class _Replay:
         try:
             settings = dict(header["settings"])
             settings["levels"] = tuple(settings["levels"])
-            self._cluster = Cluster(**settings)
+            self._cluster = new_scheduler(**settings)
         except (KeyError, TypeError, ValueError) as error:
             raise BadJournal(f"{self._path}: line 1: settings: {error}") from error
         if (found, written_by) != (journal.FORMAT, version()):
@@ -121,7 +123,7 @@ class _Replay:
         except (codec.UnreadableRecord, TypeError) as error:
             raise BadJournal(f"{self._path}: line {number}: {error}") from error
 
-    def _unpack(self, number: int, text: str) -> Cluster:
+    def _unpack(self, number: int, text: str) -> Scheduler:
         where = f"{self._path}: line {number}"
         if self._written_by:
             raise BadJournal(
@@ -138,9 +140,9 @@ class _Replay:
         self._cycles += 1
         self._facts += len(pending.facts)
         decisions = cycle.schedule_once(self._cluster, pending.facts, pending.now)
-        self._cluster.replanned.clear()
+        self._cluster.state.nodes_to_notify.clear()
         if self._check:
-            self._cluster.check()
+            check_invariants(self._cluster)
         if expected is None:
             return
         for number, (then, now) in enumerate(zip_longest(expected, decisions), 1):

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from central.scheduler.state.cluster import PATIENCE_S
+from central.scheduler.scheduler import PATIENCE_S
 from central.server import argtypes
 from protos.common import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE

@@ -10,8 +10,8 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from central.controllers.composite import new_scheduler
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
-from central.scheduler.state.cluster import Cluster
 from central.server.journal import Journal
 from central.simulator import documents, figure, scenario, sim_report
 from central.simulator.durations import format_duration
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     for warning in read.warnings:
         print(f"lockstep: warning: {warning}", file=sys.stderr)
-    cluster = Cluster(args.topology_levels, args.patience_s, args.half_life_s, args.placement)
+    cluster = new_scheduler(args.topology_levels, args.patience_s, args.half_life_s, args.placement)
     try:
         journal = Journal(args.journal, cluster, sys.maxsize) if args.journal else None
     except OSError as error:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     simulation = Simulation(read, cluster, seed=args.seed, until_s=until_s, journal=journal)
     with _progress(len(read.lives)) as progress:
         story = simulation.run(progress)
-    for name, why in sorted(cluster.tree.troubles.items()):
+    for name, why in sorted(cluster.state.network.built.troubles.items()):
         print(f"lockstep: warning: HyperNode {name}: {why}", file=sys.stderr)
     if journal is not None:
         journal.close()

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from central.controllers.composite import jobs_of
 from central.model import phases
 from central.model.decisions import Decision, UpdateGangStatus
 from central.model.facts import Fact
 from central.scheduler import cycle
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import gang_status
 from central.server.journal import Journal
 from central.simulator.agenda import Agenda
@@ -49,7 +50,7 @@ class Simulation:
     def __init__(
         self,
         scenario: Scenario,
-        cluster: Cluster,
+        cluster: Scheduler,
         *,
         seed: int = 0,
         until_s: float | None = None,
@@ -144,7 +145,7 @@ class Simulation:
         self.story.decide_s += ended - applied
         if self._journal is not None:
             self._journal.decided(decisions)
-        self.cluster.replanned.clear()
+        self.cluster.state.nodes_to_notify.clear()
         for decision in decisions:
             if isinstance(decision, UpdateGangStatus):
                 self._heard(decision)
@@ -152,8 +153,8 @@ class Simulation:
 
     def _heard(self, tell: UpdateGangStatus) -> None:
         name = (tell.namespace, tell.gang)
-        gang = self.cluster.gangs.get((*name, True))
-        if gang is None or not gang.members or name in self.cluster.jobs.by_group:
+        gang = self.cluster.state.gangs.get((*name, True))
+        if gang is None or not gang.members or name in jobs_of(self.cluster).by_group:
             return  # a Job's own end is told instead
         if tell.phase == phases.COMPLETED and name not in self._ended_gangs:
             self._ended_gangs.add(name)
@@ -174,7 +175,10 @@ class Simulation:
     def _note_load(self) -> None:
         world = self._world
         load = Load(
-            self.now, round(world.gpus_used, 6), world.pods_waiting, len(self.cluster.waiting)
+            self.now,
+            round(world.gpus_used, 6),
+            world.pods_waiting,
+            len(self.cluster.state.pending.waiting),
         )
         loads = self.story.loads
         if loads and loads[-1].at_s == self.now:
@@ -191,10 +195,10 @@ class Simulation:
         times += [ended.at_s for ended in story.ended]
         times += [evicted.at_s for evicted in story.evicted]
         story.makespan_s = max(times, default=0.0)
-        jobs = self.cluster.jobs
-        for gang in self.cluster.waiting.values():
+        jobs = jobs_of(self.cluster)
+        for gang in self.cluster.state.pending.waiting.values():
             pods = sum(pod.waiting for pod in gang.members.values())
-            reason = gang_status.sentence(self.cluster, gang)
+            reason = gang_status.sentence(self.cluster.state, gang)
             job = jobs.by_group.get((gang.namespace, gang.name))
             name = job.spec.name if job is not None else gang.name
             story.waiting.append(Waiting(gang.namespace, name, reason, pods))
@@ -202,7 +206,7 @@ class Simulation:
             if not job.pods and (why := job.why_pending()):
                 pods = job.spec.replicas
                 story.waiting.append(Waiting(job.spec.namespace, job.spec.name, why, pods))
-        for pod in self.cluster.pods.values():
+        for pod in self.cluster.state.pods.values():
             seen = pod.seen
             if not seen.ours and not seen.node and pod.alive:
                 reason = (

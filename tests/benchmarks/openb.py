@@ -25,11 +25,11 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import Fact, NodeSeen, PodGone, PodSeen, PodSpec
 from central.model.pod_rules import Requirement
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
 from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
 from tests.central import factories
@@ -241,7 +241,7 @@ def random_fit(dice: random.Random) -> Score:
 
 def core_run(nodes: list[dict[str, str]], line: list[Ask], dice: random.Random) -> list[float]:
     """The core itself, pod by pod; the nodes' names, which break its ties, are of any order."""
-    cluster, there = Cluster(), dice.sample(nodes, len(nodes))
+    cluster, there = new_scheduler(), dice.sample(nodes, len(nodes))
     facts: list[Fact] = [
         NodeSeen(
             f"n{place:04}",

@@ -6,10 +6,13 @@ import statistics
 import time
 from dataclasses import dataclass, replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, GangGone, GangSeen, PodGone, PodSeen, QueueSeen
+from central.scheduler.apply import apply
 from central.scheduler.cycle import decide, schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from central.server.loop import freeze_gc
 from protos.names import BLOCK, RACK
 from tests.central import factories
@@ -24,8 +27,8 @@ class Decided:
     p99_ms: float
 
 
-def cluster(nodes: int) -> Cluster:
-    made = Cluster((BLOCK, RACK))
+def cluster(nodes: int) -> Scheduler:
+    made = new_scheduler((BLOCK, RACK))
     topology = factories.topology(8)
     facts: list[Fact] = []
     for number in range(nodes):
@@ -59,18 +62,18 @@ def one_gang(nodes: int, pods: int, rounds: int = 40) -> Decided:
             times.append(spent * 1e3)
         for fact in facts:
             if isinstance(fact, PodSeen):
-                made.apply(PodGone(fact.uid))
+                apply(made, PodGone(fact.uid))
             elif isinstance(fact, GangSeen):
-                made.apply(GangGone(fact.namespace, fact.name))
+                apply(made, GangGone(fact.namespace, fact.name))
         decide(made, 0.0)
-    made.check()
+    check_invariants(made)
     return Decided(statistics.median(times), sorted(times)[int(len(times) * 0.99)])
 
 
-def _decided(made: Cluster, facts: list[Fact], pods: int) -> float:
+def _decided(made: Scheduler, facts: list[Fact], pods: int) -> float:
     """Seconds."""
     for fact in facts:
-        made.apply(fact)
+        apply(made, fact)
     began = time.thread_time()
     decisions = decide(made, 0.0)
     spent = time.thread_time() - began
@@ -83,12 +86,12 @@ def backlog(nodes: int, gangs: int, pods: int, required: str) -> float:
     made = cluster(nodes)
     facts = [fact for number in range(gangs) for fact in gang(f"g{number}", pods, 8, required)]
     for fact in facts:
-        made.apply(fact)
+        apply(made, fact)
     began = time.thread_time()
     decisions = decide(made, 0.0)
     spent = time.thread_time() - began
     assert sum(isinstance(decision, Bind) for decision in decisions) == gangs * pods
-    made.check()
+    check_invariants(made)
     return gangs * pods / spent
 
 
@@ -96,16 +99,16 @@ def singles(nodes: int, pods: int) -> float:
     """Pods of three kinds without a gang, decided per second when all of them wait at once."""
     made = cluster(nodes)
     for number in range(pods):
-        made.apply(factories.pod(f"p-{number}", number % 3 + 1, created=float(number)))
+        apply(made, factories.pod(f"p-{number}", number % 3 + 1, created=float(number)))
     began = time.thread_time()
     decisions = decide(made, 0.0)
     spent = time.thread_time() - began
     assert sum(isinstance(decision, Bind) for decision in decisions) == pods
-    made.check()
+    check_invariants(made)
     return pods / spent
 
 
-def full(nodes: int, priority: int = 0) -> Cluster:
+def full(nodes: int, priority: int = 0) -> Scheduler:
     """Every GPU is held by a pod of its own."""
     made = cluster(nodes)
     facts: list[Fact] = [
@@ -123,16 +126,16 @@ def full(nodes: int, priority: int = 0) -> Cluster:
     return made
 
 
-def claim(made: Cluster, pods: int) -> tuple[float, int]:
+def claim(made: Scheduler, pods: int) -> tuple[float, int]:
     """Milliseconds to decide on an urgent gang of 8-GPU pods, and how many pods are evicted."""
     group, *members = gang("urgent", pods, 8)
     assert isinstance(group, GangSeen)
     for fact in (replace(group, priority=10), *members):
-        made.apply(fact)
+        apply(made, fact)
     began = time.thread_time()
     decisions = decide(made, 1001.0)
     spent = (time.thread_time() - began) * 1e3
-    made.check()
+    check_invariants(made)
     return spent, sum(isinstance(decision, Evict) for decision in decisions)
 
 
@@ -154,7 +157,7 @@ def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
         if number >= WARM_UP:
             times.append((time.thread_time() - began) * 1e3)
         assert sum(isinstance(decision, Bind) for decision in decisions) == 50
-    made.check()
+    check_invariants(made)
     return Decided(statistics.median(times), max(times))
 
 
@@ -180,11 +183,11 @@ def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided
         facts += [factories.pod(f"{name}-{rank}", number % 4 + 1, name) for rank in range(2)]
     schedule_once(made, facts, 1000.0)
     for number in range(rounds):
-        made.apply(PodGone(f"uid-s-{number * 8}"))
+        apply(made, PodGone(f"uid-s-{number * 8}"))
         began = time.thread_time()
         decide(made, 1010.0 + 10 * number)
         times.append((time.thread_time() - began) * 1e3)
-    made.check()
+    check_invariants(made)
     return Decided(statistics.median(times), max(times))
 
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.kube.decode import storage_decoder
 from central.kube.decode.decoder import Decoder
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.apply import apply
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
 from tests.central.kube import naive_filters
@@ -66,21 +69,21 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
     pods = api.client.get("/api/v1/pods")["items"]
     world = World({node["metadata"]["name"]: node for node in nodes})
     world.pods = {pod["metadata"]["uid"]: pod for pod in pods}
-    reader, cluster = Decoder((SCHEDULER,), ()), Cluster()
+    reader, cluster = Decoder((SCHEDULER,), ()), new_scheduler()
     for node in nodes:
-        cluster.apply(reader.node(node))
+        apply(cluster, reader.node(node))
     for pod in pods:
-        cluster.apply(reader.pod(pod))
+        apply(cluster, reader.pod(pod))
     _tell_storage(api, world, cluster)
-    cluster.check()
+    check_invariants(cluster)
     sizes: Counter[int] = Counter()
     olds = 0
     for uid in sorted(asking):
         judged = answers.get(uid, [set()])
         assert all(found == judged[0] for found in judged), "kube-scheduler is of two minds"
-        view = cluster.snapshot.view(cluster.pods[uid].spec).refresh()
+        view = cluster.state.snapshot.view(cluster.state.pods[uid].spec).refresh()
         able = not view.spec.unsupported
-        ours = {name for name, row in cluster.snapshot.row.items() if able and view.cap[row]}
+        ours = {name for name, row in cluster.state.snapshot.row.items() if able and view.cap[row]}
         pod = world.pods[uid]
         world.old_spread = False
         assert ours == naive_filters.feasible(world, pod), pod["spec"]
@@ -94,19 +97,19 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
     assert sum(count for size, count in sizes.items() if 0 < size < len(nodes)) > 20
 
 
-def _tell_storage(api: Plane, world: World, cluster: Cluster) -> None:
+def _tell_storage(api: Plane, world: World, cluster: Scheduler) -> None:
     for raw in api.client.get(CLAIMS)["items"]:
         world.claims[(raw["metadata"]["namespace"], raw["metadata"]["name"])] = raw
-        cluster.apply(storage_decoder.decode_claim(raw))
+        apply(cluster, storage_decoder.decode_claim(raw))
     for raw in api.client.get(VOLUMES)["items"]:
         world.volumes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage_decoder.decode_volume(raw))
+        apply(cluster, storage_decoder.decode_volume(raw))
     for raw in api.client.get(CLASSES)["items"]:
         world.classes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage_decoder.decode_storage_class(raw))
+        apply(cluster, storage_decoder.decode_storage_class(raw))
     for raw in api.client.get(CSINODES)["items"]:
         world.csinodes[raw["metadata"]["name"]] = raw
-        cluster.apply(storage_decoder.decode_csi_node(raw))
+        apply(cluster, storage_decoder.decode_csi_node(raw))
 
 
 def _make_storage(api: Plane, made: World) -> None:

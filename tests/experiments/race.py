@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact, PodGone, PodSeen
 from central.scheduler import cycle
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from central.simulator.agenda import Agenda
 from protos.names import GPU
 from tests.central import factories
@@ -58,7 +59,7 @@ class Race:
         self._packs = packs
         self._agenda: Agenda[Callable[[], None]] = Agenda()
         self._now = 0.0
-        self._cluster = Cluster(factories.LEVELS)
+        self._cluster = new_scheduler(factories.LEVELS)
         self._news: list[Fact] = []  # that have reached us, for the next turn
         self._pods: dict[str, PodSeen] = {}  # the API server's
         self._free = {f"n{i}": GPUS for i in range(nodes)}  # the kubelets'
@@ -82,7 +83,7 @@ class Race:
             self._turn()
             if self.score.gangs_done == gangs and self.score.theirs_done == singles:
                 break
-        self._cluster.check()
+        check_invariants(self._cluster)
         return self.score
 
     # --- what comes -------------------------------------------------------------

@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler import cycle
-from central.scheduler.state.cluster import Cluster
 from tests.central import factories
 
 NODES, CPU = 4, 6_600  # of 8 processors, what the system leaves
@@ -51,7 +51,7 @@ class _Run:
         }
         self._pods: dict[str, PodSeen] = {}
         self._now = self._busy_s = 0.0
-        self._cluster = Cluster()
+        self._cluster = new_scheduler()
         self._facts: list[Fact] = []
         for index in range(NODES):
             pool = DRIVERS_ONLY if driver_node and not index else "executors"

@@ -4,7 +4,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from central.scheduler.state.cluster import Cluster
+from central.controllers.composite import new_scheduler
+from central.scheduler.invariants import check_invariants
 from central.server.settings import LEVELS
 from central.simulator import documents, scenario
 from central.simulator.outcome import SimulationResult
@@ -38,9 +39,9 @@ def ours(name: str, *, shuffled: int | None = None) -> tuple[SimulationResult, d
 
 def run(scenario: Scenario) -> tuple[SimulationResult, dict[str, Took]]:
     """The story, and when each job that finished ran."""
-    cluster = Cluster(LEVELS)
+    cluster = new_scheduler(LEVELS)
     story = Simulation(scenario, cluster).run()
-    cluster.check()
+    check_invariants(cluster)
     began: dict[str, float] = {}
     for placed in story.placed:
         began.setdefault(placed.gang, placed.at_s)

@@ -8,19 +8,19 @@ from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import SubGroups
 from central.scheduler.inventory import hypernode_tree, nics
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot import island_masks
-from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
 from protos.names import NODE
 
 
-def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
+def judge(cluster: Scheduler, decisions: Sequence[Decision]) -> None:
     bound = {decision.pod for decision in decisions if isinstance(decision, Bind)}
     _carded(cluster, bound)
     _volumes(cluster, [decision for decision in decisions if isinstance(decision, Bind)])
     gangs = {}
     for uid in bound:
-        gang = cluster.gang_of(cluster.pods[uid])
+        gang = cluster.state.gang_of(cluster.state.pods[uid])
         assert gang is not None
         gangs[gang.key] = gang
     for gang in gangs.values():
@@ -37,27 +37,27 @@ def judge(cluster: Cluster, decisions: Sequence[Decision]) -> None:
                     _close(cluster, gang.name, pods, level)
 
 
-def _carded(cluster: Cluster, bound: set[str]) -> None:
+def _carded(cluster: Scheduler, bound: set[str]) -> None:
     """Who is bound finds room below the limits of some network cards, beside all who are there."""
     for uid in bound:
-        pod = cluster.pods[uid]
-        room = cluster.nodes[pod.node].card_room() if pod.node else None
+        pod = cluster.state.pods[uid]
+        room = cluster.state.nodes[pod.node].card_room() if pod.node else None
         if room is not None and pod.spec.rdma_containers and pod.charged_spec is not None:
-            mine = nics.of_pod(pod, cluster.nodes[pod.node].known_cards())
+            mine = nics.of_pod(pod, cluster.state.nodes[pod.node].known_cards())
             full = [name for name in mine if min(room.cards[name]) < 0]
             assert mine, f"{pod.seen.name} has no cards"
             assert not full, f"{pod.seen.name} finds no room on {full} of {pod.node}"
 
 
-def _volumes(cluster: Cluster, binds: Sequence[Bind]) -> None:
+def _volumes(cluster: Scheduler, binds: Sequence[Bind]) -> None:
     """A volume is one claim's, and can be used where the claim's pods are."""
     whose: dict[str, tuple[str, str]] = {}
     for bind in binds:
         for claim, name in bind.claims:
-            volume = cluster.kinds.storage.seen(name)
+            volume = cluster.state.podclasses.storage.seen(name)
             if volume is None:
                 continue
-            node = cluster.nodes[bind.node].seen
+            node = cluster.state.nodes[bind.node].seen
             assert node is not None
             assert selectors.inside(volume.places, node), f"{name} can't be used on {bind.node}"
             mine = (bind.namespace, claim)
@@ -82,38 +82,38 @@ def _groups(gang: Gang) -> dict[tuple[str, ...], tuple[SubGroups, list[Pod]]]:
     return found
 
 
-def _level(cluster: Cluster, required: str, tier: int | None) -> str:
-    levels = cluster.snapshot.domains.levels
+def _level(cluster: Scheduler, required: str, tier: int | None) -> str:
+    levels = cluster.state.snapshot.domains.levels
     if required or tier is None:
         return required
-    if tier and cluster.hypernodes:
+    if tier and cluster.state.network.hypernodes:
         return hypernode_tree.widest_within(levels, tier) or NODE
     return NODE if not tier else levels[-tier] if tier <= len(levels) else ""
 
 
-def _close(cluster: Cluster, name: str, pods: Sequence[Pod], level: str) -> None:
+def _close(cluster: Scheduler, name: str, pods: Sequence[Pod], level: str) -> None:
     """They are in one domain of the level."""
     nodes = {pod.node for pod in pods}
-    levels = cluster.snapshot.domains.levels
+    levels = cluster.state.snapshot.domains.levels
     assert len(nodes) == 1 or level not in island_masks.ON_NODE, f"{name} is on {nodes}"
     if level in island_masks.PARTS:
-        shape = cluster.nodes[nodes.pop()].shape
+        shape = cluster.state.nodes[nodes.pop()].shape
         gpus = 0
         for pod in pods:
             gpus |= pod.gpus
         parts = island_masks.masks(shape, level)
         assert any(not gpus & ~part for part in parts), f"{name} is in no {level}"
     elif level in levels:
-        of = cluster.snapshot.domains.of[levels.index(level)]
-        found = {int(of[cluster.snapshot.row[node]]) for node in nodes}
+        of = cluster.state.snapshot.domains.of[levels.index(level)]
+        found = {int(of[cluster.state.snapshot.row[node]]) for node in nodes}
         assert len(found) == 1, f"{name} spans {level} {found}"
         assert -1 not in found, f"{name} is outside of every {level}"
 
 
-def within_budgets(cluster: Cluster, decisions: list[Decision]) -> None:
+def within_budgets(cluster: Scheduler, decisions: list[Decision]) -> None:
     """Nobody gives way to others beyond what the disruption budgets say."""
     going = [
-        cluster.pods[each.pod]
+        cluster.state.pods[each.pod]
         for each in decisions
         if isinstance(each, Evict) and each.why.startswith(("makes room", "is moved"))
     ]

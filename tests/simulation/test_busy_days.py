@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import (
     Bind,
     Create,
@@ -39,8 +40,9 @@ from central.model.facts import (
 )
 from central.model.pod_rules import Port, Requirement, Rules
 from central.model.volumes import ClaimGone, ClaimSeen, StorageClassSeen, VolumeSeen
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from protos.gpu_sharing import RANKS
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from tests.central import factories
@@ -61,7 +63,7 @@ class Day:
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.cluster = Cluster(factories.LEVELS)
+        self.cluster = new_scheduler(factories.LEVELS)
         self.names = [f"n{i}" for i in range(8)]
         self.up: set[str] = set()
         self.pods: dict[str, PodSeen] = {}
@@ -91,10 +93,10 @@ class Day:
         facts = self._interleaved(facts)
         while True:
             decisions = schedule_once(self.cluster, facts, float(now))
-            self.cluster.check()
+            check_invariants(self.cluster)
             judge(self.cluster, decisions)
-            self.seen["reserved"] += len(self.cluster.reserved)
-            self.seen["made room"] += sum(kept.made for kept in self.cluster.reserved.values())
+            self.seen["reserved"] += len(self.cluster.reservations)
+            self.seen["made room"] += sum(kept.made for kept in self.cluster.reservations.values())
             self.trace += decisions
             within_budgets(self.cluster, decisions)
             facts = [fact for decision in decisions for fact in self._consequence(decision, faults)]
@@ -416,7 +418,7 @@ class Day:
             self.seen["other GPUs"] += 1
             fullest = max(free, key=lambda gpu: used[gpu])  # as agents take it
             others = 0  # what is planned for those who are still to come, agents leave if they can
-            for other in self.cluster.nodes[pod.node].pods.values():
+            for other in self.cluster.state.nodes[pod.node].pods.values():
                 others |= 0 if other.seen.uid in (pod.uid, *self.held) else other.gpus
             left = [gpu for gpu in free if not others >> gpu & 1]
             pool = left if len(left) >= wanted else free
@@ -428,7 +430,9 @@ class Day:
 
     def _card(self, pod: PodSeen, faults: bool) -> int:
         """As planned; with faults, any. What was planned has room, unless another went elsewhere."""
-        plans = [plan for plan in self.cluster.intents(pod.node) if plan.resource == RDMA]
+        plans = [
+            plan for plan in self.cluster.state.planned_devices(pod.node) if plan.resource == RDMA
+        ]
         planned = next((int(p.device_ids[0][-1]) for p in plans if p.pod == pod.name), 0)
         if faults and self.dice.random() < 0.1:
             self.seen["other card"] += 1
@@ -520,7 +524,7 @@ def live(seed: int) -> Day:
     day = broken(seed)
     for now in range(FAULTS_END, LATEST, HEALING_STEP):
         day.step(now, faults=False)
-        if not day.cluster.waiting and not day.ends:
+        if not day.cluster.state.pending.waiting and not day.ends:
             break
     return day
 
@@ -529,7 +533,9 @@ def live(seed: int) -> Day:
 @pytest.mark.parametrize("seed", range(DAYS))
 def test_a_day_that_breaks_and_heals(seed: int) -> None:
     day = live(seed)
-    waiting = [f"{gang.name}: {gang.attempt.reason}" for gang in day.cluster.waiting.values()]
+    waiting = [
+        f"{gang.name}: {gang.attempt.reason}" for gang in day.cluster.state.pending.waiting.values()
+    ]
     assert not waiting
     assert all(pod.phase == "Succeeded" for pod in day.pods.values())
     exercised = {name for name, times in day.seen.items() if times}
@@ -553,9 +559,9 @@ def test_a_day_that_breaks_and_heals(seed: int) -> None:
         "volumes",
     }
     assert kinds <= exercised
-    for name in sorted({gang for *_, gang in day.cluster.gangs}, key=str):
-        day.cluster.apply(GangGone("ns", str(name)))
-    day.cluster.check()
+    for name in sorted({gang for *_, gang in day.cluster.state.gangs}, key=str):
+        apply(day.cluster, GangGone("ns", str(name)))
+    check_invariants(day.cluster)
 
 
 @pytest.mark.timeout(240)

@@ -6,9 +6,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from central.scheduler.state.owner_gangs import HOLD_S
 from tests.central import factories
 
@@ -50,13 +51,13 @@ FACTS = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.lists(FACTS, max_size=4), st.sampled_from([0.1, 2.0])), max_size=8))
 def test_no_story_breaks_a_promise(story: list[tuple[list[Fact], float]]) -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     schedule_once(cluster, [factories.node("n", rack="r1", gpus=2)], 0.0)
     now = 0.0
     for facts, later in story:
         now += later
         schedule_once(cluster, facts, now)
-        cluster.check()
+        check_invariants(cluster)
 
 
 @settings(max_examples=100, deadline=None)
@@ -72,11 +73,11 @@ def test_the_order_of_the_news_does_not_matter(
     kept = None
     for _ in range(3):
         random.shuffle(facts)  # type: ignore[attr-defined]  # Hypothesis' own
-        cluster = Cluster(factories.LEVELS)
+        cluster = new_scheduler(factories.LEVELS)
         for fact in facts:
             schedule_once(cluster, [fact], 0.0)
-            cluster.check()
+            check_invariants(cluster)
         schedule_once(cluster, [], HOLD_S)
-        gangs = {key: sorted(gang.members) for key, gang in cluster.gangs.items()}
+        gangs = {key: sorted(gang.members) for key, gang in cluster.state.gangs.items()}
         kept = kept or gangs
         assert gangs == kept

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import (
     Answered,
@@ -47,7 +48,8 @@ from central.model.volumes import (
     VolumeSeen,
 )
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU, RACK
 from protos.topology import MemoryOver, RdmaLimit, RdmaUse
@@ -454,10 +456,10 @@ OF_SHARES = st.one_of(
 @given(st.lists(st.lists(OF_SHARES, max_size=6), max_size=8))
 def test_no_story_of_shares_breaks_a_promise(story: list[list[Fact]]) -> None:
     """Whole GPUs and shares on three small machines: what is rare among all facts is common here."""
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     for now, facts in enumerate(story):
         schedule_once(cluster, facts, now * 20.0)
-        cluster.check()
+        check_invariants(cluster)
 
 
 WANTS = st.sampled_from(["w0", "w1", "w2", "w3"])
@@ -514,34 +516,34 @@ OF_VOLUMES = st.one_of(
 @given(st.lists(st.lists(OF_VOLUMES, max_size=6), max_size=10))
 def test_no_story_of_volumes_breaks_a_promise(story: list[list[Fact]]) -> None:
     """Volumes that exist and claims that want them."""
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     for now, facts in enumerate(story):
         decisions = schedule_once(cluster, facts, now * 20.0)
-        cluster.check()
+        check_invariants(cluster)
         judge(cluster, decisions)
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.lists(FACTS, max_size=6), max_size=8))
 def test_no_story_breaks_a_promise(story: list[list[Fact]]) -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     for now, facts in enumerate(story):
         decisions = schedule_once(cluster, facts, now * 20.0)
-        cluster.check()
+        check_invariants(cluster)
         judge(cluster, decisions)
         within_their_queues(cluster, decisions)
         within_budgets(cluster, decisions)
 
 
-def within_their_queues(cluster: Cluster, decisions: list[Decision]) -> None:
+def within_their_queues(cluster: Scheduler, decisions: list[Decision]) -> None:
     for decision in decisions:
         if isinstance(decision, Bind):
-            gang = cluster.gang_of(cluster.pods[decision.pod])
+            gang = cluster.state.gang_of(cluster.state.pods[decision.pod])
             assert gang is not None
             within_its_queue(cluster, gang)
 
 
-def within_its_queue(cluster: Cluster, gang: Gang) -> None:
+def within_its_queue(cluster: Scheduler, gang: Gang) -> None:
     """Nobody is bound for a queue that can't be used, or above what it and those over it may use."""
     if cluster.queues.on:
         assert gang.account is not None
@@ -557,7 +559,7 @@ def within_its_queue(cluster: Cluster, gang: Gang) -> None:
 @given(st.lists(FACTS, max_size=12), st.integers(0, 3))
 def test_the_same_story_twice_changes_nothing(story: list[Fact], at: int) -> None:
     """A watch that breaks lists everything again."""
-    once, twice = Cluster(factories.LEVELS), Cluster(factories.LEVELS)
+    once, twice = new_scheduler(factories.LEVELS), new_scheduler(factories.LEVELS)
     first = [schedule_once(once, [fact], 0.0) for fact in story]
     second = [
         schedule_once(twice, [fact] * (2 if i % 4 == at else 1), 0.0)

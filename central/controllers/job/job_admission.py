@@ -3,7 +3,6 @@ pods. Free capacity in the cluster is not checked: pending pods show an autoscal
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from central.controllers.job import job_podgroup
 from central.controllers.job.job import Job
@@ -11,16 +10,16 @@ from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import Sums, add, requested
 from central.scheduler.queues import quota
-from central.scheduler.queues.queue_tree import Queue
+from central.scheduler.queues.min_resources import MinResources
+from central.scheduler.queues.queue_tree import Queue, Queues
 from central.scheduler.state.gangs import Gang
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 Groups = tuple[tuple[PodSpec, int], ...]
 
 
-def admit(cluster: "Cluster", waiting: Iterable[tuple[Job, Gang]]) -> list[Job]:
+def admit(
+    queues: Queues, min_resources: MinResources, waiting: Iterable[tuple[Job, Gang]]
+) -> list[Job]:
     """The Jobs that are admitted now, or refused for another reason than before. Jobs are checked in queue
     order: a Job leaves quota for the Jobs ahead of it."""
     changed: list[Job] = []
@@ -29,11 +28,11 @@ def admit(cluster: "Cluster", waiting: Iterable[tuple[Job, Gang]]) -> list[Job]:
     for job, gang in sorted(waiting, key=lambda pair: pair[1].attempt.rank):
         groups = _groups(job, gang)
         name = gang.account.queue if gang.account is not None else ""
-        path = cluster.queues.by_name[name].path if name else ()
+        path = queues.by_name[name].path if name else ()
         bounds = [
             lines.setdefault(above.name, _Line(above)) for above in path if above.seen.capability
         ]
-        why = refused.get((name, groups)) or _refusal(cluster, gang, groups, bounds)
+        why = refused.get((name, groups)) or _refusal(queues, min_resources, gang, groups, bounds)
         if why:
             refused[name, groups] = why
         else:
@@ -90,10 +89,12 @@ def _groups(job: Job, gang: Gang) -> Groups:
     )
 
 
-def _refusal(cluster: "Cluster", gang: Gang, groups: Groups, bounds: Iterable[_Line]) -> str:
+def _refusal(
+    queues: Queues, min_resources: MinResources, gang: Gang, groups: Groups, bounds: Iterable[_Line]
+) -> str:
     if gang.object is not None and gang.object.error:
         return gang.object.error
-    if why := quota.refusal(cluster, gang, groups):
+    if why := quota.refusal(queues, min_resources, gang, groups):
         return why
     wanted = requested(groups)
     for line in bounds:

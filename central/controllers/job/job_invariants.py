@@ -1,19 +1,15 @@
 """Invariants of the Jobs after every cycle, recomputed from scratch. Raises AssertionError."""
 
-from typing import TYPE_CHECKING
-
+from central.controllers.job.job import Job
+from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import TRANSITIONS
 from central.model.jobspec import FINISHED
-
-if TYPE_CHECKING:
-    from central.controllers.job.job import Job
-    from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.cluster_state import ClusterState
 
 
-def check(cluster: "Cluster") -> None:
-    jobs = cluster.jobs
+def check(jobs: JobStore, state: ClusterState) -> None:
     theirs: dict[str, dict[str, object]] = {}
-    for pod in cluster.pods.values():
+    for pod in state.pods.values():
         if (part := pod.seen.part) is not None:
             theirs.setdefault(part.job_uid, {})[pod.seen.uid] = pod.seen
     for key, job in jobs.by_name.items():
@@ -22,19 +18,19 @@ def check(cluster: "Cluster") -> None:
         assert jobs.by_group.get((key[0], job.group)) is job, (
             f"Job {key} is not filed under its group"
         )
-        _job(cluster, job)
+        _job(jobs, state, job)
     assert len(jobs.by_group) == len(jobs.by_name), "groups of deleted Jobs are kept"
     assert jobs.unadmitted.keys() <= jobs.by_name.keys(), "a deleted Job waits for admission"
 
 
-def _job(cluster: "Cluster", job: "Job") -> None:
+def _job(jobs: JobStore, state: ClusterState, job: Job) -> None:
     key, status = job.key, job.status
     assert not status.phase or status.phase in TRANSITIONS, f"Job {key} is {status.phase}"
-    if key in cluster.jobs.unadmitted:
+    if key in jobs.unadmitted:
         assert not job.admitted, f"Job {key} is admitted and waits for admission"
     made = {name for verb, (kind, name) in job.in_flight if (verb, kind) == ("Create", "Pod")}
     assert not made or job.admitted, f"Job {key} creates pods without admission"
-    gang = cluster.gangs.get((key[0], job.group, True))
+    gang = state.gangs.get((key[0], job.group, True))
     if gang is not None and gang.object is not None and status.phase in FINISHED and job.is_written:
         assert gang.published.override is not None, f"Job {key} is finished and its gang is not"
         assert gang.published.override[0] == "Completed", (

@@ -1,39 +1,50 @@
 """The Job controller's part of a scheduling cycle: admits Jobs, reconciles those that changed, and overrides
 the status of gangs whose Jobs have no pods."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from central.controllers.job import control, job_admission
 from central.controllers.job.job import Job
+from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
 from central.model import phases
 from central.model.decisions import Decision
 from central.model.jobspec import ABORTED, ABORTING, COMPLETING, FINISHED, RESTARTING, TERMINATING
+from central.scheduler.queues.min_resources import MinResources
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 ADMISSION_INTERVAL_S = 0.5  # minimum interval between checks of all unadmitted Jobs
 
 
-def decide(cluster: "Cluster", now: float) -> list[Decision]:
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What the Job controller looks at."""
+
+    jobs: JobStore
+    state: ClusterState
+    queues: Queues
+    min_resources: MinResources
+
+
+def decide(context: JobContext, now: float) -> list[Decision]:
     """To be called before gang statuses are written: they depend on the Jobs' phases."""
-    jobs = cluster.jobs
+    jobs = context.jobs
     if not jobs.by_name:
         return []
     for key in jobs.pop_due(now):
         jobs.changed[key] = None
-    for namespace, name, has_object in cluster.changed:
+    for namespace, name, has_object in context.state.pending.changed_gangs:
         if has_object and (job := jobs.by_group.get((namespace, name))) is not None:
             jobs.changed[job.key] = None
     looked_at = [jobs.by_name[key] for key in jobs.changed]
-    _admit_jobs(cluster, [job for job in looked_at if _needs_admission(cluster, job)], now)
+    _admit_jobs(context, [job for job in looked_at if _needs_admission(context, job)], now)
     looked_at = [jobs.by_name[key] for key in jobs.changed]
     jobs.changed.clear()
     decisions: list[Decision] = []
     for job in looked_at:
-        gang = _gang_of(cluster, job)
+        gang = _gang_of(context, job)
         if job.admitted and gang is not None:
             job.pending_reason = (
                 gang.attempt.reason if gang.members and not job.is_making_pods else ""
@@ -42,58 +53,58 @@ def decide(cluster: "Cluster", now: float) -> list[Decision]:
         jobs.record_calls(job, found)
         decisions += found
         if gang is not None:
-            _override_gang_status(cluster, job, gang)
+            _override_gang_status(context, job, gang)
     return decisions
 
 
-def due(cluster: "Cluster") -> float | None:
-    times = [cluster.jobs.next_alarm()]
-    if cluster.jobs.unadmitted and cluster.jobs.admission_stale:
-        times.append(cluster.jobs.admission_checked_at + ADMISSION_INTERVAL_S)
+def due(jobs: JobStore) -> float | None:
+    times = [jobs.next_alarm()]
+    if jobs.unadmitted and jobs.admission_stale:
+        times.append(jobs.admission_checked_at + ADMISSION_INTERVAL_S)
     return min((at for at in times if at is not None), default=None)
 
 
-def _gang_of(cluster: "Cluster", job: Job) -> Gang | None:
-    gang = cluster.gangs.get((job.spec.namespace, job.group, True))
+def _gang_of(context: JobContext, job: Job) -> Gang | None:
+    gang = context.state.gangs.get((job.spec.namespace, job.group, True))
     return gang if gang is not None and gang.object is not None else None
 
 
-def _needs_admission(cluster: "Cluster", job: Job) -> bool:
+def _needs_admission(context: JobContext, job: Job) -> bool:
     """Whether to ask the Job's queue. A Job that has pods was admitted before."""
     if job.status.phase not in ACTIVE or job.seen.error or job.admitted:
-        cluster.jobs.unadmitted.pop(job.key, None)
+        context.jobs.unadmitted.pop(job.key, None)
         return False
-    if _gang_of(cluster, job) is None:
+    if _gang_of(context, job) is None:
         return False
     if job.pods:
         job.admitted = True
-        cluster.jobs.unadmitted.pop(job.key, None)
+        context.jobs.unadmitted.pop(job.key, None)
         return False
     return True
 
 
-def _admit_jobs(cluster: "Cluster", fresh: list[Job], now: float) -> None:
+def _admit_jobs(context: JobContext, fresh: list[Job], now: float) -> None:
     """Checks the new Jobs and, less often, all unadmitted ones."""
-    jobs = cluster.jobs
+    jobs = context.jobs
     for job in fresh:
         jobs.unadmitted[job.key] = job
     if not jobs.unadmitted:
         return
-    jobs.admission_stale |= bool(cluster.changed)
+    jobs.admission_stale |= bool(context.state.pending.changed_gangs)
     everybody = jobs.admission_stale and now - jobs.admission_checked_at >= ADMISSION_INTERVAL_S
     asking = list(jobs.unadmitted.values()) if everybody else fresh
     if not asking:
         return
     if everybody:
         jobs.admission_checked_at, jobs.admission_stale = now, False
-    pairs = [(job, gang) for job in asking if (gang := _gang_of(cluster, job)) is not None]
-    for job in job_admission.admit(cluster, pairs):
+    pairs = [(job, gang) for job in asking if (gang := _gang_of(context, job)) is not None]
+    for job in job_admission.admit(context.queues, context.min_resources, pairs):
         if job.admitted:
             jobs.unadmitted.pop(job.key, None)
         jobs.changed[job.key] = None
 
 
-def _override_gang_status(cluster: "Cluster", job: Job, gang: Gang) -> None:
+def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
     """Sets the gang's phase and message while its pods do not determine them."""
     phase, name = job.status.phase, job.spec.name
     word: tuple[str, str] | None = None
@@ -118,4 +129,4 @@ def _override_gang_status(cluster: "Cluster", job: Job, gang: Gang) -> None:
     gang.published.suppress_event = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
     if gang.published.override != word:
         gang.published.override = word
-        cluster.changed[gang.key] = gang
+        context.state.pending.changed(gang)

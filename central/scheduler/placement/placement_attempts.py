@@ -7,36 +7,34 @@ from itertools import combinations_with_replacement, groupby
 from operator import attrgetter
 
 from central.model.facts import Pairs, PodSpec, Roles
-from central.scheduler.inventory import hypernode_tree
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest
 from central.scheduler.placement.request import Groups
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import Subgroup, Unit
-from protos.names import NODE, SPREAD
+from protos.names import SPREAD
 
-LIKES_KEPT = 10_000
 UNITS_TRIED = 8  # groups beyond the minimum, one by one
 
 
 def attempts(
-    cluster: Cluster, gang: Gang, missing: int
+    state: ClusterState, gang: Gang, missing: int, default_placement: str
 ) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
     """All that wait, else the minimum. Once that is placed, the others come one by one."""
     if gang.subgroups:
-        return _group_by_group(cluster, gang, missing)
+        return _group_by_group(state, gang, missing, default_placement)
     pods = gang.waiting()
-    anchors, anchor_gpus = _anchors(cluster, gang.placed())
-    required, preferred = _required(cluster, gang), _preferred(cluster, gang)
+    anchors, anchor_gpus = _anchors(state, gang.placed())
+    required, preferred = _required(state, gang), _preferred(state, gang)
     tried = [pods] if missing == len(pods) else [pods, gang.starters() or pods[:1]]
     if gang.object is not None and (roles := gang.object.roles) is not None:
-        crews = [_crew(cluster, gang, roles, attempt) for attempt in tried]
+        crews = [_crew(state, gang, roles, attempt) for attempt in tried]
         return [pods for pods, _ in crews], tuple(
             PlacementRequest(_groups(pods), required, anchors, anchor_gpus, preferred, crew=crew)
             for pods, crew in crews
         )
-    spread = (gang.placement or cluster.placement) == SPREAD
+    spread = (gang.placement or default_placement) == SPREAD
     return tried, tuple(
         PlacementRequest(
             groups := _groups(attempt),
@@ -44,16 +42,16 @@ def attempts(
             anchors,
             anchor_gpus,
             preferred,
-            crew=_apart(cluster, gang, groups) if spread else None,
+            crew=_apart(state, gang, groups) if spread else None,
             spread=spread,
         )
         for attempt in tried
     )
 
 
-def _apart(cluster: Cluster, gang: Gang, groups: Groups) -> RolePreferences | None:
+def _apart(state: ClusterState, gang: Gang, groups: Groups) -> RolePreferences | None:
     """Everybody would rather be on a node of their own."""
-    rows, specs = cluster.snapshot.row, [spec for spec, _ in groups]
+    rows, specs = state.snapshot.row, [spec for spec, _ in groups]
     there = Counter(
         rows[pod.node] for pod in gang.placed() if pod.alive and pod.node in rows and specs
     )
@@ -64,22 +62,22 @@ def _apart(cluster: Cluster, gang: Gang, groups: Groups) -> RolePreferences | No
     return RolePreferences(groups, apart=pairs, there=have)
 
 
-def re_place(cluster: Cluster, gang: Gang, pods: Sequence[Pod]) -> PlacementRequest:
+def re_place(state: ClusterState, gang: Gang, pods: Sequence[Pod]) -> PlacementRequest:
     """What these of its pods, which have places, would want if they lost them."""
     staying = [pod for pod in gang.placed() if pod not in pods]
     ordered = sorted(pods, key=_order)
-    return PlacementRequest(_groups(ordered), _required(cluster, gang), *_anchors(cluster, staying))
+    return PlacementRequest(_groups(ordered), _required(state, gang), *_anchors(state, staying))
 
 
 def _crew(
-    cluster: Cluster, gang: Gang, roles: Roles, pods: Sequence[Pod]
+    state: ClusterState, gang: Gang, roles: Roles, pods: Sequence[Pod]
 ) -> tuple[list[Pod], RolePreferences | None]:
     """The pods role by role, and which of the roles want what; None: none of them anything. Pods of
     a task that are unlike are roles of their own, with the task's wishes."""
     parts: dict[tuple[str, PodSpec], list[Pod]] = {}
     for pod in pods:
         parts.setdefault((pod.seen.task, pod.spec), []).append(pod)
-    rows = cluster.snapshot.row
+    rows = state.snapshot.row
     there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
     for pod in there:
         parts.setdefault((pod.seen.task, pod.spec), [])
@@ -98,7 +96,7 @@ def _crew(
 
 
 def _group_by_group(
-    cluster: Cluster, gang: Gang, missing: int
+    state: ClusterState, gang: Gang, missing: int, default_placement: str
 ) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
     division = gang.division()
     every = division.units()
@@ -107,11 +105,11 @@ def _group_by_group(
         tried = [every, least] if len(least) < len(every) else [every]
     else:
         tried = [every, *([unit] for unit in every[:UNITS_TRIED])]
-    anchors, anchor_gpus = _anchors(cluster, gang.placed())
-    required = _required(cluster, gang)
+    anchors, anchor_gpus = _anchors(state, gang.placed())
+    required = _required(state, gang)
     attempts, wants = [], []
     for units in tried:
-        pods, parts = _parts(cluster, gang, units)
+        pods, parts = _parts(state, gang, units, default_placement)
         attempts.append(pods)
         crew = None
         if len(parts) == 1 and all(group is None for group, _ in units):
@@ -123,10 +121,10 @@ def _group_by_group(
 
 
 def _parts(
-    cluster: Cluster, gang: Gang, units: Sequence[Unit]
+    state: ClusterState, gang: Gang, units: Sequence[Unit], default_placement: str
 ) -> tuple[list[Pod], tuple[SubgroupRequest, ...]]:
     """The pods part by part, and what each part wants; equal parts come one after the other."""
-    crew = _roles_inside(cluster, gang, [pod for _, pods in units for pod in pods])
+    crew = _roles_inside(state, gang, [pod for _, pods in units for pod in pods], default_placement)
     together: dict[int, tuple[Subgroup | None, list[Pod]]] = {}
     for group, pods in units:
         together.setdefault(id(group), (group, []))[1].extend(pods)
@@ -137,9 +135,9 @@ def _parts(
             pods.sort(key=lambda pod: crew[0][_role(pod)])
         part = SubgroupRequest(_groups(pods), crew=crew and _of_part(*crew, pods))
         if group is not None:
-            level = _level(cluster, group.policy.required, group.policy.tier)
+            level = _level(state, group.policy.required, group.policy.tier)
             part = replace(part, required=level)
-            anchors, gpus = _anchors(cluster, group.placed)
+            anchors, gpus = _anchors(state, group.placed)
             part = replace(part, anchors=anchors, anchor_gpus=gpus)
         alike.setdefault(part, []).append(pods)
     ordered = [pod for kind in alike.values() for pods in kind for pod in pods]
@@ -151,13 +149,13 @@ def _role(pod: Pod) -> tuple[str, PodSpec]:
 
 
 def _roles_inside(
-    cluster: Cluster, gang: Gang, pods: Sequence[Pod]
+    state: ClusterState, gang: Gang, pods: Sequence[Pod], default_placement: str
 ) -> tuple[dict[tuple[str, PodSpec], int], RolePreferences] | None:
     """For a gang in groups: its roles, and what they want of each other wherever they are. None: nothing."""
     roles = gang.object.roles if gang.object is not None else None
-    if roles is None and (gang.placement or cluster.placement) != SPREAD:
+    if roles is None and (gang.placement or default_placement) != SPREAD:
         return None
-    rows = cluster.snapshot.row
+    rows = state.snapshot.row
     there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
     places: dict[tuple[str, PodSpec], int] = {}
     for pod in (*pods, *there):
@@ -200,7 +198,7 @@ def _among(tasks: Sequence[str], pairs: Pairs) -> tuple[tuple[int, int], ...]:
     )
 
 
-def equivalence_key(cluster: Cluster, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
+def equivalence_key(state: ClusterState, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
     """A number for what the gang wants and on what terms, while none of it has a place."""
     if gang.counts.placed:
         return 0
@@ -209,43 +207,33 @@ def equivalence_key(cluster: Cluster, gang: Gang, wants: tuple[PlacementRequest,
     least = gang.object.min_resources if gang.object is not None else ()
     queue = gang.queue
     asked = (queue, gang.priority, frozenset(terms), gang.started, wants, least)
-    number = cluster.likes.get(asked)
-    if number is None:
-        if len(cluster.likes) >= LIKES_KEPT:
-            cluster.likes.clear()
-        number = cluster.likes[asked] = next(cluster.numbers)
-    return number
+    return state.pending.equivalence(asked)
 
 
-def _required(cluster: Cluster, gang: Gang) -> str:
+def _required(state: ClusterState, gang: Gang) -> str:
     """The widest level that the gang may cross."""
     tier = gang.object.required_tier if gang.object is not None else gang.counts.tier
-    return _level(cluster, gang.required, tier)
+    return _level(state, gang.required, tier)
 
 
-def _preferred(cluster: Cluster, gang: Gang) -> str:
+def _preferred(state: ClusterState, gang: Gang) -> str:
     """The level of whose domains the gang wants to span the fewest."""
     tier = gang.object.preferred_tier if gang.object is not None else None
-    return _level(cluster, gang.preferred, tier)
+    return _level(state, gang.preferred, tier)
 
 
-def _level(cluster: Cluster, named: str, tier: int | None) -> str:
+def _level(state: ClusterState, named: str, tier: int | None) -> str:
     """A level by its name or its tier, which counts from the narrowest."""
     if named or tier is None:
         return named
-    if tier == 0:
-        return NODE
-    levels = cluster.snapshot.domains.levels
-    if cluster.hypernodes:
-        return hypernode_tree.widest_within(levels, tier) or NODE
-    return levels[-tier] if tier <= len(levels) else ""
+    return state.network.level_of_tier(tier, state.snapshot.domains.levels)
 
 
-def _anchors(cluster: Cluster, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
+def _anchors(state: ClusterState, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
     """The rows where these already are, and their GPUs there if it is only one."""
     if not placed:
         return (), 0
-    rows = cluster.snapshot.row
+    rows = state.snapshot.row
     there = [pod for pod in placed if pod.alive and pod.node in rows]
     anchors = tuple(sorted({rows[pod.node] for pod in there}))
     gpus = 0

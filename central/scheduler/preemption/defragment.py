@@ -14,10 +14,13 @@ from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import placement_attempts
 from central.scheduler.preemption import preemption_plan
-from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
+from central.scheduler.preemption.preemption_request import (
+    PreemptionContext,
+    PreemptionPlan,
+    PreemptionRequest,
+)
 from central.scheduler.preemption.victims import VictimSearch
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 
@@ -26,34 +29,34 @@ TRIALS = 200  # sets of gangs that are tried, the least harm first
 TOGETHER = 3  # of so many gangs at most
 
 
-def plan(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
-    if not _room_in_all(cluster, claim):
+def plan(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan | None:
+    if not _room_in_all(context, claim):
         return None
 
     def may_move(claimant: Gang, other: Gang) -> bool:
-        return other.priority <= claimant.priority and _is_movable(cluster, other, claim.now)
+        return other.priority <= claimant.priority and _is_movable(context, other, claim.now)
 
     def find_places(draft: Draft, moved: Sequence[Pod]) -> bool:
-        return _find_places(cluster, draft, moved)
+        return _find_places(context, draft, moved)
 
     asked = replace(claim, may_take=may_move, also=find_places)
-    found = preemption_plan.room_for(cluster, asked) or _one_after_the_other(cluster, asked)
+    found = preemption_plan.room_for(context, asked) or _one_after_the_other(context, asked)
     return replace(found, moved=True) if found is not None else None
 
 
-def later(cluster: Cluster, now: float) -> list[float]:
+def later(context: PreemptionContext, now: float) -> list[float]:
     """When the next of those who may be moved has settled."""
     times = [
         began + SETTLED_S
-        for pod in cluster.pods.values()
+        for pod in context.state.pods.values()
         if pod.seen.movable and pod.node and pod.alive and (began := _began(pod)) is not None
     ]
     return sorted(time for time in times if time > now)[:1]
 
 
-def _room_in_all(cluster: Cluster, claim: PreemptionRequest) -> bool:
+def _room_in_all(context: PreemptionContext, claim: PreemptionRequest) -> bool:
     """What is free must be enough: who is moved takes as much elsewhere."""
-    snapshot = cluster.snapshot
+    snapshot = context.state.snapshot
     free = snapshot.free.sum(axis=0)
     free[0] = snapshot.gpus.sum()
     return all(
@@ -62,7 +65,7 @@ def _room_in_all(cluster: Cluster, claim: PreemptionRequest) -> bool:
     )
 
 
-def _is_movable(cluster: Cluster, gang: Gang, now: float) -> bool:
+def _is_movable(context: PreemptionContext, gang: Gang, now: float) -> bool:
     """Those with groups or roles inside, and those on their way, are left alone."""
     if not gang.started or gang.preemption.preempted_for or gang.missing():
         return False
@@ -83,17 +86,17 @@ def _began(pod: Pod) -> float | None:
     return pod.seen.started if pod.seen.started is not None else pod.since
 
 
-def _find_places(cluster: Cluster, draft: Draft, moved: Sequence[Pod]) -> bool:
+def _find_places(context: PreemptionContext, draft: Draft, moved: Sequence[Pod]) -> bool:
     """Whether all of them fit beside what is on the draft, the largest gang first."""
     gangs: dict[int, tuple[Gang, list[Pod]]] = {}
     for pod in moved:
-        gang = cluster.gang_of(pod)
+        gang = context.state.gang_of(pod)
         if gang is None:
             return False
         gangs.setdefault(id(gang), (gang, []))[1].append(pod)
     for gang, pods in sorted(gangs.values(), key=_size, reverse=True):
         try:
-            placement.fit(draft, placement_attempts.re_place(cluster, gang, pods))
+            placement.fit(draft, placement_attempts.re_place(context.state, gang, pods))
         except DoesNotFit:
             return False
     return True
@@ -104,11 +107,13 @@ def _size(one: tuple[Gang, list[Pod]]) -> tuple[int, int]:
     return max(pod.spec.request(GPU) for pod in pods), len(pods)
 
 
-def _one_after_the_other(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
+def _one_after_the_other(
+    context: PreemptionContext, claim: PreemptionRequest
+) -> PreemptionPlan | None:
     """The choice of least harm may leave no place for the others; another one may."""
-    usable = np.ones(len(cluster.snapshot.names), dtype=np.bool_)
+    usable = np.ones(len(context.state.snapshot.names), dtype=np.bool_)
     usable[claim.apart] = False
-    field = VictimSearch(cluster, claim, usable)
+    field = VictimSearch(context, claim, usable)
     for _, pods in zip(range(TRIALS), _sets(field, claim.now), strict=False):
         if field.may_go(pods) and (found := field.trial(pods)) is not None:
             return found

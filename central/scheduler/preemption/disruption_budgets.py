@@ -7,14 +7,11 @@ a pod that two budgets cover is never let go (the Eviction API refuses it).
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from central.model.facts import BudgetGone, BudgetSeen
 from central.model.pod_rules import Labels
 from central.scheduler.inventory.pods import Pod
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.gangs import Gang
 
 BudgetKey = tuple[str, str]  # namespace and budget
 _KEPT = 50_000
@@ -75,13 +72,12 @@ class DisruptionBudgets:
         return bool(self.seen) and any(len(self.of(pod)) > 1 for pod in pods)
 
 
-def left(cluster: "Cluster") -> Mapping[BudgetKey, int]:
+def left(budgets: DisruptionBudgets, gangs: Iterable[Gang]) -> Mapping[BudgetKey, int]:
     """What each budget still allows, less what was asked for and is not in its status yet."""
-    budgets = cluster.budgets
     if not budgets.seen:
         return {}
     allowed = {name: budget.allowed for name, budget in budgets.seen.items()}
-    for gang in cluster.gangs.values():
+    for gang in gangs:
         if not gang.preemption.preempted_for and gang.attempt.partial_since is None:
             continue
         for pod in gang.placed():

@@ -11,21 +11,24 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.placement import PlacementRequest
-from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
+from central.scheduler.preemption.preemption_request import (
+    PreemptionContext,
+    PreemptionPlan,
+    PreemptionRequest,
+)
 from central.scheduler.preemption.victims import VictimSearch
 from central.scheduler.reservation.release_forecast import could_ever
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
 
 
-def room_for(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
-    want, snapshot = claim.want, cluster.snapshot
+def room_for(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan | None:
+    want, snapshot = claim.want, context.state.snapshot
     usable = np.ones(len(snapshot.names), dtype=np.bool_)
     usable[claim.apart] = False
     if not could_ever(snapshot, want, claim.apart):
         return None
-    field = VictimSearch(cluster, claim, usable)
+    field = VictimSearch(context, claim, usable)
     if not field.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, want) if field.could(rows)]

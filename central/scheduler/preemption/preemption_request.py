@@ -6,14 +6,28 @@ from dataclasses import dataclass
 from central.model.arrays import Ints
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.snapshot.draft import Draft
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import Gang, GangKey
 
 MayTake = Callable[[Gang, Gang], bool]
 
 
 def less_urgent(claimant: Gang, victim: Gang) -> bool:
     return victim.priority < claimant.priority
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionContext:
+    """What preemption looks at beside the request."""
+
+    state: ClusterState
+    queues: Queues
+    budgets: DisruptionBudgets
+    reservations: dict[GangKey, Reservation]  # by the gang that capacity is kept for
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,28 +12,31 @@ from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.disruption_budgets import BudgetKey
-from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
+from central.scheduler.preemption.preemption_request import (
+    PreemptionContext,
+    PreemptionPlan,
+    PreemptionRequest,
+)
 from central.scheduler.queues import quota
 from central.scheduler.reservation import reservation
 from central.scheduler.reservation.reservation import Reservation
-from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang, GangKey
 
 RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
 
 
-def plan(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
+def plan(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan | None:
     """Inside a queue the more urgent may take; from another queue what is above its share, also
     when all victims are counted together."""
     gang = claim.gang
-    if not cluster.queues.on:
-        return preemption_plan.room_for(cluster, claim)
+    if not context.queues.on:
+        return preemption_plan.room_for(context, claim)
     queue = gang.queue
-    elsewhere = quota.may_claim(cluster, gang)
-    if not elsewhere and gang.priority <= cluster.lowest:
+    elsewhere = quota.may_claim(context.queues, gang)
+    if not elsewhere and gang.priority <= context.state.pending.lowest_priority:
         return None
-    claimed = any(kept.made and kept.queue == queue for kept in cluster.reserved.values())
-    going = [other for other in cluster.gangs.values() if other.preemption.preempted_for]
+    claimed = any(kept.made and kept.queue == queue for kept in context.reservations.values())
+    going = [other for other in context.state.gangs.values() if other.preemption.preempted_for]
     spared: set[GangKey] = set()
     known: dict[tuple[object, ...], bool] = {}  # by queue, and what goes
 
@@ -44,14 +47,14 @@ def plan(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
             return False  # one claim of a queue after the other: each changes its share
         key = (victim.account.queue, *victim.account.used.items())
         if key not in known:
-            known[key] = quota.may_reclaim(cluster, claimant, victim, going)
+            known[key] = quota.may_reclaim(context.queues, claimant, victim, going)
         return known[key]
 
     for _ in range(RECLAIMS_TRIED):
-        found = preemption_plan.room_for(cluster, replace(claim, may_take=may_take))
+        found = preemption_plan.room_for(context, replace(claim, may_take=may_take))
         if found is None:
             return None
-        too_many = _too_many(cluster, gang, found, going)
+        too_many = _too_many(context, gang, found, going)
         if not too_many:
             return found
         spared |= too_many
@@ -59,39 +62,43 @@ def plan(cluster: Cluster, claim: PreemptionRequest) -> PreemptionPlan | None:
 
 
 def _too_many(
-    cluster: Cluster, gang: Gang, found: PreemptionPlan, going: list[Gang]
+    context: PreemptionContext, gang: Gang, found: PreemptionPlan, going: list[Gang]
 ) -> set[GangKey]:
     """Victims whose queues would fall below their share by what the others lose already."""
     taken, over = list(going), set()
-    for victim in {id(one): one for pod in found.victims if (one := cluster.gang_of(pod))}.values():
+    for victim in {
+        id(one): one for pod in found.victims if (one := context.state.gang_of(pod))
+    }.values():
         if victim in taken:
             continue
         elsewhere = victim.queue != gang.queue
-        if elsewhere and not quota.may_reclaim(cluster, gang, victim, taken):
+        if elsewhere and not quota.may_reclaim(context.queues, gang, victim, taken):
             over.add(victim.key)
         else:
             taken.append(victim)
     return over
 
 
-def spared(cluster: Cluster, gang: Gang, want: PlacementRequest, now: float, apart: Ints) -> str:
+def spared(
+    context: PreemptionContext, gang: Gang, want: PlacementRequest, now: float, apart: Ints
+) -> str:
     """Which disruption budgets alone stand in the way; empty: it is not they."""
-    budgets = cluster.budgets
+    budgets = context.budgets
     if not budgets.seen:
         return ""
-    found = plan(cluster, PreemptionRequest(gang, want, now, apart, regardless=True))
+    found = plan(context, PreemptionRequest(gang, want, now, apart, regardless=True))
     if found is None:
         return ""
     budgets.in_the_way = True
     names = sorted(budgets.spends(found.victims))
     if not names:
         return ""
-    return f"those who would give way are kept by {_named(cluster, names)}"
+    return f"those who would give way are kept by {_named(context, names)}"
 
 
-def _named(cluster: Cluster, names: Sequence[BudgetKey]) -> str:
+def _named(context: PreemptionContext, names: Sequence[BudgetKey]) -> str:
     told = [
-        f"{namespace}/{name} (allows {max(cluster.budgets.seen[namespace, name].allowed, 0)} more)"
+        f"{namespace}/{name} (allows {max(context.budgets.seen[namespace, name].allowed, 0)} more)"
         for namespace, name in names[:3]
     ]
     more = ", ..." if len(names) > 3 else ""
@@ -99,15 +106,19 @@ def _named(cluster: Cluster, names: Sequence[BudgetKey]) -> str:
 
 
 def begin(
-    cluster: Cluster, gang: Gang, want: PlacementRequest, found: PreemptionPlan, now: float
+    context: PreemptionContext,
+    gang: Gang,
+    want: PlacementRequest,
+    found: PreemptionPlan,
+    now: float,
 ) -> Reservation:
     """The room is the gang's from now on; those who must go count as leaving."""
     for pod in found.victims:
         pod.advance(EVICTED)
-        victim = cluster.gang_of(pod)
+        victim = context.state.gang_of(pod)
         if victim is not None:
             victim.preemption.preempted_for = gang.display_name
-            cluster.changed[victim.key] = victim
+            context.state.pending.changed(victim)
     kept = Reservation(
         gang,
         want,
@@ -116,57 +127,59 @@ def begin(
         found.masks,
         start=now,
         after="",
-        place=reservation.words(cluster.snapshot, found.rows),
+        place=reservation.words(context.state.snapshot, found.rows),
         volumes=found.volumes,
         made=True,
         firm=True,
         planned_at=now,
         since=now,
-        versions=cluster.snapshot.version[found.rows].copy(),
+        versions=context.state.snapshot.version[found.rows].copy(),
         victims=found.victims,
         moves=found.moved,
     )
-    kept.refresh(cluster, now)
+    kept.refresh(context.state, now)
     return kept
 
 
-def go_on(cluster: Cluster, kept: Reservation) -> list[Evict]:
+def go_on(context: PreemptionContext, kept: Reservation) -> list[Evict]:
     """Asks those who must be asked, then evicts all; nothing while an answer is out."""
     staying = [
         pod
         for pod in kept.victims
-        if pod.evicting and not pod.seen.deleting and pod.seen.uid in cluster.pods
+        if pod.evicting and not pod.seen.deleting and pod.seen.uid in context.state.pods
     ]
     if not kept.asked:
         kept.asked = True
-        doubtful = [pod for pod in staying if pod.evict_backoff.refusals or cluster.budgets.of(pod)]
+        doubtful = [pod for pod in staying if pod.evict_backoff.refusals or context.budgets.of(pod)]
         if doubtful:
-            return [_evict(cluster, pod, kept, trial=True) for pod in doubtful]
+            return [_evict(context, pod, kept, trial=True) for pod in doubtful]
     elif any(
-        not pod.eviction_agreed and (pod.evict_backoff.refusals or cluster.budgets.of(pod))
+        not pod.eviction_agreed and (pod.evict_backoff.refusals or context.budgets.of(pod))
         for pod in staying
     ):
         return []
     kept.victims = ()
-    return [_evict(cluster, pod, kept) for pod in staying]
+    return [_evict(context, pod, kept) for pod in staying]
 
 
-def call_off(cluster: Cluster, kept: Reservation) -> None:
+def call_off(context: PreemptionContext, kept: Reservation) -> None:
     """Who was not evicted yet stays."""
     for pod in kept.victims:
         pod.advance(EVICTION_ENDED)
-        victim = cluster.gang_of(pod)
+        victim = context.state.gang_of(pod)
         if victim is not None and pod.seen.uid in victim.members:
             victim.touch()
             if not any(one.evicting for one in victim.members.values()):
                 victim.preemption.preempted_for = ""
-            cluster.changed[victim.key] = victim
+            context.state.pending.changed(victim)
     kept.victims = ()
 
 
-def _evict(cluster: Cluster, pod: Pod, kept: Reservation, *, trial: bool = False) -> Evict:
+def _evict(
+    context: PreemptionContext, pod: Pod, kept: Reservation, *, trial: bool = False
+) -> Evict:
     seen = pod.seen
-    why = _why(kept, cluster.gang_of(pod), seen.priority)
+    why = _why(kept, context.state.gang_of(pod), seen.priority)
     return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial)
 
 

@@ -18,11 +18,14 @@ from central.scheduler.preemption import (
     surplus_members,
 )
 from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
-from central.scheduler.preemption.preemption_request import PreemptionPlan, PreemptionRequest
+from central.scheduler.preemption.preemption_request import (
+    PreemptionContext,
+    PreemptionPlan,
+    PreemptionRequest,
+)
 from central.scheduler.reservation.release_forecast import ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state.cluster import Cluster
 
 LOOKS = 4_000  # choices that are looked at for the best one, all domains together
 SEARCHED_UNITS = 40  # in a domain: with more, the choice is a good one and no more is claimed
@@ -46,11 +49,11 @@ class _Area:
 class VictimSearch:
     """Who may go, as arrays, and what is free beside them."""
 
-    def __init__(self, cluster: Cluster, claim: PreemptionRequest, usable: Bools) -> None:
-        self._cluster, self._want, self._now = cluster, claim.want, claim.now
+    def __init__(self, context: PreemptionContext, claim: PreemptionRequest, usable: Bools) -> None:
+        self._context, self._want, self._now = context, claim.want, claim.now
         self._also = claim.also
         want = claim.want
-        snapshot = self._snapshot = cluster.snapshot
+        snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in want.groups:
             fits[snapshot.view(spec).fit_rows()] = True
@@ -60,7 +63,7 @@ class VictimSearch:
         self._of: list[int] = []
         pods: list[Pod] = []
         roles: dict[least_harm.Allowance, int] = {}
-        for other in cluster.gangs.values():
+        for other in context.state.gangs.values():
             if other is claim.gang or not (placed := other.placed()):
                 continue
             if not claim.may_take(claim.gang, other):
@@ -75,13 +78,20 @@ class VictimSearch:
         leaving = [
             pod
             for row in np.flatnonzero(self._usable).tolist()
-            for pod in cluster.nodes[snapshot.names[row]].pods.values()
+            for pod in context.state.nodes[snapshot.names[row]].pods.values()
             if pod.charged_spec is not None and pod.leaving
         ]
-        self._covered = not claim.regardless and any(map(cluster.budgets.of, pods))
-        self._allowed = {**(disruption_budgets.left(cluster) if self._covered else {}), **roles}
+        self._covered = not claim.regardless and any(map(context.budgets.of, pods))
+        self._allowed = {
+            **(
+                disruption_budgets.left(context.budgets, context.state.gangs.values())
+                if self._covered
+                else {}
+            ),
+            **roles,
+        }
         self._count = len(pods)
-        self._leavers = ReleasablePods(cluster, [*pods, *leaving])
+        self._leavers = ReleasablePods(context.state, [*pods, *leaving])
         self._already = np.arange(self._count, len(self._leavers.pods))
         self._bounds = self._room(np.arange(len(self._leavers.pods)))
         self._base = self._room(self._already)
@@ -191,7 +201,7 @@ class VictimSearch:
         """Whether all of them could be evicted together, if nobody else were."""
         if any(pod.evict_backoff.not_before > self._now for pod in pods):
             return False
-        if self._covered and self._cluster.budgets.hopeless(pods):
+        if self._covered and self._context.budgets.hopeless(pods):
             return False
         return not self._allowed or self._lasts(self._spends(pods, alone=alone))
 
@@ -202,9 +212,9 @@ class VictimSearch:
         self, pods: Sequence[Pod], *, alone: bool = False
     ) -> Mapping[least_harm.Allowance, int]:
         """alone: without the rest of its gang, so that its role has one fewer."""
-        spent = self._cluster.budgets.spends(pods) if self._covered else Counter()
+        spent = self._context.budgets.spends(pods) if self._covered else Counter()
         for pod in pods if alone else ():
-            gang = self._cluster.gang_of(pod)
+            gang = self._context.state.gang_of(pod)
             if (
                 gang is not None
                 and (role := surplus_members.role(gang.key, pod.seen.task)) in self._allowed
@@ -284,7 +294,7 @@ class VictimSearch:
 
     def trial(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """The seats that the gang takes when these are gone, too; the proof that it fits."""
-        going = ReleasablePods(self._cluster, [*victims, *self._leavers.pods[self._count :]])
+        going = ReleasablePods(self._context.state, [*victims, *self._leavers.pods[self._count :]])
         with going.gone(np.arange(len(going.pods))) as snapshot:
             draft = Draft(snapshot)
             free, masks = snapshot.free.copy(), list(snapshot.free_mask)

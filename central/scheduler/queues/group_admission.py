@@ -3,16 +3,17 @@ as soon as its queue takes it and what it needs at least is free, beside what th
 and it stays let in. A Job's groups are the Job controller's.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from central.model import wording
 from central.model.phases import INQUEUE, PENDING
 from central.model.resources import Sums, add
 from central.scheduler.queues import min_resources, quota
+from central.scheduler.queues.min_resources import MinResources
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.pending_gangs import PendingGangs
 
 AGAIN_S = 1.0  # those who were not let in are looked at this often at most
 AT_ONCE = 200  # and so many of them, the first in line
@@ -22,39 +23,50 @@ class GroupAdmission:
     def __init__(self) -> None:
         self.inside: dict[GangKey, Gang] = {}
         self._refused: dict[GangKey, Gang] = {}
-        self._seen_at = -1  # the snapshot's gains when they were last looked at
+        self._seen_at = -1  # the capacity epoch in which they were last looked at
         self._rests_until = 0.0
 
-    def decide(self, cluster: "Cluster", now: float) -> None:
+    def decide(
+        self,
+        state: ClusterState,
+        queues: Queues,
+        pledged: MinResources,
+        owned_groups: Collection[tuple[str, str]],
+        now: float,
+    ) -> None:
         """Gives each its phase and sentence; before the gangs are told of."""
-        fresh = [gang for gang in list(cluster.changed.values()) if self._file(cluster, gang)]
+        fresh = [
+            gang
+            for gang in list(state.pending.changed_gangs.values())
+            if self._file(owned_groups, gang)
+        ]
         if not self._refused:
-            self._seen_at = cluster.snapshot.gains  # who is refused now is so as of now
-        if self._waits(cluster) and now >= self._rests_until:
-            self._seen_at, self._rests_until = cluster.snapshot.gains, now + AGAIN_S
+            self._seen_at = state.pending.epoch  # who is refused now is so as of now
+        if self._waits(state.pending) and now >= self._rests_until:
+            self._seen_at, self._rests_until = state.pending.epoch, now + AGAIN_S
             fresh = [*fresh, *(gang for gang in self._refused.values() if gang not in fresh)]
         let_in: Sums = {}
         for gang in self.inside.values():
             if gang.published.override is not None and gang.published.override[0] == INQUEUE:
                 add(let_in, min_resources.least_of(gang), 1)
         for gang in sorted(fresh, key=lambda gang: gang.attempt.rank)[:AT_ONCE]:
-            self._name(cluster, gang, let_in)
+            self._name(state, queues, pledged, gang, let_in)
 
-    def due(self, cluster: "Cluster") -> list[float]:
-        return [self._rests_until] if self._waits(cluster) else []
+    def due(self, pending: PendingGangs) -> list[float]:
+        return [self._rests_until] if self._waits(pending) else []
 
     def forget(self, key: GangKey) -> None:
         if self.inside.pop(key, None) is not None:
             self._seen_at = -1  # what it would have taken is there for others
         self._refused.pop(key, None)
 
-    def _waits(self, cluster: "Cluster") -> bool:
-        return bool(self._refused) and self._seen_at != cluster.snapshot.gains
+    def _waits(self, pending: PendingGangs) -> bool:
+        return bool(self._refused) and self._seen_at != pending.epoch
 
-    def _file(self, cluster: "Cluster", gang: Gang) -> bool:
+    def _file(self, owned_groups: Collection[tuple[str, str]], gang: Gang) -> bool:
         """Whether it is one to be looked at."""
         namespace, name, has_object = gang.key
-        jobs = has_object and (namespace, name) in cluster.jobs.by_group
+        jobs = has_object and (namespace, name) in owned_groups
         began = gang.started or gang.preemption.preempted_for or gang.members
         if gang.object is not None and not began and not jobs:
             self.inside[gang.key] = gang
@@ -65,10 +77,17 @@ class GroupAdmission:
                 gang.published.override = None
         return False
 
-    def _name(self, cluster: "Cluster", gang: Gang, let_in: Sums) -> None:
+    def _name(
+        self,
+        state: ClusterState,
+        queues: Queues,
+        pledged: MinResources,
+        gang: Gang,
+        let_in: Sums,
+    ) -> None:
         assert gang.object is not None
-        why = gang.object.error or quota.refusal(cluster, gang, ())
-        why = why or cluster.pledges.refusal(cluster, gang, ()) or _crowded(cluster, gang, let_in)
+        why = gang.object.error or quota.refusal(queues, pledged, gang, ())
+        why = why or pledged.refusal(state, gang, ()) or _crowded(state, gang, let_in)
         if gang.object.phase == INQUEUE:
             why = ""  # as it was told before a restart
         if why:
@@ -80,13 +99,13 @@ class GroupAdmission:
             word = (INQUEUE, "it is let in: its pods may be made")
         if gang.published.override != word:
             gang.published.override = word
-            cluster.changed[gang.key] = gang
+            state.pending.changed(gang)
 
 
-def _crowded(cluster: "Cluster", gang: Gang, let_in: Sums) -> str:
+def _crowded(state: ClusterState, gang: Gang, let_in: Sums) -> str:
     for resource, amount in sorted(min_resources.least_of(gang).items()):
         before = let_in.get(resource, 0)
-        free = min_resources.free(cluster, resource)
+        free = min_resources.free(state, resource)
         if before and amount > free - before:
             name = wording.resource(resource)
             return (

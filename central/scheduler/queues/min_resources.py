@@ -1,21 +1,18 @@
 """Room for pods that are still to come: a PodGroup's minResources may be more than what its first pods ask
 for, as of a driver whose executors it makes itself. Such a gang starts only if all of that can be had, and
 once it has started, what its pods have not taken yet is kept from others that are not more urgent, until
-it is over. Sums over the cluster, not places.
+it is over. Sums over the state, not places.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import Sums, requested
 from central.scheduler.queues.queue_tree import sums_of
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 Groups = Sequence[tuple[PodSpec, int]]
 
@@ -36,7 +33,7 @@ class MinResources:
     def forget(self, key: GangKey) -> bool:
         return self.by_gang.pop(key, None) is not None
 
-    def refusal(self, cluster: "Cluster", gang: Gang, groups: Groups) -> str:
+    def refusal(self, state: ClusterState, gang: Gang, groups: Groups) -> str:
         """Why so many pods of such kinds may not be placed for the gang now; empty: they may."""
         if not self.by_gang and not least_of(gang):
             return ""
@@ -47,7 +44,7 @@ class MinResources:
             kept = list(self._kept(gang, resource))
             if not kept and amount <= wanted.get(resource, 0):
                 continue  # placement knows better
-            there = free(cluster, resource)
+            there = free(state, resource)
             if amount > there - sum(sum_ for _, sum_ in kept):
                 return _sentence(resource, amount, wanted.get(resource, 0), there, kept)
         return ""
@@ -87,13 +84,13 @@ def needs(gang: Gang, groups: Groups) -> Sums:
     return need
 
 
-def free(cluster: "Cluster", resource: str) -> int:
+def free(state: ClusterState, resource: str) -> int:
     """On nodes that take pods now; GPUs that agents call sick are none."""
-    snapshot = cluster.snapshot
+    snapshot = state.snapshot
     column = snapshot.column.get(resource)
     if column is None:
         return 0
-    shut = [snapshot.row[name] for name in cluster.shut if name in snapshot.row]
+    shut = [snapshot.row[name] for name in state.unschedulable_nodes if name in snapshot.row]
     there = snapshot.gpus if resource == GPU else snapshot.free[:, column]
     return int(there.sum()) - int(there[shut].sum())
 

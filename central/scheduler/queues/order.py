@@ -6,15 +6,14 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 
 from central.scheduler.queues import quota
-from central.scheduler.queues.queue_tree import Queue
+from central.scheduler.queues.queue_tree import Queue, Queues
 from central.scheduler.queues.quota import Level
-from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang, GangKey
 
 
-def queue(cluster: Cluster, asked: Iterable[Gang]) -> Iterator[Gang]:
+def in_order(queues: Queues, asked: Iterable[Gang]) -> Iterator[Gang]:
     """The gangs one by one, each when those before it have been placed or refused."""
-    if not cluster.queues.on:
+    if not queues.on:
         yield from sorted(asked, key=_RANK)
         return
     lines: dict[str, list[Gang]] = {}
@@ -23,11 +22,11 @@ def queue(cluster: Cluster, asked: Iterable[Gang]) -> Iterator[Gang]:
             lines.setdefault(gang.account.queue, []).append(gang)
     for line in lines.values():
         line.sort(key=_RANK, reverse=True)
-    by_name = cluster.queues.by_name
+    by_name = queues.by_name
     leaves = {name for name in lines if not by_name[name].error and not by_name[name].children}
     for name in sorted(lines.keys() - leaves):  # they get a refusal, or what they had once
         yield from reversed(lines[name])
-    yield from _Turns(cluster, {by_name[name]: lines[name] for name in leaves})
+    yield from _Turns(queues, {by_name[name]: lines[name] for name in leaves})
 
 
 def rank(gang: Gang) -> tuple[int, float, GangKey]:
@@ -41,9 +40,9 @@ _RANK = attrgetter("attempt.rank")
 class _Turns:
     """One heap for the children of each queue that somebody waits below."""
 
-    def __init__(self, cluster: Cluster, lines: dict[Queue, list[Gang]]) -> None:
-        self._queues = cluster.queues
-        self._root = cluster.queues.root
+    def __init__(self, queues: Queues, lines: dict[Queue, list[Gang]]) -> None:
+        self._queues = queues
+        self._root = queues.root
         self._lines = lines
         self._heaps: dict[Queue, list[tuple[Level, Queue]]] = {}
         for queue in {above for leaf in lines for above in leaf.path[:-1]}:

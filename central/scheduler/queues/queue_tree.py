@@ -20,7 +20,7 @@ from central.model.facts import (
 )
 from central.model.resources import DEFAULT, ROOT, Sums, add, requested
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.queues import fifo
+from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Account, Gang, GangKey
@@ -67,7 +67,7 @@ class Queues:
     def __init__(self, half_life_s: float = 0.0) -> None:
         self.half_life_s = half_life_s  # of what was used in the past; 0: it does not count
         self.now = 0.0
-        self.lines = fifo.FifoQueues()
+        self.fifo = FifoQueues()
         self.by_name: dict[str, Queue] = {}
         self.root = Queue(ROOT)
         self.total: Sums = {}  # what the tree may use in all
@@ -131,7 +131,7 @@ class Queues:
                 gang.account = account
         name = account.queue if account is not None else ""
         stands = name and account is not None and account.asks and self.by_name[name].seen.fifo
-        return self.lines.file(gang, name if stands and fifo.is_ready(gang) else "")
+        return self.fifo.file(gang, name if stands and is_ready(gang) else "")
 
     def forget(self, gang: Gang) -> None:
         account = gang.account

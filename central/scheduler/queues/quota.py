@@ -6,18 +6,14 @@ anybody working these out. They are worked out where one queue wants something b
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import ROOT, Sums, add
-from central.scheduler.queues import min_resources
 from central.scheduler.queues.fair_share import Amount, QueueDemand, divide
-from central.scheduler.queues.queue_tree import Queue, sums_of
+from central.scheduler.queues.min_resources import MinResources, needs
+from central.scheduler.queues.queue_tree import Queue, Queues, sums_of
 from central.scheduler.state.gangs import Gang
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 Level = tuple[bool, int, float, str]
 
@@ -44,9 +40,10 @@ def level(queue: Queue, total: Sums) -> Level:
     return (True, -seen.priority, share, queue.name)
 
 
-def refusal(cluster: "Cluster", gang: Gang, groups: Sequence[tuple[PodSpec, int]]) -> str:
+def refusal(
+    queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
+) -> str:
     """Why the gang's queue may not start so many pods of such kinds now; empty: it may."""
-    queues = cluster.queues
     if gang.account is None:
         return ""
     queue = queues.by_name[gang.account.queue]
@@ -55,25 +52,27 @@ def refusal(cluster: "Cluster", gang: Gang, groups: Sequence[tuple[PodSpec, int]
     if not gang.started and (why := _is_shut(queue)):
         return why
     if queue.seen.fifo and not gang.started:
-        first = queues.lines.first(queue.name)
+        first = queues.fifo.first(queue.name)
         if first is not None and first is not gang and first.attempt.rank < gang.attempt.rank:
             return f"queue {queue.name} is first in, first out: {first.name} comes before it"
-    wanted = min_resources.needs(gang, groups)  # with what its later pods will ask for
+    wanted = needs(gang, groups)  # with what its later pods will ask for
     for above in queue.path:
         for resource, most in above.seen.capability:
             if amount := wanted.get(resource, 0):
-                owed = _owed(cluster, gang, above, resource)
+                owed = _owed(queues, min_resources, gang, above, resource)
                 if above.used.get(resource, 0) + owed + amount > most:
                     return _over(queue, above, resource, amount, owed)
-    return _promised(cluster, queue, wanted)
+    return _promised(queues, queue, wanted)
 
 
-def _owed(cluster: "Cluster", gang: Gang, queue: Queue, resource: str) -> int:
+def _owed(
+    queues: Queues, min_resources: MinResources, gang: Gang, queue: Queue, resource: str
+) -> int:
     """What other gangs of it, and below it, have been promised and not taken yet."""
-    by_name = cluster.queues.by_name
+    by_name = queues.by_name
     return sum(
         sums.get(resource, 0)
-        for other, sums in cluster.pledges.by_gang.values()
+        for other, sums in min_resources.by_gang.values()
         if other is not gang
         and other.account is not None
         and queue in by_name[other.account.queue].path
@@ -113,16 +112,15 @@ def _who(queue: Queue, above: Queue) -> str:
 # --- guarantees ------------------------------------------------------------------
 
 
-def _promised(cluster: "Cluster", queue: Queue, wanted: Sums) -> str:
+def _promised(queues: Queues, queue: Queue, wanted: Sums) -> str:
     """What is free may be promised to others."""
-    queues = cluster.queues
     if not queues.guarantees:
         return ""
     for resource, amount in wanted.items():
         kept, whose = 0, []
         for inner, outer in zip(queue.path, queue.path[1:], strict=False):
             for other in outer.children:
-                if other is not inner and (missing := _missing(cluster, other, resource)):
+                if other is not inner and (missing := _missing(queues, other, resource)):
                     kept += missing
                     whose.append(other.name)
         free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
@@ -137,12 +135,12 @@ def _promised(cluster: "Cluster", queue: Queue, wanted: Sums) -> str:
     return ""
 
 
-def _missing(cluster: "Cluster", queue: Queue, resource: str) -> int:
+def _missing(queues: Queues, queue: Queue, resource: str) -> int:
     """What must stay free so that the queue and those below it can have what is guaranteed."""
-    known = cluster.queues.worked_out
+    known = queues.worked_out
     if (found := known.get((queue.name, resource))) is None:
         own = dict(queue.seen.guarantee).get(resource, 0) - queue.used.get(resource, 0)
-        inner = sum(_missing(cluster, child, resource) for child in queue.children)
+        inner = sum(_missing(queues, child, resource) for child in queue.children)
         found = known[queue.name, resource] = max(0, own, inner)
     return int(found)
 
@@ -150,9 +148,8 @@ def _missing(cluster: "Cluster", queue: Queue, resource: str) -> int:
 # --- fair shares -----------------------------------------------------------------
 
 
-def fair(cluster: "Cluster", resource: str) -> dict[str, Amount]:
+def fair(queues: Queues, resource: str) -> dict[str, Amount]:
     """Of each queue in the tree: what it is due of the resource now, bounded by what it asks for."""
-    queues = cluster.queues
     known: dict[str, Amount] | None = queues.worked_out.get(("", resource))
     if known is not None:
         return known
@@ -187,50 +184,48 @@ def _claim(queue: Queue, resource: str, claims: dict[str, QueueDemand]) -> Queue
     return claims[queue.name]
 
 
-def standing(cluster: "Cluster", gang: Gang) -> list[tuple[str, int, Amount]]:
+def standing(queues: Queues, gang: Gang) -> list[tuple[str, int, Amount]]:
     """Of each resource that the gang waits for and its queue is due less of than it asks for: the
     resource, what the queue uses, what it is due."""
     if gang.account is None:
         return []
-    queue = cluster.queues.by_name[gang.account.queue]
+    queue = queues.by_name[gang.account.queue]
     found = []
     for resource in sorted(gang.account.asks):
-        due = fair(cluster, resource).get(queue.name)
+        due = fair(queues, resource).get(queue.name)
         used = queue.used.get(resource, 0)
         if due is not None and due < used + queue.asks.get(resource, 0):
             found.append((resource, used, due))
     return found
 
 
-def may_claim(cluster: "Cluster", claimant: Gang) -> bool:
+def may_claim(queues: Queues, claimant: Gang) -> bool:
     """Whether its queue would stay within its fair share; else there is nobody to reclaim from."""
-    if claimant.account is None or (queue := cluster.queues.by_name[claimant.account.queue]).error:
+    if claimant.account is None or (queue := queues.by_name[claimant.account.queue]).error:
         return False
-    return _within(cluster, [queue], _wanted(claimant))
+    return _within(queues, [queue], _wanted(claimant))
 
 
 def _wanted(claimant: Gang) -> Sums:
     return sums_of(claimant.waiting()[: max(1, claimant.minimum - len(claimant.placed()))])
 
 
-def _within(cluster: "Cluster", queues: Iterable[Queue], wanted: Sums) -> bool:
-    shares = {resource: fair(cluster, resource) for resource in wanted}
+def _within(queues: Queues, path: Iterable[Queue], wanted: Sums) -> bool:
+    shares = {resource: fair(queues, resource) for resource in wanted}
     return all(
         queue.used.get(resource, 0) + amount <= shares[resource][queue.name]
-        for queue in queues
+        for queue in path
         for resource, amount in wanted.items()
     )
 
 
-def may_reclaim(
-    cluster: "Cluster", claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()
-) -> bool:
+def may_reclaim(queues: Queues, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()) -> bool:
     """Whether the claimant's queue may take the victim's room, after that of those taken already:
     it must stay within its fair share, and the other must be above its own by then, never to fall
     below what is guaranteed to it; at each level below the queue that both are in."""
     if claimant.account is None or victim.account is None:
         return False
-    by_name = cluster.queues.by_name
+    by_name = queues.by_name
     mine, theirs = by_name[claimant.account.queue], by_name[victim.account.queue]
     if mine is theirs or mine.error or theirs.error:
         return False
@@ -241,9 +236,9 @@ def may_reclaim(
         return False
     lost = [(by_name[gang.account.queue], gang.account.used) for gang in taken if gang.account]
     wanted = _wanted(claimant)
-    if not _within(cluster, up, wanted):
+    if not _within(queues, up, wanted):
         return False
-    shares = {resource: fair(cluster, resource) for resource in wanted}
+    shares = {resource: fair(queues, resource) for resource in wanted}
     return all(_can_spare(queue, victim.account.used, lost, shares) for queue in down)
 
 

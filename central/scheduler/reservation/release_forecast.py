@@ -14,14 +14,14 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.cluster_state import ClusterState
 
 
 class ReleasablePods:
     """Pods that hold room; rows, amounts (by column) and masks (of healthy GPUs) go by pod."""
 
-    def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
-        snapshot = cluster.snapshot
+    def __init__(self, state: ClusterState, pods: Sequence[Pod]) -> None:
+        snapshot = state.snapshot
         specs = [pod.spec for pod in pods]
         alike = {id(spec): spec for spec in specs}  # a kind is one object: quicker than to hash it
         number = {key: place for place, key in enumerate(alike)}
@@ -31,7 +31,7 @@ class ReleasablePods:
         vectors = np.zeros((max(len(kinds), 1), len(snapshot.column)), dtype=np.int64)
         for vector, view in zip(vectors, views, strict=False):
             vector[view.columns] = view.amounts
-        self._snapshot, self._nodes = snapshot, cluster.nodes
+        self._snapshot, self._nodes = snapshot, state.nodes
         self.pods = pods
         counted = (is_interpod(spec) for spec in kinds)
         self._counted = np.fromiter(counted, np.bool_, len(kinds))[kind]
@@ -39,14 +39,14 @@ class ReleasablePods:
         self.rows = np.array([row[pod.node] for pod in pods], dtype=np.int64)
         self.amounts: Ints = vectors[kind] if len(pods) else vectors[:0]
         self.masks = np.array([pod.gpus for pod in pods], dtype=np.int64)
-        for name in cluster.ailing:
+        for name in state.unhealthy_nodes:
             if name in row:
-                self.masks[self.rows == row[name]] &= cluster.nodes[name].healthy()
+                self.masks[self.rows == row[name]] &= state.nodes[name].healthy()
         shares = np.array([view.share for view in views] or [0], dtype=np.int64)
         self._parts = shares[kind]
         for index in np.flatnonzero(self._parts).tolist():
             self.masks[index] = 0  # others may have shares of it
-            self._parts[index] = _part(cluster, pods[index])
+            self._parts[index] = _part(state, pods[index])
 
     def sorted(self, order: Ints) -> "ReleasablePods":
         """The same, in another order."""
@@ -121,11 +121,11 @@ class ReleasablePods:
             self._snapshot.neighbours.count(row, spec, change)
 
 
-def _part(cluster: Cluster, pod: Pod) -> int:
+def _part(state: ClusterState, pod: Pod) -> int:
     """Hundredths that others could have of its GPU if it were gone."""
     if not pod.gpus or not pod.share:
         return 0
-    node = cluster.nodes[pod.node]
+    node = state.nodes[pod.node]
     return pod.share if pod.gpus & node.healthy() & node.offered()[0] else 0
 
 

@@ -22,7 +22,7 @@ from central.scheduler.reservation.release_forecast import (
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 
 Floats = npt.NDArray[np.float64]
@@ -54,16 +54,16 @@ class Reservation:
     def queue(self) -> str:
         return self.gang.queue
 
-    def refresh(self, cluster: Cluster, now: float) -> bool:
+    def refresh(self, state: ClusterState, now: float) -> bool:
         """Counts anew what must be kept: what is needed less what others bring back in time. Says
         whether it still adds up."""
-        snapshot = cluster.snapshot
+        snapshot = state.snapshot
         free = np.maximum(snapshot.free[self.rows, : self.need.shape[1]], 0)
         coming = self.need * 0
         told = self.made or (not self.firm and self.start < inf)
         if told:
             for index, row in enumerate(self.rows.tolist()):
-                node = cluster.nodes.get(snapshot.names[row])
+                node = state.nodes.get(snapshot.names[row])
                 for pod in node.pods.values() if node is not None else ():
                     if pod.charged_spec is not None and (
                         pod.leaving if self.made else pod.ends(now) <= self.start
@@ -108,14 +108,14 @@ class Reservation:
 
 
 def plan(
-    cluster: Cluster, gang: Gang, want: PlacementRequest, now: float, apart: Ints
+    state: ClusterState, gang: Gang, want: PlacementRequest, now: float, apart: Ints
 ) -> Reservation | None:
     """Where the gang fits first as those who run end; None: nowhere, ever. On the rows `apart`
     nobody's end is counted on: others wait for it."""
-    if not could_ever(cluster.snapshot, want, np.zeros(0, dtype=np.int64)):
+    if not could_ever(state.snapshot, want, np.zeros(0, dtype=np.int64)):
         return None
-    leavers, ends = _in_order(cluster, want, now, apart)
-    found = _soonest(cluster, leavers, want)
+    leavers, ends = _in_order(state, want, now, apart)
+    found = _soonest(state, leavers, want)
     if found is None:
         return None
     count, (rows, need, masks, volumes) = found
@@ -127,32 +127,32 @@ def plan(
         need,
         masks if want.by_islands else [0] * len(masks),
         max(float(ends[count - 1]), now),
-        _whose(cluster, last),
-        words(cluster.snapshot, rows),
+        _whose(state, last),
+        words(state.snapshot, rows),
         volumes,
         planned_at=now,
-        versions=cluster.snapshot.version[rows].copy(),
+        versions=state.snapshot.version[rows].copy(),
     )
 
 
 def _soonest(
-    cluster: Cluster, leavers: ReleasablePods, want: PlacementRequest
+    state: ClusterState, leavers: ReleasablePods, want: PlacementRequest
 ) -> tuple[int, TakenCapacity] | None:
     """How many must be gone until it fits, and its seats then. The sums say how many at least;
     often they do, else it is found between there and all."""
     high, least = len(leavers.pods), max(leavers.fewest(want), 1)
     if least > high:
         return None
-    found = _fits_without(cluster, leavers, want, least)
+    found = _fits_without(state, leavers, want, least)
     if found is not None or least == high:
         return (least, found) if found is not None else None
-    found = _fits_without(cluster, leavers, want, high)
+    found = _fits_without(state, leavers, want, high)
     if found is None:
         return None
     low = least
     while high - low > 1:
         middle = (low + high) // 2
-        earlier = _fits_without(cluster, leavers, want, middle)
+        earlier = _fits_without(state, leavers, want, middle)
         if earlier is None:
             low = middle
         else:
@@ -161,7 +161,7 @@ def _soonest(
 
 
 def _fits_without(
-    cluster: Cluster, leavers: ReleasablePods, want: PlacementRequest, count: int
+    state: ClusterState, leavers: ReleasablePods, want: PlacementRequest, count: int
 ) -> TakenCapacity | None:
     """The seats that the gang would take if the first so many were gone."""
     with leavers.gone(np.arange(count)) as snapshot:
@@ -179,12 +179,12 @@ def _fits_without(
 
 
 def _in_order(
-    cluster: Cluster, want: PlacementRequest, now: float, apart: Ints
+    state: ClusterState, want: PlacementRequest, now: float, apart: Ints
 ) -> tuple[ReleasablePods, Floats]:
     """Those who will end (of others' pods, only those that say when), first who ends first. Where
     nobody knows: as if the domain with the least missing emptied first, node by node, those with
     the least to wait for before the others."""
-    snapshot = cluster.snapshot
+    snapshot = state.snapshot
     views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
     useful = np.zeros(len(snapshot.names), dtype=np.bool_)
     for view in views:
@@ -193,10 +193,10 @@ def _in_order(
     pods = [
         pod
         for row in np.flatnonzero(useful).tolist()
-        for pod in cluster.nodes[snapshot.names[row]].pods.values()
+        for pod in state.nodes[snapshot.names[row]].pods.values()
         if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
-    leavers = ReleasablePods(cluster, pods)
+    leavers = ReleasablePods(state, pods)
     told = [
         pod.ends(now)
         if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.evicting
@@ -247,8 +247,8 @@ def _missing(
     return missing
 
 
-def _whose(cluster: Cluster, pod: Pod) -> str:
-    gang = cluster.gang_of(pod)
+def _whose(state: ClusterState, pod: Pod) -> str:
+    gang = state.gang_of(pod)
     return gang.display_name if gang is not None else pod.seen.name
 
 

@@ -91,11 +91,11 @@ class Draft:
 
     def undo(self, mark: int = 0) -> None:
         """Gives back everything taken since the mark (a length of seats)."""
-        gains = self.snapshot.gains
+        freed = self.snapshot.freed
         while len(self.seats) > mark:
             seat = self.seats.pop()
             self.snapshot.give(seat.row, seat.spec, seat.pods, seat.gpus)
-        self.snapshot.gains = gains  # nothing was gained: it was there before
+        self.snapshot.freed = freed  # it was free before the draft
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ class Snapshot:
         self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
         self.neighbours = MatchingPodCounts()
         self.mix = WorkloadMix(self)
-        self.gains = 0  # grows when something is freed or a node changes: a "no" holds till then
+        self.freed = 0  # grows when capacity is freed or a node changes (PendingGangs.epoch)
         self.relabelled = 0
         self.touched = DirtyRows()
         self._unused: list[int] = []
@@ -77,7 +77,7 @@ class Snapshot:
         if self.domains.put(row, self._labels(node)):
             self.relabelled += 1
         self.neighbours.put_node(row, node, len(self.names))
-        self.gains += 1
+        self.freed += 1
         gpu_counts.count(self, row)
         return row
 
@@ -92,7 +92,7 @@ class Snapshot:
             if node is not None:
                 self.domains.put(self.row[node.name], labels(node))
         self.relabelled += 1
-        self.gains += 1
+        self.freed += 1
 
     def drop_node(self, name: str) -> None:
         row = self.row.pop(name)
@@ -129,7 +129,7 @@ class Snapshot:
             or offered != self.offered[row]
             or any(part > known.get(gpu, 0) for gpu, part in left.items())
         ):
-            self.gains += 1
+            self.freed += 1
         self.shape[row] = shape
         self.free_mask[row], self.offered[row], self.left[row] = free_mask, offered, left
         gpu_counts.count(self, row)
@@ -140,7 +140,7 @@ class Snapshot:
         if room is not None:
             self.cards[row] = room
         if known != room:
-            self.gains += 1
+            self.freed += 1
             self.touched.note([row])
 
     # --- room ----------------------------------------------------------------
@@ -169,7 +169,7 @@ class Snapshot:
             self.neighbours.count(row, spec, -count)
         if view.cards and row in self.cards:
             self.cards[row].asks(spec, -count)
-        self.gains += 1
+        self.freed += 1
         gpu_counts.count(self, row)
 
     def take_many(self, rows: Ints, spec: PodSpec, counts: Ints, gpus: Sequence[int]) -> None:

@@ -1,64 +1,55 @@
 """Who belongs to which gang: members join and leave, and a gang that nothing speaks of any more is
 forgotten."""
 
-from typing import TYPE_CHECKING
-
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey, key_of
 
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
-
-def know(cluster: "Cluster", key: GangKey) -> Gang:
-    gang = cluster.gangs.get(key)
+def know(state: ClusterState, key: GangKey) -> Gang:
+    gang = state.gangs.get(key)
     if gang is None:
-        gang = cluster.gangs[key] = Gang(key)
-    cluster.changed[key] = gang
+        gang = state.gangs[key] = Gang(key)
+    state.pending.changed(gang)
     return gang
 
 
-def gone(cluster: "Cluster", key: GangKey) -> None:
-    gang = cluster.gangs.get(key)
+def gone(state: ClusterState, key: GangKey) -> None:
+    gang = state.gangs.get(key)
     if gang is not None:
         gang.object = None
-        cluster.changed[key] = gang
-        _drop_if_empty(cluster, gang)
+        state.pending.changed(gang)
+        _drop_if_empty(state, gang)
 
 
-def join(cluster: "Cluster", pod: Pod, *, first_sight: bool) -> None:
+def join(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
     key = key_of(pod.seen)
     if key is not None:
-        gang = know(cluster, key)
+        gang = know(state, key)
         gang.members[pod.seen.uid] = pod
         gang.touch()
         if first_sight and pod.seen.phase == "Running":
             gang.started = True  # it ran before we came
 
 
-def leave(cluster: "Cluster", pod: Pod) -> None:
-    gang = cluster.gang_of(pod)
+def leave(state: ClusterState, pod: Pod) -> None:
+    gang = state.gang_of(pod)
     if gang is not None:
         gang.members.pop(pod.seen.uid, None)
         gang.touch()
-        cluster.changed[gang.key] = gang
-        _drop_if_empty(cluster, gang)
+        state.pending.changed(gang)
+        _drop_if_empty(state, gang)
 
 
-def touch(cluster: "Cluster", pod: Pod) -> None:
-    gang = cluster.gang_of(pod)
+def touch(state: ClusterState, pod: Pod) -> None:
+    gang = state.gang_of(pod)
     if gang is not None:
         gang.touch()
-        cluster.changed[gang.key] = gang
+        state.pending.changed(gang)
 
 
-def _drop_if_empty(cluster: "Cluster", gang: Gang) -> None:
+def _drop_if_empty(state: ClusterState, gang: Gang) -> None:
     if not gang.members and gang.object is None:
-        cluster.gangs.pop(gang.key, None)
-        cluster.changed.pop(gang.key, None)
-        cluster.file(gang, waiting=False, partial=False)
-        cluster.queues.forget(gang)
-        cluster.statuses.forget(gang.key)
-        cluster.anteroom.forget(gang.key)
-        cluster.snapshot.gains += cluster.pledges.forget(gang.key)
-        cluster.snapshot.gains += cluster.queues.lines.forget(gang.key)
+        state.gangs.pop(gang.key, None)
+        state.pending.forget(gang)
+        state.observer.gang_forgotten(gang)

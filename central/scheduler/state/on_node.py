@@ -1,70 +1,70 @@
 """What the API server and the agents say of nodes."""
 
-from typing import TYPE_CHECKING
-
 from central.model.facts import NodeReported, NodeSeen
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.state import on_gang, residency
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.cluster_state import ClusterState
 
 
-def seen(cluster: "Cluster", fact: NodeSeen) -> None:
-    node = residency.node_of(cluster, fact.name)
+def seen(state: ClusterState, fact: NodeSeen) -> None:
+    node = residency.node_of(state, fact.name)
     if node.seen == fact:
         return
     new = node.seen is None
-    if cluster.hypernodes and (new or node.seen is None or node.seen.labels != fact.labels):
-        cluster.tree_is_old = True
+    if new or node.seen is None or node.seen.labels != fact.labels:
+        state.network.node_changed()
     node.seen = fact
-    (cluster.shut.discard if fact.ready and not fact.unschedulable else cluster.shut.add)(fact.name)
-    _put(cluster, node)
+    (
+        state.unschedulable_nodes.discard
+        if fact.ready and not fact.unschedulable
+        else state.unschedulable_nodes.add
+    )(fact.name)
+    _put(state, node)
     if new:
         for pod in node.pods.values():
-            residency.hold(cluster, pod)
-        residency.settle_gpus(cluster, node)
+            residency.hold(state, pod)
+        residency.settle_gpus(state, node)
 
 
-def gone(cluster: "Cluster", name: str) -> None:
-    node = cluster.nodes.get(name)
+def gone(state: ClusterState, name: str) -> None:
+    node = state.nodes.get(name)
     if node is None or node.seen is None:
         return
     for pod in node.pods.values():
-        residency.release(cluster, pod)
+        residency.release(state, pod)
     node.seen = None
     node.forget()
-    cluster.shut.discard(name)
-    cluster.snapshot.drop_node(name)
-    cluster.tree_is_old |= bool(cluster.hypernodes)
-    _look_after(cluster, node)
-    residency.forget_if_empty(cluster, name)
+    state.unschedulable_nodes.discard(name)
+    state.snapshot.drop_node(name)
+    state.network.node_changed()
+    _look_after(state, node)
+    residency.forget_if_empty(state, name)
 
 
-def _look_after(cluster: "Cluster", node: ClusterNode) -> None:
+def _look_after(state: ClusterState, node: ClusterNode) -> None:
     """Whoever is on a node with GPUs that are, or were, not fit is told anew."""
-    ails, ailed = node.ails(), node.name in cluster.ailing
+    ails, ailed = node.ails(), node.name in state.unhealthy_nodes
     if ails:
-        cluster.ailing.add(node.name)
+        state.unhealthy_nodes.add(node.name)
     else:
-        cluster.ailing.discard(node.name)
+        state.unhealthy_nodes.discard(node.name)
     if ails or ailed:
         for pod in node.pods.values():
-            on_gang.touch(cluster, pod)
+            on_gang.touch(state, pod)
 
 
-def reported(cluster: "Cluster", fact: NodeReported) -> None:
-    node = residency.node_of(cluster, fact.node)
+def reported(state: ClusterState, fact: NodeReported) -> None:
+    node = residency.node_of(state, fact.node)
     node.silent = False
     before = node.added()
     if node.learn(fact):
         if node.seen is not None and node.added() != before:
-            _put(cluster, node)
-        residency.settle_gpus(cluster, node)
-        _look_after(cluster, node)
+            _put(state, node)
+        residency.settle_gpus(state, node)
+        _look_after(state, node)
 
 
-def _put(cluster: "Cluster", node: ClusterNode) -> None:
+def _put(state: ClusterState, node: ClusterNode) -> None:
     """What the API server and the agent say of it, in one row."""
     if row := node.row():
-        cluster.snapshot.put_node(row)
+        state.snapshot.put_node(row)

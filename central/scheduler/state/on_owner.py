@@ -1,25 +1,21 @@
 """What is said of pods' controllers, and pods as those make them."""
 
-from typing import TYPE_CHECKING
-
 from central.model.facts import OwnerSeen, PodSeen
 from central.scheduler.state import on_pod
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.cluster_state import ClusterState
 
 
-def pod(cluster: "Cluster", fact: PodSeen) -> None:
-    made = cluster.owners.told(fact, cluster.now, known=fact.uid in cluster.pods)
+def pod(state: ClusterState, fact: PodSeen) -> None:
+    made = state.owners.told(fact, state.now, known=fact.uid in state.pods)
     if made is not None:
-        on_pod.seen(cluster, made)
+        on_pod.seen(state, made)
 
 
-def seen(cluster: "Cluster", fact: OwnerSeen) -> None:
-    for made in cluster.owners.learn(fact):
-        on_pod.seen(cluster, made)
+def seen(state: ClusterState, fact: OwnerSeen) -> None:
+    for made in state.owners.learn(fact):
+        on_pod.seen(state, made)
 
 
-def release(cluster: "Cluster", now: float) -> None:
-    for made in cluster.owners.due(now) if cluster.owners.held else ():
-        on_pod.seen(cluster, made)
+def release(state: ClusterState, now: float) -> None:
+    for made in state.owners.due(now) if state.owners.held else ():
+        on_pod.seen(state, made)

@@ -1,7 +1,5 @@
 """What the API server says of pods, and what became of what was asked for them."""
 
-from typing import TYPE_CHECKING
-
 from central.model.facts import BindFailed, EvictDone, PodSeen, PodSpec
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
@@ -13,11 +11,9 @@ from central.scheduler.inventory.pods import (
     Pod,
 )
 from central.scheduler.state import on_gang, on_storage, residency
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import key_of
 from protos.names import GPU, GPU_SHARE
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 SPARED_S = (
     60.0  # a pod whose eviction was refused is left alone for so long, then for twice as long
@@ -25,45 +21,45 @@ SPARED_S = (
 SPARED_MOST_S = 3600.0
 
 
-def seen(cluster: "Cluster", fact: PodSeen) -> None:
+def seen(state: ClusterState, fact: PodSeen) -> None:
     name = (fact.namespace, fact.name)
-    other = cluster.uids.get(name)
+    other = state.uids.get(name)
     if other is not None and other != fact.uid:
-        gone(cluster, other)  # deleted and made again under its name
-    cluster.uids[name] = fact.uid
-    cluster.movable |= fact.movable
-    pod = cluster.pods.get(fact.uid)
+        gone(state, other)  # deleted and made again under its name
+    state.uids[name] = fact.uid
+    state.any_movable |= fact.movable
+    pod = state.pods.get(fact.uid)
     stale: PodSpec | None = None
     if pod is None:
-        pod = cluster.pods[fact.uid] = Pod(fact, fact.spec)
-        cluster.snapshot.mix.came(fact.spec)
-        on_storage.learn(cluster, pod, None)
-        on_gang.join(cluster, pod, first_sight=True)
+        pod = state.pods[fact.uid] = Pod(fact, fact.spec)
+        state.snapshot.mix.came(fact.spec)
+        on_storage.learn(state, pod, None)
+        on_gang.join(state, pod, first_sight=True)
     elif pod.seen == fact:
         return  # its status moved in ways that don't matter here
     else:
         rejoin = key_of(fact) != key_of(pod.seen)
         if rejoin:
-            on_gang.leave(cluster, pod)
+            on_gang.leave(state, pod)
         before, pod.seen = pod.seen, fact
         stale = before.spec
-        on_storage.learn(cluster, pod, before)
+        on_storage.learn(state, pod, before)
         if rejoin:
-            on_gang.join(cluster, pod, first_sight=False)
+            on_gang.join(state, pod, first_sight=False)
     if fact.phase == "Running" and pod.since is None:
-        pod.since = cluster.now
+        pod.since = state.now
     if fact.node:
         pod.advance(SEEN_BOUND)
-    cluster.jobs.pod_seen(fact, cluster.now, by_scheduler=pod.evicting)
+    state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: what comes without a node was said before it was bound.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # bound elsewhere by another
     anew = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
-    residency.settle(cluster, pod, fact.node or pod.node, 0 if anew else pod.gpus)
+    residency.settle(state, pod, fact.node or pod.node, 0 if anew else pod.gpus)
     if anew and pod.node:
         pod.advance(DEVICES_UNKNOWN)
-        residency.settle_gpus(cluster, cluster.nodes[pod.node])
+        residency.settle_gpus(state, state.nodes[pod.node])
     if stale is not None and stale != fact.spec:
-        cluster.kinds.unlearn(stale)
+        state.podclasses.unlearn(stale)
 
 
 def _devices(spec: PodSpec) -> tuple[int, int]:
@@ -71,39 +67,39 @@ def _devices(spec: PodSpec) -> tuple[int, int]:
     return spec.request(GPU), spec.request(GPU_SHARE)
 
 
-def gone(cluster: "Cluster", uid: str) -> None:
-    cluster.owners.forget(uid)
-    pod = cluster.pods.pop(uid, None)
+def gone(state: ClusterState, uid: str) -> None:
+    state.owners.forget(uid)
+    pod = state.pods.pop(uid, None)
     if pod is None:
         return
-    cluster.jobs.pod_gone(pod.seen, cluster.now, by_scheduler=pod.evicting)
+    state.observer.pod_gone(pod.seen, evicting=pod.evicting)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
-        node = residency.node_of(cluster, pod.node)
+        node = residency.node_of(state, pod.node)
         node.forget_pod(name)  # it does not speak for the next of its name
-    residency.settle(cluster, pod, "")
-    cluster.kinds.unlearn(pod.seen.spec)
-    on_storage.unseated(cluster, pod)
-    on_storage.file(cluster, None, pod.seen)
-    on_gang.leave(cluster, pod)
-    if cluster.uids.get(name) == uid:
-        del cluster.uids[name]
+    residency.settle(state, pod, "")
+    state.podclasses.unlearn(pod.seen.spec)
+    on_storage.unseated(state, pod)
+    on_storage.file(state, None, pod.seen)
+    on_gang.leave(state, pod)
+    if state.uids.get(name) == uid:
+        del state.uids[name]
 
 
-def bind_failed(cluster: "Cluster", fact: BindFailed) -> None:
-    pod = cluster.pods.get(fact.pod)
+def bind_failed(state: ClusterState, fact: BindFailed) -> None:
+    pod = state.pods.get(fact.pod)
     if pod is None or not pod.assumed or pod.node != fact.node:
         return  # the pod is gone, or the watch knows better
     pod.advance(BIND_FAILED, fact.why if fact.final else "")
-    residency.settle(cluster, pod, "")
-    on_storage.unseated(cluster, pod)
-    gang = cluster.gang_of(pod)
+    residency.settle(state, pod, "")
+    on_storage.unseated(state, pod)
+    gang = state.gang_of(pod)
     if gang is not None:
         gang.attempt.bind_failures += 1
 
 
-def evict_done(cluster: "Cluster", fact: EvictDone) -> None:
-    pod = cluster.pods.get(fact.pod)
+def evict_done(state: ClusterState, fact: EvictDone) -> None:
+    pod = state.pods.get(fact.pod)
     if pod is None:
         return
     if not fact.why:
@@ -113,7 +109,9 @@ def evict_done(cluster: "Cluster", fact: EvictDone) -> None:
         return  # said twice
     pod.advance(EVICTION_ENDED)
     refusals = pod.evict_backoff.refusals
-    not_before = cluster.now + min(SPARED_S * 2**refusals, SPARED_MOST_S)
+    not_before = state.now + min(SPARED_S * 2**refusals, SPARED_MOST_S)
     pod.evict_backoff = EvictionBackoff(min(refusals + 1, 10), not_before)
-    cluster.claims_due.add(pod.evict_backoff.not_before)  # refused: asked again later
-    on_gang.touch(cluster, pod)
+    state.pending.preemption_retry_at.add(
+        pod.evict_backoff.not_before
+    )  # refused: asked again later
+    on_gang.touch(state, pod)

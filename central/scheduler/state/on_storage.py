@@ -1,69 +1,66 @@
 """Which pods are of one kind, as rules, namespaces and volumes come and go."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from central.model.facts import NamespaceGone, NamespaceSeen, PodSeen
 from central.model.volumes import AttachLimits, StorageFact, Volumes, VolumeSeen
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state import on_gang
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
+from central.scheduler.state.cluster_state import ClusterState
 
 
-def learn(cluster: "Cluster", pod: Pod, before: PodSeen | None) -> None:
+def learn(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
     """Gives the pod its kind, and those their new one of whom its rules speak."""
     spec = pod.seen.spec
     if before is None or before.spec != spec:
-        fresh = cluster.kinds.learn(spec)
-        for uid in cluster.kinds.spoken_of(fresh):
-            rekind(cluster, cluster.pods[uid])
-    pod.spec = cluster.kinds.of(pod.seen)
-    file(cluster, pod.seen, before)
+        fresh = state.podclasses.learn(spec)
+        for uid in state.podclasses.spoken_of(fresh):
+            rekind(state, state.pods[uid])
+    pod.spec = state.podclasses.of(pod.seen)
+    file(state, pod.seen, before)
 
 
-def file(cluster: "Cluster", seen: PodSeen | None, before: PodSeen | None) -> None:
-    for uid in cluster.kinds.file(seen, before):
-        if uid in cluster.pods:
-            rekind(cluster, cluster.pods[uid])
+def file(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
+    for uid in state.podclasses.file(seen, before):
+        if uid in state.pods:
+            rekind(state, state.pods[uid])
 
 
-def rekind(cluster: "Cluster", pod: Pod) -> None:
+def rekind(state: ClusterState, pod: Pod) -> None:
     """Where it is, it stays: only what is counted there changes."""
-    kind = cluster.kinds.of(pod.seen)
+    kind = state.podclasses.of(pod.seen)
     if kind == pod.spec:
         return
     pod.spec = kind
     if pod.charged_spec is not None:
-        row = cluster.snapshot.row[pod.node]
-        cluster.snapshot.give(row, pod.charged_spec)
-        cluster.snapshot.take(row, kind)
+        row = state.snapshot.row[pod.node]
+        state.snapshot.give(row, pod.charged_spec)
+        state.snapshot.take(row, kind)
         pod.charged_spec = kind
-    on_gang.touch(cluster, pod)
+    on_gang.touch(state, pod)
 
 
-def namespace(cluster: "Cluster", fact: NamespaceSeen | NamespaceGone) -> None:
+def namespace(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
     labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
-    if cluster.kinds.put_namespace(fact.name, labels):
-        for pod in cluster.pods.values():
+    if state.podclasses.put_namespace(fact.name, labels):
+        for pod in state.pods.values():
             if pod.seen.namespace == fact.name:
-                rekind(cluster, pod)
+                rekind(state, pod)
 
 
-def storage(cluster: "Cluster", fact: StorageFact) -> None:
-    for uid in cluster.kinds.storage.apply(fact):
-        rekind(cluster, cluster.pods[uid])
+def storage(state: ClusterState, fact: StorageFact) -> None:
+    for uid in state.podclasses.storage.apply(fact):
+        rekind(state, state.pods[uid])
     if isinstance(fact, VolumeSeen) and fact.free:
-        cluster.snapshot.gains += 1  # who waits for such a volume is asked again
+        state.pending.capacity_freed("volume available")
     if isinstance(fact, AttachLimits):
-        cluster.snapshot.neighbours.put_limits(fact.node, dict(fact.limits))
-        cluster.snapshot.gains += 1
+        state.snapshot.neighbours.put_limits(fact.node, dict(fact.limits))
+        state.pending.capacity_freed("volume attach limit changed")
 
 
-def seated(cluster: "Cluster", pods: Sequence[Pod]) -> None:
+def seated(state: ClusterState, pods: Sequence[Pod]) -> None:
     """The volumes that their seats took are these pods' own from now on."""
-    snapshot, storage = cluster.snapshot, cluster.kinds.storage
+    snapshot, storage = state.snapshot, state.podclasses.storage
     seats: dict[tuple[int, Volumes], list[Pod]] = {}
     for pod in pods:
         volumes = pod.spec.volumes
@@ -76,16 +73,16 @@ def seated(cluster: "Cluster", pods: Sequence[Pod]) -> None:
         wants = [want for want, count in volumes.wants for _ in range(count)]
         for pod, lot in zip(there, lots, strict=False):
             storage.plan(pod.seen, zip(wants, lot, strict=True), shared)
-    sharing = [cluster.pods[uid] for claim in shared for uid in storage.users(claim)]
-    gains = snapshot.gains
+    sharing = [state.pods[uid] for claim in shared for uid in storage.users(claim)]
+    freed = snapshot.freed
     for pod in (*(pod for there in seats.values() for pod in there), *sharing):
-        rekind(cluster, pod)
-    snapshot.gains = gains  # nothing was freed: they are only counted otherwise
+        rekind(state, pod)
+    snapshot.freed = freed  # nothing was freed: the pods are only counted in another class
 
 
-def unseated(cluster: "Cluster", pod: Pod) -> None:
+def unseated(state: ClusterState, pod: Pod) -> None:
     """It lost its seat, or never had one: what was planned for its claims is there for others."""
     if pod.seen.claims:
-        for uid in cluster.kinds.storage.unplan(pod.seen):
-            if uid in cluster.pods:
-                rekind(cluster, cluster.pods[uid])
+        for uid in state.podclasses.storage.unplan(pod.seen):
+            if uid in state.pods:
+                rekind(state, state.pods[uid])

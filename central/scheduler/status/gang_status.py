@@ -1,15 +1,11 @@
 """What a gang's state is called, and telling it when it changes."""
 
-from typing import TYPE_CHECKING
-
 from central.model.decisions import Decision, UpdateGangStatus
 from central.model.phases import COMPLETED, PENDING, RUNNING
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import unhealthy
 from protos.names import ISLAND, NODE
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 
 def phase(gang: Gang) -> str:
@@ -22,16 +18,16 @@ def phase(gang: Gang) -> str:
     return PENDING if gang.missing() else RUNNING
 
 
-def sentence(cluster: "Cluster", gang: Gang) -> str:
-    return _sentence(cluster, gang, phase(gang))
+def sentence(state: ClusterState, gang: Gang) -> str:
+    return _sentence(state, gang, phase(gang))
 
 
-def _sentence(cluster: "Cluster", gang: Gang, now: str) -> str:
-    unfit = unhealthy.sentence(cluster, gang)
-    return f"{_state(cluster, gang, now)}; {unfit}" if unfit else _state(cluster, gang, now)
+def _sentence(state: ClusterState, gang: Gang, now: str) -> str:
+    unfit = unhealthy.sentence(state, gang)
+    return f"{_state(state, gang, now)}; {unfit}" if unfit else _state(state, gang, now)
 
 
-def _state(cluster: "Cluster", gang: Gang, now: str) -> str:
+def _state(state: ClusterState, gang: Gang, now: str) -> str:
     if gang.published.override is not None:
         return gang.published.override[1]
     if now == COMPLETED:
@@ -44,7 +40,7 @@ def _state(cluster: "Cluster", gang: Gang, now: str) -> str:
             or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         )
         return f"{placed} of {gang.minimum} pods are bound; {waits}" if placed else waits
-    text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(cluster, gang)}"
+    text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(state, gang)}"
     return (
         f"{text}; the others: {gang.attempt.reason}"
         if gang.counts.wants and gang.attempt.reason
@@ -56,16 +52,16 @@ def _gone(gang: Gang) -> str:
     return f"gave way to {gang.preemption.preempted_for}" if gang.preemption.preempted_for else ""
 
 
-def closeness(cluster: "Cluster", gang: Gang) -> str:
+def closeness(state: ClusterState, gang: Gang) -> str:
     """The closest domain that holds every placed pod, in words."""
     alive = [pod for pod in gang.placed() if pod.alive]
     nodes = {pod.node for pod in alive}
     if not nodes:
         return "earlier"
     if len(nodes) == 1:
-        return _on_one_node(cluster, nodes.pop(), [pod.gpus for pod in alive])
-    rows = [cluster.snapshot.row[name] for name in nodes if name in cluster.snapshot.row]
-    domains = cluster.snapshot.domains
+        return _on_one_node(state, nodes.pop(), [pod.gpus for pod in alive])
+    rows = [state.snapshot.row[name] for name in nodes if name in state.snapshot.row]
+    domains = state.snapshot.domains
     if len(rows) == len(nodes):
         of = domains.of[:, rows]
         for level in reversed(range(len(domains.levels))):
@@ -76,8 +72,8 @@ def closeness(cluster: "Cluster", gang: Gang) -> str:
     return f"on {len(nodes)} nodes"
 
 
-def _on_one_node(cluster: "Cluster", name: str, masks: list[int]) -> str:
-    shape = cluster.nodes[name].shape
+def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
+    shape = state.nodes[name].shape
     gpus = 0
     for mask in masks:
         gpus |= mask
@@ -86,21 +82,21 @@ def _on_one_node(cluster: "Cluster", name: str, masks: list[int]) -> str:
     return f"on {NODE} {name}"
 
 
-def status_updates(cluster: "Cluster") -> list[Decision]:
+def status_updates(state: ClusterState) -> list[Decision]:
     """One Tell for each gang whose state is not what was last told."""
     tells: list[Decision] = []
-    for gang in cluster.changed.values():
+    for gang in state.pending.changed_gangs.values():
         if not gang.members and gang.published.override is None:
             continue
-        tells += unhealthy.warn(cluster, gang)
+        tells += unhealthy.warn(state, gang)
         tally = gang.counts
         counts = (tally.running, tally.succeeded, tally.failed)
         now = phase(gang)
-        reason = _sentence(cluster, gang, now)
-        state = (now, reason, counts)
-        if state == gang.published.state:
+        reason = _sentence(state, gang, now)
+        now_published = (now, reason, counts)
+        if now_published == gang.published.state:
             continue
-        gang.published.state = state
+        gang.published.state = now_published
         tells.append(
             UpdateGangStatus(
                 gang.namespace,
@@ -113,5 +109,5 @@ def status_updates(cluster: "Cluster") -> list[Decision]:
                 quiet=gang.published.suppress_event,
             )
         )
-    cluster.changed.clear()
+    state.pending.changed_gangs.clear()
     return tells

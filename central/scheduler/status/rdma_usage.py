@@ -1,29 +1,46 @@
 """What pods use of their network cards, and may use, as their agents say. Whoever is at a limit is told: the
 kernel's refusal reaches a program as a call of its library that failed, and names no limit."""
 
-from typing import TYPE_CHECKING
-
-from central.model.decisions import Decision, EmitWarning
+from central.model.decisions import Decision
 from central.model.event_reasons import RDMA_LIMIT_REACHED
 from central.model.facts import RdmaUsed
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.status.pod_warning import pod_warning
 from protos.topology import RdmaUse
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 AGAIN_S = 600.0  # who is warned is not warned again for so long
 
 
-def learn(cluster: "Cluster", fact: RdmaUsed) -> None:
-    node = cluster.nodes.get(fact.node)
-    if node is None:
-        return
-    before = {(use.namespace, use.pod, use.card): use for use in node.rdma_use}
-    for use in fact.pods:
-        if _worse(before.get((use.namespace, use.pod, use.card)), use):
-            cluster.at_limit[use.namespace, use.pod, use.card] = use
-    node.rdma_use = fact.pods
+class RdmaUsage:
+    def __init__(self) -> None:
+        # by namespace, pod and network card
+        self._reported: dict[tuple[str, str, str], RdmaUse] = {}  # at a limit, since the last cycle
+        self._warned: dict[tuple[str, str, str], float] = {}  # when
+
+    def apply(self, state: ClusterState, fact: RdmaUsed) -> None:
+        node = state.nodes.get(fact.node)
+        if node is None:
+            return
+        before = {(use.namespace, use.pod, use.card): use for use in node.rdma_use}
+        for use in fact.pods:
+            if _worse(before.get((use.namespace, use.pod, use.card)), use):
+                self._reported[use.namespace, use.pod, use.card] = use
+        node.rdma_use = fact.pods
+
+    def decide(self, state: ClusterState, now: float) -> list[Decision]:
+        decisions: list[Decision] = []
+        for key in [key for key, at in self._warned.items() if now - at >= AGAIN_S]:
+            del self._warned[key]
+        for key, use in self._reported.items():
+            pod = state.pods.get(state.uids.get(key[:2], ""))
+            if pod is None or not pod.alive or not pod.node or key in self._warned:
+                continue
+            self._warned[key] = now
+            why = _words(pod, use)
+            decisions.append(pod_warning(state.gang_of(pod), pod, why, RDMA_LIMIT_REACHED))
+        self._reported.clear()
+        return decisions
 
 
 def _worse(before: RdmaUse | None, use: RdmaUse) -> bool:
@@ -40,28 +57,6 @@ def _full(use: RdmaUse) -> list[str]:
         ("objects", use.current.hca_object, use.limit.hca_object),
     )
     return [f"{most} RDMA {what}" for what, have, most in pairs if 0 <= most <= have]
-
-
-def decide(cluster: "Cluster", now: float) -> list[Decision]:
-    decisions: list[Decision] = []
-    told = cluster.at_limit_told
-    for key in [key for key, at in told.items() if now - at >= AGAIN_S]:
-        del told[key]
-    for key, use in cluster.at_limit.items():
-        pod = cluster.pods.get(cluster.uids.get(key[:2], ""))
-        if pod is None or not pod.alive or not pod.node or key in told:
-            continue
-        told[key] = now
-        gang = cluster.gang_of(pod)
-        owner = gang.object.uid if gang is not None and gang.object is not None else ""
-        name = gang.name if gang is not None and owner else ""
-        seen = pod.seen
-        why = _words(pod, use)
-        decisions.append(
-            EmitWarning(seen.namespace, name, owner, seen.uid, seen.name, why, RDMA_LIMIT_REACHED)
-        )
-    cluster.at_limit.clear()
-    return decisions
 
 
 def _words(pod: Pod, use: RdmaUse) -> str:

@@ -1,17 +1,16 @@
 """Gangs that run on GPUs, or with network cards, which are not fit any more: what their owners are told. Nothing is evicted:
 what an error means for a job that runs, its owner knows best."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from central.model.decisions import EmitWarning
 from central.model.event_reasons import GPU_UNHEALTHY, NIC_UNHEALTHY
 from central.scheduler.inventory import mig, nics
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
+from central.scheduler.status.pod_warning import pod_warning
 from protos.topology import Gpu, indices_of
-
-if TYPE_CHECKING:
-    from central.scheduler.state.cluster import Cluster
 
 SHOWN = 3  # of what a gang holds and is not fit, in its sentence
 
@@ -33,14 +32,14 @@ class UnhealthyDevice(NamedTuple):
         return f"{self.what} of node {self.node}, held by {self.pod.seen.name}, is not fit: {why}"
 
 
-def held(cluster: "Cluster", gang: Gang) -> list[UnhealthyDevice]:
+def held(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
     """What the gang's pods hold, as pod-resources says, and is not fit."""
-    if not cluster.ailing:
+    if not state.unhealthy_nodes:
         return []
     found: list[UnhealthyDevice] = []
     for pod in gang.placed():
-        node = cluster.nodes.get(pod.node)
-        if node is None or node.name not in cluster.ailing or not pod.alive:
+        node = state.nodes.get(pod.node)
+        if node is None or node.name not in state.unhealthy_nodes or not pod.alive:
             continue
         gpus = node.report.topology.gpus if node.report else ()
         unfit = pod.gpus & ~node.healthy() if pod.observed else 0
@@ -63,37 +62,25 @@ def held(cluster: "Cluster", gang: Gang) -> list[UnhealthyDevice]:
     return found
 
 
-def sentence(cluster: "Cluster", gang: Gang) -> str:
+def sentence(state: ClusterState, gang: Gang) -> str:
     """Empty where there is nothing to say."""
-    if not cluster.ailing:
+    if not state.unhealthy_nodes:
         return ""
-    found = held(cluster, gang)
+    found = held(state, gang)
     said = [each.words for each in found[:SHOWN]]
     if len(found) > SHOWN:
         said.append(f"and {len(found) - SHOWN} more of its devices")
     return "; ".join(said)
 
 
-def warn(cluster: "Cluster", gang: Gang) -> list[EmitWarning]:
+def warn(state: ClusterState, gang: Gang) -> list[EmitWarning]:
     """For each device that became unfit while the gang holds it: said once, until it is fit again."""
-    if not cluster.ailing and not gang.published.warned:
+    if not state.unhealthy_nodes and not gang.published.warned:
         return []
-    found = held(cluster, gang)
+    found = held(state, gang)
     fresh = [each for each in found if each.name not in gang.published.warned]
     gang.published.warned = frozenset(each.name for each in found)
-    owner = gang.object.uid if gang.object is not None else ""
-    return [
-        EmitWarning(
-            gang.namespace,
-            gang.name if owner else "",
-            owner,
-            each.pod.seen.uid,
-            each.pod.seen.name,
-            each.words,
-            each.reason,
-        )
-        for each in fresh
-    ]
+    return [pod_warning(gang, each.pod, each.words, each.reason) for each in fresh]
 
 
 def _why(gpu: Gpu) -> str:

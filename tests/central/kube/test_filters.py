@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.kube.decode import storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.model.decisions import Bind
@@ -13,45 +14,47 @@ from central.model.facts import NamespaceSeen, NodeGone, PodGone
 from central.model.json_types import Json
 from central.model.volumes import ClaimGone, VolumeGone
 from central.scheduler import placement
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state.cluster import Cluster
 from tests.central.kube import naive_filters
 from tests.central.kube.naive_filters import World
 from tests.central.kube.random_worlds import CELL, HOST, ZONE, Maker
 
 
-def believed(world: World, reader: Decoder) -> Cluster:
-    cluster = Cluster((ZONE,))
+def believed(world: World, reader: Decoder) -> Scheduler:
+    cluster = new_scheduler((ZONE,))
     for name, labels in world.namespaces.items():
-        cluster.apply(NamespaceSeen(name, tuple(sorted(labels.items()))))
+        apply(cluster, NamespaceSeen(name, tuple(sorted(labels.items()))))
     for node in world.nodes.values():
-        cluster.apply(reader.node(node))
+        apply(cluster, reader.node(node))
     for pod in world.pods.values():
-        cluster.apply(reader.pod(pod))
+        apply(cluster, reader.pod(pod))
     _tell_storage(cluster, world)
     return cluster
 
 
-def _tell_storage(cluster: Cluster, world: World) -> None:
+def _tell_storage(cluster: Scheduler, world: World) -> None:
     for claim in world.claims.values():
-        cluster.apply(storage_decoder.decode_claim(claim))
+        apply(cluster, storage_decoder.decode_claim(claim))
     for volume in world.volumes.values():
-        cluster.apply(storage_decoder.decode_volume(volume))
+        apply(cluster, storage_decoder.decode_volume(volume))
     for made in world.classes.values():
-        cluster.apply(storage_decoder.decode_storage_class(made))
+        apply(cluster, storage_decoder.decode_storage_class(made))
     for csinode in world.csinodes.values():
-        cluster.apply(storage_decoder.decode_csi_node(csinode))
+        apply(cluster, storage_decoder.decode_csi_node(csinode))
     for driver in world.csidrivers.values():
-        cluster.apply(storage_decoder.decode_csi_driver(driver))
+        apply(cluster, storage_decoder.decode_csi_driver(driver))
     for room in world.capacities:
-        cluster.apply(storage_decoder.decode_capacity(room))
+        apply(cluster, storage_decoder.decode_capacity(room))
 
 
-def feasible(cluster: Cluster, uid: str) -> set[str]:
-    snapshot = cluster.snapshot
-    view = snapshot.view(cluster.pods[uid].spec).refresh()
+def feasible(cluster: Scheduler, uid: str) -> set[str]:
+    snapshot = cluster.state.snapshot
+    view = snapshot.view(cluster.state.pods[uid].spec).refresh()
     if view.spec.unsupported:
         return set()
     return {name for name, row in snapshot.row.items() if view.cap[row]}
@@ -70,12 +73,12 @@ def test_the_nodes_that_may_take_a_pod(base: int) -> None:
         reader = Decoder(("lockstep",), (ZONE,))
         cluster = believed(world, reader)
         for pod in asking:
-            cluster.apply(reader.pod(pod))
+            apply(cluster, reader.pod(pod))
             expected = naive_filters.feasible(world, pod)
             assert feasible(cluster, pod["metadata"]["uid"]) == expected, f"seed {seed}"
             for node in world.nodes.values():
                 seen[naive_filters.refusal(world, pod, node)] += 1
-        cluster.check()
+        check_invariants(cluster)
     assert {"", "ports", "spread", "near", "apart", "avoided"} <= seen.keys()
     assert {"one_pod", "attach", "claims", "zones"} <= seen.keys()
     assert min(seen.values()) >= 10, seen
@@ -94,64 +97,66 @@ def test_worlds_that_move(seed: int) -> None:
         if maker.chance(0.3) and world.nodes:
             maker.claim(world, pod)
             _tell_storage(cluster, world)
-        cluster.apply(reader.pod(pod))
+        apply(cluster, reader.pod(pod))
         assert feasible(cluster, pod["metadata"]["uid"]) == naive_filters.feasible(world, pod)
-        cluster.check()
+        check_invariants(cluster)
         if maker.chance(0.5):
-            cluster.apply(PodGone(pod["metadata"]["uid"]))
+            apply(cluster, PodGone(pod["metadata"]["uid"]))
 
 
-def _change(maker: Maker, world: World, cluster: Cluster, reader: Decoder) -> None:
+def _change(maker: Maker, world: World, cluster: Scheduler, reader: Decoder) -> None:
     dice = maker.dice
     match dice.choice(("goes", "ends", "leaves", "comes", "node", "node gone", "space", "claim")):
         case "goes" if world.pods:
             uid = dice.choice(sorted(world.pods))
             del world.pods[uid]
-            cluster.apply(PodGone(uid))
+            apply(cluster, PodGone(uid))
         case "ends" if world.pods:
             pod = world.pods[dice.choice(sorted(world.pods))]
             pod["status"]["phase"] = "Succeeded"
-            cluster.apply(reader.pod(pod))
+            apply(cluster, reader.pod(pod))
         case "leaves" if world.pods:
             pod = world.pods[dice.choice(sorted(world.pods))]
             pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             pod["metadata"]["labels"] = {"app": dice.choice("abc")}
-            cluster.apply(reader.pod(pod))
+            apply(cluster, reader.pod(pod))
         case "node":
             node = maker.node(f"n{dice.randint(0, 6)}")
             world.nodes[node["metadata"]["name"]] = node
-            cluster.apply(reader.node(node))
+            apply(cluster, reader.node(node))
         case "node gone" if world.nodes:
             name = dice.choice(sorted(world.nodes))
             del world.nodes[name]
-            cluster.apply(NodeGone(name))
+            apply(cluster, NodeGone(name))
         case "claim" if world.claims:
             _claim_moves(dice.choice(sorted(world.claims)), world, cluster, dice)
         case "space":
             name = dice.choice(sorted(world.namespaces))
             world.namespaces[name]["team"] = dice.choice(("red", "blue", "green"))
             labels = tuple(sorted(world.namespaces[name].items()))
-            cluster.apply(NamespaceSeen(name, labels))
+            apply(cluster, NamespaceSeen(name, labels))
         case _:
             pod = maker.pod(rules=0.7)
             pod["spec"]["nodeName"] = dice.choice(sorted(world.nodes) or ["unknown"])
             world.pods[pod["metadata"]["uid"]] = pod
-            cluster.apply(reader.pod(pod))
+            apply(cluster, reader.pod(pod))
 
 
-def _claim_moves(key: tuple[str, str], world: World, cluster: Cluster, dice: random.Random) -> None:
+def _claim_moves(
+    key: tuple[str, str], world: World, cluster: Scheduler, dice: random.Random
+) -> None:
     claim = world.claims[key]
     if dice.random() < 0.3:
         del world.claims[key]
-        cluster.apply(ClaimGone(*key))
+        apply(cluster, ClaimGone(*key))
         return
     if dice.random() < 0.5:
         claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     elif name := claim["spec"].pop("volumeName", None):
         del world.volumes[name]
         claim["metadata"]["annotations"] = {}
-        cluster.apply(VolumeGone(name))
-    cluster.apply(storage_decoder.decode_claim(claim))
+        apply(cluster, VolumeGone(name))
+    apply(cluster, storage_decoder.decode_claim(claim))
 
 
 @pytest.mark.parametrize("base", range(0, 200, 50))
@@ -165,7 +170,7 @@ def test_gangs_whose_pods_have_rules_about_each_other(base: int) -> None:
         reader = Decoder(("lockstep",), (ZONE,))
         cluster = believed(world, reader)
         decisions = schedule_once(cluster, [reader.pod(pod) for pod in gang], 0.0)
-        cluster.check()
+        check_invariants(cluster)
         binds = {d.pod: d.node for d in decisions if isinstance(d, Bind)}
         assert len(binds) in (0, len(gang))
         whole += bool(binds)
@@ -223,17 +228,17 @@ def test_a_no_is_true_for_equal_pods_with_one_rule(base: int) -> None:
         size = maker.dice.randint(2, 4)
         reader = Decoder(("lockstep",), (ZONE,))
         cluster = believed(world, reader)
-        cluster.apply(reader.pod(pod))
-        draft = Draft(cluster.snapshot)
-        before = cluster.snapshot.neighbours.tally()
+        apply(cluster, reader.pod(pod))
+        draft = Draft(cluster.state.snapshot)
+        before = cluster.state.snapshot.neighbours.tally()
         try:
-            placement.fit(draft, PlacementRequest(((cluster.pods[_uid(pod)].spec, size),)))
+            placement.fit(draft, PlacementRequest(((cluster.state.pods[_uid(pod)].spec, size),)))
             fits = True
         except DoesNotFit:
             fits = False
         assert fits == _some_way(world, pod, size), f"seed {seed}"
         draft.undo()
-        assert cluster.snapshot.neighbours.tally() == before
+        assert cluster.state.snapshot.neighbours.tally() == before
         answers[fits] += 1
     assert min(answers[True], answers[False]) > 3
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.kube.decode.decoder import Decoder
 from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.model.json_types import Json
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from protos import names
 from tests.central import factories
 
@@ -71,12 +72,12 @@ WITH_GROUPS: dict[str, tuple[Json, list[Json]]] = {
 
 
 def bound(objects: list[Json], groups: list[Json], nodes: int) -> int:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [factories.node(f"n{i}", rack="r1") for i in range(nodes)]
     facts += [READER.gang(raw) for raw in groups]
     facts += [READER.pod(raw) for raw in objects]
     decisions = schedule_once(cluster, facts, 0.0)
-    cluster.check()
+    check_invariants(cluster)
     return sum(isinstance(one, Bind) for one in decisions)
 
 
@@ -114,12 +115,12 @@ def test_launcher_and_workers_of_an_mpijob_are_one_gang() -> None:
             ],
         }
     }
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [READER.owner("Job", launcher), *(READER.pod(raw) for raw in pods)]
     schedule_once(
         cluster, [*facts, factories.node("n0", rack="r1"), factories.node("n1", rack="r1")], 0.0
     )
-    gang = cluster.gangs["ml", "mpijob/hvd", True]
+    gang = cluster.state.gangs["ml", "mpijob/hvd", True]
     assert len(gang.members) == 4
     assert not gang.placed()
     decisions = schedule_once(cluster, [factories.node("n2", rack="r1")], 1.0)

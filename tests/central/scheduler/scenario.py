@@ -81,7 +81,7 @@ def play(text: str) -> list[str]:
         if isinstance(decision, UpdateGangStatus):
             told[decision.gang] = decision
         if isinstance(decision, Bind):
-            known = cluster.nodes[decision.node].shape is not None and decision.gpus
+            known = cluster.state.nodes[decision.node].shape is not None and decision.gpus
             gpus = f"({','.join(map(str, indices_of(decision.gpus)))})" if known else ""
             bound.setdefault(world.names[decision.pod], []).append(decision.node + gpus)
     waits = [tell for tell in told.values() if tell.phase == "Pending"]

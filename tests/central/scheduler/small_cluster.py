@@ -3,10 +3,12 @@ up, and leaves when it is evicted."""
 
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import EvictDone, Fact, PodGone, PodSeen
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from tests.central import factories
 
 
@@ -14,7 +16,7 @@ class World:
     """Whoever is bound runs at once, and ends when its time is up."""
 
     def __init__(self, *nodes: Fact, patience_s: float = 600.0) -> None:
-        self.cluster = Cluster(factories.LEVELS, patience_s)
+        self.cluster = new_scheduler(factories.LEVELS, patience_s)
         self.running: dict[str, PodSeen] = {}
         self.lasts: dict[str, float] = {}  # the truth, whatever the pod says
         self.ends: dict[str, float] = {}
@@ -43,7 +45,7 @@ class World:
                 self.running[fact.uid] = fact
                 self.names[fact.uid] = fact.gang or fact.name
         decisions = schedule_once(self.cluster, arrived, now)
-        self.cluster.check()
+        check_invariants(self.cluster)
         self.decisions += decisions
         bound = sorted(self._apply(decision, now) for decision in decisions)
         return [name for name in bound if name]
@@ -58,7 +60,7 @@ class World:
             return ""
         seen = replace(self.running[decision.pod], node=decision.node, phase="Running")
         self.running[decision.pod] = seen
-        self.cluster.apply(seen)
+        apply(self.cluster, seen)
         self.began.setdefault(seen.gang or seen.name, now)
         lasts = self.lasts.get(seen.gang or seen.name, seen.runs_for_s)
         if lasts is not None:
@@ -68,18 +70,18 @@ class World:
     def _evict(self, decision: Evict, now: float) -> str:
         if decision.name in self.budgets:
             why = "a disruption budget forbids it"
-            self.cluster.apply(EvictDone(decision.pod, why, decision.trial))
+            apply(self.cluster, EvictDone(decision.pod, why, decision.trial))
             return ""
         if decision.trial:
-            self.cluster.apply(EvictDone(decision.pod, trial=True))
+            apply(self.cluster, EvictDone(decision.pod, trial=True))
             return ""
         self.evicted.append(decision.name)
         self.whys.append(decision.why)
         self.ends.pop(decision.pod, None)
         self.leaving[decision.pod] = now + self.grace_s
         seen = self.running[decision.pod] = replace(self.running[decision.pod], deleting=True)
-        self.cluster.apply(EvictDone(decision.pod))
-        self.cluster.apply(seen)
+        apply(self.cluster, EvictDone(decision.pod))
+        apply(self.cluster, seen)
         return ""
 
 

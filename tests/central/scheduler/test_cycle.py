@@ -1,10 +1,11 @@
 """All or nothing, retries, undoing, and the sentence that every wait has."""
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import BindDone, BindFailed, Fact, PodGone, Taint
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.partial_gangs import UNDO_AFTER_S
-from central.scheduler.state.cluster import Cluster
 from protos.names import DOMAINS, RACK
 from tests.central import factories
 
@@ -22,7 +23,7 @@ def members(name: str, size: int, gang_min: int | None = None) -> list[Fact]:
 
 
 def test_nothing_is_bound_until_the_minimum_exists() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts = [factories.node("a"), factories.node("b"), factories.gang("g", 2), *members("g", 1)]
     decisions = schedule_once(cluster, facts, 0.0)
     assert not bound(decisions)
@@ -31,25 +32,25 @@ def test_nothing_is_bound_until_the_minimum_exists() -> None:
 
 
 def test_a_gang_by_label_needs_no_object() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts = [factories.node("a"), factories.node("b"), *members("g", 1, gang_min=2)]
     assert not bound(schedule_once(cluster, facts, 0.0))
     assert bound(schedule_once(cluster, members("g", 2, gang_min=2), 0.0)) == ["g-0", "g-1"]
 
 
 def test_a_pod_that_names_no_gang_there_is_waits_for_it() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     decisions = schedule_once(cluster, [factories.node("a"), *members("g", 1)], 0.0)
     assert told(decisions, "g") == "PodGroup g does not exist in namespace ns"
 
 
 def test_half_a_gang_is_undone_when_the_rest_does_not_follow() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     pods = members("g", 2)
     schedule_once(
         cluster, [factories.node("a"), factories.node("b"), factories.gang("g", 2), *pods], 0.0
     )
-    first = cluster.pods["uid-g-0"].node
+    first = cluster.state.pods["uid-g-0"].node
     gone: list[Fact] = [
         BindDone("uid-g-0", first),
         factories.pod("g-0", 8, "g", node=first),
@@ -64,11 +65,11 @@ def test_half_a_gang_is_undone_when_the_rest_does_not_follow() -> None:
 
 
 def test_a_gang_that_once_ran_keeps_what_it_has() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts = [factories.node("a"), factories.node("b"), factories.gang("g", 2), *members("g", 2)]
     schedule_once(cluster, facts, 0.0)
     running = [
-        factories.pod(f"g-{i}", 8, "g", node=cluster.pods[f"uid-g-{i}"].node, phase="Running")
+        factories.pod(f"g-{i}", 8, "g", node=cluster.state.pods[f"uid-g-{i}"].node, phase="Running")
         for i in range(2)
     ]
     schedule_once(cluster, running, 1.0)
@@ -79,22 +80,22 @@ def test_a_gang_that_once_ran_keeps_what_it_has() -> None:
 
 
 def test_one_failed_binding_of_a_gang_is_completed_elsewhere() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r") for name in "abc"]
     schedule_once(cluster, [*nodes, factories.gang("g", 2), *members("g", 2)], 0.0)
-    failed = cluster.pods["uid-g-1"].node
+    failed = cluster.state.pods["uid-g-1"].node
     facts: list[Fact] = [
         BindFailed("uid-g-1", failed, "the node is full"),
         factories.node(failed, rack="r", unschedulable=True),
     ]
     decisions = schedule_once(cluster, facts, 5.0) + schedule_once(cluster, [], 6.0)
     assert bound(decisions) == ["g-1"]
-    assert cluster.pods["uid-g-1"].node not in (failed, cluster.pods["uid-g-0"].node)
-    cluster.check()
+    assert cluster.state.pods["uid-g-1"].node not in (failed, cluster.state.pods["uid-g-0"].node)
+    check_invariants(cluster)
 
 
 def test_the_sentence_names_what_is_missing_and_where_it_was_closest() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes: list[Fact] = [
         factories.node("a", rack="r1"),
         factories.node("b", rack="r1", unschedulable=True),
@@ -112,7 +113,7 @@ def test_the_sentence_names_what_is_missing_and_where_it_was_closest() -> None:
 
 def test_what_will_never_fit_is_said() -> None:
     """And not of what would, if a node came back."""
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [
         *(factories.node(name, rack=f"r-{name}") for name in "ab"),
         *(factories.pod(f"run-{name}", 8, node=name, phase="Running") for name in "ab"),
@@ -128,7 +129,7 @@ def test_what_will_never_fit_is_said() -> None:
 
 
 def test_the_scarce_resource_is_named() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     decisions = schedule_once(
         cluster, [factories.node("a", cpu=1000), factories.pod("p", 1, cpu=2000)], 0.0
     )
@@ -139,7 +140,7 @@ def test_the_scarce_resource_is_named() -> None:
 
 
 def test_what_is_not_honoured_is_refused_with_its_field() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     why = "spec.topologySpreadConstraints with DoNotSchedule is not supported yet"
     pod = factories.pod("p", 0, spec=factories.spec(0, unsupported=why))
     decisions = schedule_once(cluster, [factories.node("a"), pod], 0.0)
@@ -148,7 +149,7 @@ def test_what_is_not_honoured_is_refused_with_its_field() -> None:
 
 
 def test_the_same_state_is_told_once() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts = [factories.node("a"), factories.gang("g", 2), *members("g", 2)]
     assert told(schedule_once(cluster, facts, 0.0), "g")
     assert not schedule_once(cluster, facts, 1.0)
@@ -156,7 +157,7 @@ def test_the_same_state_is_told_once() -> None:
 
 
 def test_a_gang_that_waits_starts_as_soon_as_there_is_room() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts = [
         factories.node("a"),
         factories.pod("first", 8),
@@ -169,7 +170,7 @@ def test_a_gang_that_waits_starts_as_soon_as_there_is_room() -> None:
 
 
 def test_gated_pods_wait_for_their_gate() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     decisions = schedule_once(
         cluster, [factories.node("a"), factories.pod("p", 1, gated=True)], 0.0
     )
@@ -184,7 +185,7 @@ def job(workers: int, servers: int) -> list[Fact]:
 
 
 def test_each_role_has_its_minimum() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     group = factories.gang("job", 3, task_min=(("ps", 1), ("worker", 2)))
     nodes: list[Fact] = [factories.node("a"), factories.node("b")]
     decisions = schedule_once(cluster, [*nodes, group, *job(workers=3, servers=0)], 0.0)
@@ -194,11 +195,11 @@ def test_each_role_has_its_minimum() -> None:
     decisions = schedule_once(cluster, job(workers=0, servers=1), 0.0)
     assert bound(decisions) == ["s-0", "w-0", "w-1"]
     assert "the others: needs 1 pod x 8 GPUs" in told(schedule_once(cluster, [], 1.0), "job")
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_role_that_lost_its_minimum_is_not_whole() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     group = factories.gang("job", 2, task_min=(("ps", 1),))
     nodes: list[Fact] = [factories.node("a"), factories.node("b")]
     assert len(bound(schedule_once(cluster, [*nodes, group, *job(workers=2, servers=1)], 0.0))) == 3
@@ -210,7 +211,7 @@ def test_a_role_that_lost_its_minimum_is_not_whole() -> None:
 def test_ranks_in_order_are_beside_each_other_and_learn_where_they_are() -> None:
     """Four ranks on two racks: the first two in one, the others in the other, and each is told."""
     nodes = [factories.node(f"n{i}", rack=f"r{i % 2}", block="b") for i in range(4)]
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts = [*nodes, factories.gang("g", 4), *members("g", 4)]
     binds = sorted(d for d in schedule_once(cluster, facts, 0.0) if isinstance(d, Bind))
     racks = [dict(one.domains)[RACK] for one in binds]

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from central.cli.main import main
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, EmitWarning
 from central.model.facts import Fact, PodGone
 from central.scheduler import cycle
-from central.scheduler.state.cluster import Cluster
 from central.server import codec, journal, replay
 from central.server.journal import Journal
 from central.server.version import version
@@ -214,7 +214,7 @@ def test_a_malformed_journal_is_refused(
 
 def test_rotation_begins_a_file_that_replays_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "long.journal"
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     kept = Journal(file, cluster, most_bytes=10_000)
     setup: list[Fact] = [factories.node("a", rack="r1"), factories.report("a")]
     kept.learn(0.0, setup)
@@ -275,7 +275,7 @@ def test_a_full_disk_ends_the_journal_only(caplog: pytest.LogCaptureFixture) -> 
             return file
 
     with full.open("wb", buffering=0) as file:
-        kept = OnFullDisk("x", Cluster())
+        kept = OnFullDisk("x", new_scheduler())
         kept.turn(0.0, [factories.node("a")])
         kept.turn(1.0, [])
         kept.decided([])

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, HyperNodeSeen, Member, NodeSilent
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from central.server import loop as loop_module
 from central.server.journal import Journal
 from central.server.loop import Loop
@@ -54,16 +55,16 @@ def running(loop: Loop, world: World) -> Iterator[None]:
 
 def test_nothing_is_decided_before_the_initial_sync() -> None:
     world, listed = World(), threading.Event()
-    loop = Loop(Cluster(factories.LEVELS), ready=listed.is_set)
+    loop = Loop(new_scheduler(factories.LEVELS), ready=listed.is_set)
     with running(loop, world):
         for fact in (factories.node("a"), factories.report("a"), factories.pod("one", 2)):
             loop.put(fact)
-        assert loop.ask(lambda cluster: list(cluster.pods)) == ["uid-one"]
+        assert loop.ask(lambda cluster: list(cluster.state.pods)) == ["uid-one"]
         assert not world.log
         listed.set()
         loop.put(factories.pod("two", 1))
         assert world.bound.wait(5.0)
-        loop.ask(lambda cluster: cluster.check())
+        loop.ask(check_invariants)
     assert world.log[-2:] == ["bind one to a", "bind two to a"]
 
 
@@ -73,7 +74,7 @@ def test_everything_listed_is_applied_before_the_first_decision(
     """An initial list may be longer than one batch."""
     monkeypatch.setattr(loop_module, "BATCH", 10)
     world = World()
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
+    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
     for number in range(35):
         loop.put(factories.node(f"n{number:02}", gpus=1))
     loop.put(factories.pod("new", 1))
@@ -89,7 +90,7 @@ def test_everything_listed_is_applied_before_the_first_decision(
 
 def test_plans_are_published_before_the_pods_are_bound() -> None:
     world = World()
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
+    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
     with running(loop, world):
         for fact in (factories.node("a"), factories.report("a"), factories.pod("one", 2)):
             loop.put(fact)
@@ -99,13 +100,13 @@ def test_plans_are_published_before_the_pods_are_bound() -> None:
 
 
 def test_its_journal_replays(tmp_path: Path) -> None:
-    world, listed, cluster = World(), threading.Event(), Cluster(factories.LEVELS)
+    world, listed, cluster = World(), threading.Event(), new_scheduler(factories.LEVELS)
     kept = Journal(tmp_path / "live.journal", cluster)
     loop = Loop(cluster, ready=listed.is_set, journal=kept)
     with running(loop, world):
         for fact in (factories.node("a"), factories.report("a"), factories.pod("one", 2)):
             loop.put(fact)
-        assert loop.ask(lambda cluster: list(cluster.pods)) == ["uid-one"]
+        assert loop.ask(lambda cluster: list(cluster.state.pods)) == ["uid-one"]
         listed.set()
         loop.put(factories.pod("two", 9))
         assert world.bound.wait(5.0)
@@ -118,20 +119,20 @@ def test_sources_are_read_in_every_cycle() -> None:
     def silent(now: float) -> Iterable[Fact]:
         return [NodeSilent("a")]
 
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
+    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
     loop.add_source(silent)
     with running(loop, World()):
         loop.put(factories.node("a"))
-        assert loop.ask(lambda cluster: cluster.check()) is None
-        assert loop.ask(lambda cluster: cluster.nodes["a"].silent)
+        assert loop.ask(check_invariants) is None
+        assert loop.ask(lambda cluster: cluster.state.nodes["a"].silent)
 
 
 def test_an_exception_in_a_question_is_raised_to_its_asker() -> None:
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
+    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
     with running(loop, World()):
         with pytest.raises(KeyError):
-            loop.ask(lambda cluster: cluster.nodes["nowhere"])
-        assert loop.ask(lambda cluster: len(cluster.nodes)) == 0
+            loop.ask(lambda cluster: cluster.state.nodes["nowhere"])
+        assert loop.ask(lambda cluster: len(cluster.state.nodes)) == 0
 
 
 def test_facts_that_arrive_together_share_a_cycle() -> None:
@@ -141,19 +142,19 @@ def test_facts_that_arrive_together_share_a_cycle() -> None:
     def on_cycle(facts: Sequence[Fact], decisions: object, seconds: float) -> None:
         cycles.append(len(facts))
 
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True, on_cycle=on_cycle)
+    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True, on_cycle=on_cycle)
     with running(loop, World()):
         for number in range(200):
             loop.put(factories.node(f"n{number}"))
             time.sleep(0.0005)
-        assert loop.ask(lambda cluster: len(cluster.nodes)) == 200
+        assert loop.ask(lambda cluster: len(cluster.state.nodes)) == 200
     assert sum(cycles) == 200
     assert len(cycles) < 60
 
 
 def test_problems_of_hypernodes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
-    loop = Loop(Cluster(factories.LEVELS), ready=lambda: True)
+    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
     with caplog.at_level("INFO"), running(loop, world):
         loop.put(HyperNodeSeen("s1", 2, (Member("HyperNode", "s0"),)))
         loop.ask(lambda cluster: None)

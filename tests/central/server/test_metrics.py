@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from central.scheduler.state.cluster import Cluster
+from central.controllers.composite import new_scheduler
 from central.server.loop import Loop
 from central.server.metrics import DEPRECATED, Metrics, totals_of
 from protos.common.probes import Probes, Unservable
@@ -68,7 +68,7 @@ def test_a_loop_at_work(server: Server) -> None:
     listed = threading.Event()
     world = World()
     loop = Loop(
-        Cluster(factories.LEVELS), ready=listed.is_set, on_cycle=server.metrics.observe_cycle
+        new_scheduler(factories.LEVELS), ready=listed.is_set, on_cycle=server.metrics.observe_cycle
     )
     server.metrics.watch_loop(loop)
     with running(loop, world):
@@ -105,7 +105,7 @@ def test_deprecated_names_say_so(server: Server) -> None:
 
 def test_a_loop_that_is_stuck_is_not_alive(server: Server) -> None:
     loop = Loop(
-        Cluster(factories.LEVELS), ready=lambda: True, on_cycle=server.metrics.observe_cycle
+        new_scheduler(factories.LEVELS), ready=lambda: True, on_cycle=server.metrics.observe_cycle
     )
     server.metrics.watch_loop(loop)
     loop.last_cycle_at = -1e9
@@ -119,7 +119,7 @@ def test_a_loop_that_is_stuck_is_not_alive(server: Server) -> None:
 
 
 def test_an_empty_cluster_has_totals_too() -> None:
-    assert totals_of(Cluster(factories.LEVELS))["gpus"] == 0
+    assert totals_of(new_scheduler(factories.LEVELS))["gpus"] == 0
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "no.such.host.invalid:1", "nowhere", ":"])

@@ -1,15 +1,16 @@
 """Answers to users' queries."""
 
+from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeSilent, QueueSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from central.server.grpc.query_service import HeldSlice
 from central.server.queries import explain, node_views
 from tests.central import factories
 
 
-def cluster() -> Cluster:
-    made = Cluster(factories.LEVELS)
+def cluster() -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [
         factories.node("a", rack="r1", block="b1"),
         factories.node("b", rack="r1", block="b1", unschedulable=True),
@@ -97,7 +98,7 @@ def test_a_gang_that_waits_for_its_queues_share() -> None:
 
 
 def test_slices_and_who_holds_them() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     pods = [
         factories.slicer(factories.pod(name, node="a", phase="Running"), 1) for name in ("p", "q")
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from central.controllers.composite import jobs_of, new_scheduler
 from central.kube.decode import api_kinds, storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
@@ -16,7 +17,7 @@ from central.model.facts import Answered, BindDone, Fact, NodeGone
 from central.model.timestamps import stamp
 from central.model.volumes import VolumeSeen
 from central.scheduler import cycle
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from tests.central import factories
 
 Json = dict[str, Any]
@@ -56,14 +57,14 @@ class Api:
         self._facts: list[Fact] = []
         self._uids = 0
         self._going: dict[str, int] = {}  # by pod name: steps left
-        self.cluster = Cluster()
+        self.cluster = new_scheduler()
         self.fall()
 
     # --- the centre ----------------------------------------------------------------
 
     def fall(self) -> None:
         """The centre is gone, with all that it had in mind; another lists what is there."""
-        self.cluster = Cluster(factories.LEVELS)
+        self.cluster = new_scheduler(factories.LEVELS)
         self._news.clear()
         self._facts = [*self._nodes, VolumeSeen("v")]
         for kind in WATCHED:
@@ -81,7 +82,7 @@ class Api:
             self._news[kind] = [(at, fact) for at, fact in news if at > self._steps]
         facts, self._facts = self._facts, []
         decisions = cycle.schedule_once(self.cluster, facts, self.now)
-        self.cluster.check()
+        check_invariants(self.cluster)
         for decision in decisions:
             if isinstance(decision, Create | Delete | SetStatus | Patch | Bind | Evict):
                 if self._calls_left == 0:
@@ -134,7 +135,7 @@ class Api:
     def command(self, action: str, name: str = "j") -> None:
         self._uids += 1
         why, uid = f"somebody wants {action}", f"uid-{self._uids}"
-        assert not self.cluster.jobs.request_action((NAMESPACE, name), action, why, uid)
+        assert not jobs_of(self.cluster).request_action((NAMESPACE, name), action, why, uid)
 
     def delete_job(self, name: str = "j") -> None:
         """The garbage collector takes what it owned, before or after."""

@@ -3,6 +3,7 @@ it can't have them."""
 
 from itertools import pairwise
 
+from central.controllers.composite import jobs_of
 from central.model.decisions import Create, Decision, Delete, Patch, SetStatus
 from central.model.facts import QueueSeen
 from tests.central.controllers.job.job_api import Api, job
@@ -21,7 +22,7 @@ def test_delayed_pods_come_when_the_queue_takes_the_gang() -> None:
     assert api.status("b")["state"]["message"] == why
     assert (api.phase("b"), api.status("b")["state"]["reason"]) == ("Pending", "Waiting")
     [group] = [name for name in api.names("PodGroup") if name.startswith("b-")]
-    assert api.cluster.gangs["ns", group, True].published.state[:2] == ("Pending", why)
+    assert api.cluster.state.gangs["ns", group, True].published.state[:2] == ("Pending", why)
     api.end("a-w-0")
     api.end("a-w-1")
     api.settle()
@@ -163,7 +164,7 @@ def test_suspended_and_resumed() -> None:
         api.settle()
         assert (api.phase(), api.pods()) == ("Aborted", {})
         [group] = api.names("PodGroup")
-        told = api.cluster.gangs["ns", group, True].published.state
+        told = api.cluster.state.gangs["ns", group, True].published.state
         assert told[:2] == ("Pending", "job j is Aborted; resume it to continue")
         api.command("ResumeJob")
         api.settle()
@@ -282,7 +283,7 @@ def test_pods_that_another_scheduler_places() -> None:
     api.apply(raw)
     api.settle()
     [group] = api.names("PodGroup")
-    told = api.cluster.gangs["ns", group, True].published.state
+    told = api.cluster.state.gangs["ns", group, True].published.state
     assert told[:2] == ("Running", "the pods of job j are placed by another scheduler")
     api.end("j-w-0")
     api.settle()
@@ -296,8 +297,8 @@ def test_deleted_jobs_get_no_more_pods() -> None:
     api.delete_job()
     api.settle()
     assert [kind for kind, _ in api.there if kind != "Event"] == []
-    assert not api.cluster.jobs.by_name
-    assert not api.cluster.pods
+    assert not jobs_of(api.cluster).by_name
+    assert not api.cluster.state.pods
     api.apply(job({"w": 1}))
     api.settle()
     assert api.phase() == "Running", "another of its name"

@@ -32,7 +32,7 @@ def test_the_master_is_done_and_the_workers_are_cleaned() -> None:
     assert api.pods() == {"j-m-0": "Succeeded"}, "its output is kept"
     assert api.status()["succeeded"] == 1
     [group] = api.names("PodGroup")
-    gang = api.cluster.gangs["ns", group, True]
+    gang = api.cluster.state.gangs["ns", group, True]
     assert gang.published.state[0] == "Completed", "not Unschedulable"
     assert "job j is Completed: all 1 pods of task m succeeded" in str(gang.published.state[1])
 
@@ -96,7 +96,7 @@ def test_who_gives_way_has_not_failed() -> None:
     """However often somebody more urgent comes."""
     api = started(job({"w": 2}, "PodEvicted RestartJob", maxRetry=2))
     for version in ("1", "2", "3"):
-        api.cluster.pods[uids(api)["j-w-0"]].advance(EVICTED)  # as preemption does
+        api.cluster.state.pods[uids(api)["j-w-0"]].advance(EVICTED)  # as preemption does
         api.evict("j-w-0")
         api.settle()
         assert api.phase() == "Running"

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeReported, PodSeen, PodSpec
 from central.scheduler.cycle import schedule_once
 from central.scheduler.filters.gpu_model import unequipped
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"
@@ -72,7 +74,7 @@ def wanting(name: str, *patterns: str, gang: str = "", gpus: int = 8) -> PodSeen
 
 
 def test_a_gang_of_one_kind_goes_where_that_is_and_else_says_what_is_there() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     nodes: list[Fact] = [factories.node(name) for name in ("a", "b", "c")]
     nodes += [machine("a", H100), machine("b", A100), machine("c", H100)]
     gang: list[Fact] = [
@@ -80,24 +82,24 @@ def test_a_gang_of_one_kind_goes_where_that_is_and_else_says_what_is_there() -> 
         *(wanting(f"g-{i}", "h100", gang="g") for i in range(2)),
     ]
     schedule_once(made, [*nodes, *gang, wanting("x", "a100"), wanting("y", "b200")], 0.0)
-    made.check()
-    assert {made.pods[f"uid-g-{i}"].node for i in range(2)} == {"a", "c"}
-    assert made.pods["uid-x"].node == "b"
-    reason = made.gangs["ns", "y", False].attempt.reason
+    check_invariants(made)
+    assert {made.state.pods[f"uid-g-{i}"].node for i in range(2)} == {"a", "c"}
+    assert made.state.pods["uid-x"].node == "b"
+    reason = made.state.gangs["ns", "y", False].attempt.reason
     assert f"1 node: GPUs are {A100}; 2 nodes: GPUs are {H100}" in reason
     schedule_once(made, [factories.node("d"), machine("d", "NVIDIA B200")], 1.0)
-    made.check()
-    assert made.pods["uid-y"].node == "d"
+    check_invariants(made)
+    assert made.state.pods["uid-y"].node == "d"
 
 
 def test_a_node_whose_gpus_were_exchanged_is_judged_anew() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     schedule_once(made, [factories.node("a"), machine("a", A100), wanting("x", "h100")], 0.0)
     assert not _home(made, "x")
     schedule_once(made, [machine("a", H100, 2)], 1.0)
-    made.check()
+    check_invariants(made)
     assert _home(made, "x") == "a"
 
 
-def _home(made: Cluster, name: str) -> str:
-    return made.pods[f"uid-{name}"].node
+def _home(made: Scheduler, name: str) -> str:
+    return made.state.pods[f"uid-{name}"].node

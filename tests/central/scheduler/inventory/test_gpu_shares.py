@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodGone
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from protos.gpu_sharing import SHARE
 from protos.topology import indices_of
 from tests.central import factories
@@ -17,27 +19,27 @@ from tests.central import factories
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
 
 
-def cluster(*names: str, gpus: int = 8) -> Cluster:
-    made = Cluster(factories.LEVELS)
+def cluster(*names: str, gpus: int = 8) -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     what = factories.topology(gpus, PAIRS[: gpus // 2], shares=True)
     facts: list[Fact] = [factories.node(name, gpus=gpus, shares=True) for name in names]
     say(made, *facts, *(factories.report(name, what) for name in names))
     return made
 
 
-def say(made: Cluster, *facts: Fact, now: float = 0.0) -> dict[str, tuple[str, list[int]]]:
+def say(made: Scheduler, *facts: Fact, now: float = 0.0) -> dict[str, tuple[str, list[int]]]:
     """Where pods are bound: node and GPUs."""
     found: dict[str, tuple[str, list[int]]] = {}
     decisions = schedule_once(made, list(facts), now)
-    made.check()
+    check_invariants(made)
     for each in decisions:
         if isinstance(each, Bind):
             found[each.name] = (each.node, list(indices_of(each.gpus)))
     return found
 
 
-def reason(made: Cluster, name: str) -> str:
-    return made.gangs["ns", name, False].attempt.reason
+def reason(made: Scheduler, name: str) -> str:
+    return made.state.gangs["ns", name, False].attempt.reason
 
 
 def test_open_gpus_are_filled_before_another_is_opened() -> None:
@@ -84,14 +86,14 @@ def test_what_pod_resources_says_goes_before_plans() -> None:
     """The kubelet took another GPU: who was planned there is planned elsewhere."""
     made = cluster("a", gpus=2)
     say(made, factories.part("p", 60), factories.part("q", 60))
-    assert {made.pods["uid-p"].gpus, made.pods["uid-q"].gpus} == {1, 2}
-    other = made.pods["uid-q"].gpus.bit_length() - 1
+    assert {made.state.pods["uid-p"].gpus, made.state.pods["uid-q"].gpus} == {1, 2}
+    other = made.state.pods["uid-q"].gpus.bit_length() - 1
     what = factories.topology(2, PAIRS[:1], shares=True)
     grants = (factories.grant_part("p", other, 60),)
     say(made, factories.report("a", what, 2, grants))
-    assert made.pods["uid-p"].gpus == 1 << other
-    assert made.pods["uid-q"].gpus == 1 << (1 - other)
-    plans = {plan.pod: plan for plan in made.intents("a")}
+    assert made.state.pods["uid-p"].gpus == 1 << other
+    assert made.state.pods["uid-q"].gpus == 1 << (1 - other)
+    plans = {plan.pod: plan for plan in made.state.planned_devices("a")}
     assert plans["q"].device_ids == (f"GPU-{1 - other}",)
     assert plans["q"].limits == ((SHARE, 60),)
     assert "p" not in plans
@@ -102,13 +104,16 @@ def test_all_containers_of_a_pod_are_planned_on_one_gpu() -> None:
     pod = factories.part("p", 70)
     spec = replace(pod.spec, share_containers=(("x", 30), ("y", 40)))
     say(made, replace(pod, spec=spec))
-    plans = {plan.container: plan for plan in made.intents("a")}
+    plans = {plan.container: plan for plan in made.state.planned_devices("a")}
     assert plans["x"].device_ids == plans["y"].device_ids
     assert (plans["x"].limits, plans["y"].limits) == (((SHARE, 30),), ((SHARE, 40),))
     what = factories.topology(8, PAIRS, shares=True)
     one = replace(factories.grant_part("p", 0, 30), container="x")
     say(made, factories.report("a", what, 2, (one,)))
-    assert [plan.container for plan in made.intents("a")] == ["x", "y"]  # y has none yet
+    assert [plan.container for plan in made.state.planned_devices("a")] == [
+        "x",
+        "y",
+    ]  # y has none yet
 
 
 def test_strangers_in_shares_are_seen() -> None:
@@ -125,12 +130,12 @@ def test_a_gang_of_shares_starts_whole_or_not_at_all() -> None:
     pods = [factories.part(f"g-{i}", 40, gang="g") for i in range(9)]
     assert not say(made, factories.gang("g", 9), *pods)
     assert "has room for 8 of 9 (400 hundredths of GPUs free, at most 100 of one)" in (
-        made.gangs["ns", "g", True].attempt.reason
+        made.state.gangs["ns", "g", True].attempt.reason
     )
     assert len(say(made, factories.gang("g", 8))) == 8
     say(made, factories.part("more", 30))
     assert "80 hundredths of GPUs free, at most 20 of one" in reason(made, "more")
-    shared = Counter((pod.node, pod.gpus) for pod in made.pods.values() if pod.node)
+    shared = Counter((pod.node, pod.gpus) for pod in made.state.pods.values() if pod.node)
     assert set(shared.values()) == {2}
 
 
@@ -141,14 +146,14 @@ def test_shares_of_a_gang_are_of_one_island_where_that_is_required() -> None:
     bound = say(made, factories.gang("g", 2, topology_required="island"), *pods)
     assert bound == {"g-0": ("a", [2]), "g-1": ("a", [3])}
     assert not say(made, now=1.0)
-    assert made.gangs["ns", "g", True].attempt.reason == (
+    assert made.state.gangs["ns", "g", True].attempt.reason == (
         "needs 1 pod x 60 hundredths of a GPU at once in one island; the island of node a, where the "
         "rest of the gang is, has room for 0 of 1 (180 hundredths of GPUs free, at most 100 of one)"
     )
 
 
 def test_who_offers_no_shares_gets_none() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     say(made, factories.node("a"), factories.report("a"), factories.part("p", 30))
     assert "no agent there offers shares of GPUs" in reason(made, "p")
 
@@ -156,14 +161,14 @@ def test_who_offers_no_shares_gets_none() -> None:
 def test_a_gpu_that_is_offered_no_more_keeps_its_pods_and_takes_no_others() -> None:
     made = cluster("a", gpus=2)
     say(made, factories.part("p", 30))
-    at = made.pods["uid-p"].gpus.bit_length() - 1
+    at = made.state.pods["uid-p"].gpus.bit_length() - 1
     what = factories.topology(2, PAIRS[:1], shares=True)
     gpus = tuple(replace(gpu, shares=100 * (gpu.index != at)) for gpu in what.gpus)
     say(
         made,
         factories.report("a", replace(what, gpus=gpus), 2, (factories.grant_part("p", at, 30),)),
     )
-    assert made.pods["uid-p"].gpus == 1 << at
+    assert made.state.pods["uid-p"].gpus == 1 << at
     assert say(made, factories.part("q", 30))["q"] == ("a", [1 - at])
     say(made, PodGone("uid-p"))
     assert say(made, factories.pod("w", 1))["w"] == ("a", [at])
@@ -172,7 +177,7 @@ def test_a_gpu_that_is_offered_no_more_keeps_its_pods_and_takes_no_others() -> N
 def test_sick_gpus_take_no_more_shares() -> None:
     made = cluster("a", gpus=2)
     say(made, factories.part("p", 30))
-    at = made.pods["uid-p"].gpus.bit_length() - 1
+    at = made.state.pods["uid-p"].gpus.bit_length() - 1
     what = factories.topology(2, PAIRS[:1], sick=(at,), shares=True)
     say(made, factories.report("a", what, 2, (factories.grant_part("p", at, 30),)))
     assert say(made, factories.part("q", 30))["q"] == ("a", [1 - at])
@@ -183,7 +188,7 @@ def test_the_less_urgent_share_gives_way_to_the_urgent() -> None:
     say(made, factories.part("low", 60))
     say(made, replace(factories.part("low", 60, node="a"), phase="Running"))
     decisions = schedule_once(made, [factories.part("urgent", 50, priority=5)], 10.0)
-    made.check()
+    check_invariants(made)
     assert [each.name for each in decisions if isinstance(each, Evict)] == ["low"]
     assert say(made, PodGone("uid-low"), now=11.0)["urgent"] == ("a", [0])
 

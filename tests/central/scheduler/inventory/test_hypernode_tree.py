@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, SetStatus, UpdateGangStatus
 from central.model.facts import Answered, Fact, HyperNodeGone, HyperNodeSeen, Member, NodeGone
+from central.scheduler.apply import apply
 from central.scheduler.cycle import due, schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.hypernode_tree import build as build_tree
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 
 NODES = [factories.node(name, labels={"row": name[0]}) for name in ("a1", "a2", "b1", "b2", "c1")]
@@ -88,7 +91,7 @@ def bound(decisions: list[Decision]) -> list[str]:
 
 
 def test_a_gang_stays_within_its_tier_and_the_tree_changes_with_its_objects() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [
         *NODES,
         leaf("s0", "a1", "a2"),
@@ -96,7 +99,7 @@ def test_a_gang_stays_within_its_tier_and_the_tree_changes_with_its_objects() ->
         over("s2", "s0", "s1"),
     ]
     decisions = schedule_once(cluster, [*facts, *gang("wide", 4, tier=1)], 0.0)
-    cluster.check()
+    check_invariants(cluster)
     assert not bound(decisions)
     [told] = [d for d in decisions if isinstance(d, UpdateGangStatus)]
     assert told.reason.startswith(
@@ -105,13 +108,13 @@ def test_a_gang_stays_within_its_tier_and_the_tree_changes_with_its_objects() ->
     assert bound(schedule_once(cluster, gang("three", 3, tier=1), 0.0)) == ["b1", "b2", "c1"]
     moved = leaf("s0", "a1")
     assert not bound(schedule_once(cluster, [moved, *gang("two", 2, tier=1)], 0.0))
-    cluster.check()
+    check_invariants(cluster)
     assert bound(schedule_once(cluster, [leaf("s0", "a1", "a2")], 0.0)) == ["a1", "a2"]
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_without_hypernodes_tiers_are_the_labels_from_the_narrowest() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [
         factories.node(name, rack=f"r{name[1]}", block="b") for name in ("n1", "m1", "n2", "m2")
     ]
@@ -122,14 +125,14 @@ def test_without_hypernodes_tiers_are_the_labels_from_the_narrowest() -> None:
 
 
 def test_the_last_hypernode_that_goes_gives_the_tree_back_to_the_labels() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r1") for name in ("n1", "n2")]
     schedule_once(cluster, [*nodes, leaf("s0", "n1")], 0.0)
-    assert list(cluster.snapshot.domains.levels) == ["tier-1"]
+    assert list(cluster.state.snapshot.domains.levels) == ["tier-1"]
     schedule_once(cluster, [HyperNodeGone("s0")], 0.0)
-    assert list(cluster.snapshot.domains.levels) == list(factories.LEVELS)
+    assert list(cluster.state.snapshot.domains.levels) == list(factories.LEVELS)
     assert bound(schedule_once(cluster, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
-    cluster.check()
+    check_invariants(cluster)
 
 
 def statuses(decisions: list[Decision]) -> dict[str, tuple[int, str, str]]:
@@ -143,16 +146,16 @@ def statuses(decisions: list[Decision]) -> dict[str, tuple[int, str, str]]:
     return found
 
 
-def told(cluster: Cluster, facts: list[Fact], now: float) -> dict[str, tuple[int, str, str]]:
+def told(cluster: Scheduler, facts: list[Fact], now: float) -> dict[str, tuple[int, str, str]]:
     decisions = schedule_once(cluster, facts, now)
     for each in decisions:
         if isinstance(each, SetStatus):
-            cluster.apply(Answered("SetStatus", "HyperNode", "", each.name))
+            apply(cluster, Answered("SetStatus", "HyperNode", "", each.name))
     return statuses(decisions)
 
 
 def test_its_object_says_how_many_nodes_it_holds_and_what_is_wrong() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     named = [
         replace(each, uid=each.name) for each in (leaf("s0", "a1", "a2"), over("s1", "s0", "x"))
     ]

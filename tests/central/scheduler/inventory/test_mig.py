@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, EmitWarning
 from central.model.facts import Fact, GangSeen, NodeReported, PodSeen
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory import nics
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import gang_status
 from tests.central import factories
 
@@ -32,29 +34,29 @@ def gang(name: str, size: int, slices: int = 1) -> list[Fact]:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    made = Cluster(factories.LEVELS)
+def cluster() -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, gpus=2, slices=3) for name in "ab"]
     schedule_once(made, [*nodes, report("a"), report("b")], 0.0)
     return made
 
 
-def reason(cluster: Cluster, name: str) -> str:
-    return gang_status.sentence(cluster, cluster.gangs["ns", name, True])
+def reason(cluster: Scheduler, name: str) -> str:
+    return gang_status.sentence(cluster.state, cluster.state.gangs["ns", name, True])
 
 
-def test_a_gang_of_slices_goes_whole_or_waits_with_a_sentence(cluster: Cluster) -> None:
+def test_a_gang_of_slices_goes_whole_or_waits_with_a_sentence(cluster: Scheduler) -> None:
     assert len(binds(schedule_once(cluster, gang("g", 4), 1.0))) == 4
     assert binds(schedule_once(cluster, gang("h", 3), 2.0)) == []
     assert reason(cluster, "h").startswith(
         "needs 3 pods x 1 1g.5gb slice at once; the cluster has room for 2 of 3 "
         "(2 of 6 1g.5gb slices free on 2 nodes); reserved: "
     )
-    cluster.check()
+    check_invariants(cluster)
 
 
 @pytest.mark.parametrize("level", ["island", "numa"])
-def test_slices_are_no_part_of_an_island(cluster: Cluster, level: str) -> None:
+def test_slices_are_no_part_of_an_island(cluster: Scheduler, level: str) -> None:
     (group, *pods) = gang("g", 2)
     assert isinstance(group, GangSeen)
     assert not binds(schedule_once(cluster, [replace(group, topology_required=level), *pods], 1.0))
@@ -64,33 +66,33 @@ def test_slices_are_no_part_of_an_island(cluster: Cluster, level: str) -> None:
     assert len({node for _, node in binds(schedule_once(cluster, near, 2.0))}) == 1
 
 
-def test_a_profile_that_no_node_has(cluster: Cluster) -> None:
+def test_a_profile_that_no_node_has(cluster: Scheduler) -> None:
     odd = factories.pod("x")
     requests = (*odd.spec.requests, ("nvidia.com/mig-9g.99gb", 2))
     schedule_once(
         cluster, [replace(odd, spec=replace(odd.spec, requests=tuple(sorted(requests))))], 1.0
     )
-    (waiting,) = cluster.waiting.values()
+    (waiting,) = cluster.state.pending.waiting.values()
     assert "needs 1 pod x 2 9g.99gb slices at once" in waiting.attempt.reason
     assert "there are no 9g.99gb slices" in waiting.attempt.reason
 
 
-def test_the_agent_tells_sooner_than_the_api_server(cluster: Cluster) -> None:
+def test_the_agent_tells_sooner_than_the_api_server(cluster: Scheduler) -> None:
     schedule_once(cluster, [report("a", 0, 2), report("b", 2, 2)], 1.0)
     assert binds(schedule_once(cluster, gang("g", 3), 2.0)) == []
     assert {node for _, node in binds(schedule_once(cluster, gang("h", 2), 3.0))} == {"b"}
     found = binds(schedule_once(cluster, [report("a", 3, 3)], 4.0))
     assert len(found) == 3
-    cluster.check()
+    check_invariants(cluster)
 
 
-def test_slices_that_are_not_fit_are_not_counted(cluster: Cluster) -> None:
+def test_slices_that_are_not_fit_are_not_counted(cluster: Scheduler) -> None:
     schedule_once(cluster, [report("a", 3, 2, sick=(0, 1)), report("b", 3, 2, sick=(2,))], 1.0)
     assert binds(schedule_once(cluster, gang("g", 4), 2.0)) == []
     assert len(binds(schedule_once(cluster, gang("h", 3), 3.0))) == 3
 
 
-def test_a_gpu_in_mig_mode_is_no_whole_gpu(cluster: Cluster) -> None:
+def test_a_gpu_in_mig_mode_is_no_whole_gpu(cluster: Scheduler) -> None:
     """The third GPU of each node; even if the API server still counts it."""
     schedule_once(cluster, [factories.node("a", gpus=3, slices=3)], 1.0)
     assert binds(schedule_once(cluster, [factories.pod("w", 3)], 2.0)) == []
@@ -101,7 +103,7 @@ def warnings(decisions: list[Decision]) -> list[str]:
     return [each.why for each in decisions if isinstance(each, EmitWarning)]
 
 
-def test_whoever_holds_a_bad_slice_is_told_once(cluster: Cluster) -> None:
+def test_whoever_holds_a_bad_slice_is_told_once(cluster: Scheduler) -> None:
     placed = dict(binds(schedule_once(cluster, gang("g", 2), 1.0)))
     node = placed["g-0"]
     running = [
@@ -124,7 +126,7 @@ def test_whoever_holds_a_bad_slice_is_told_once(cluster: Cluster) -> None:
     assert "is not fit: it is gone: its GPU was divided anew" in reason(cluster, "g")
     schedule_once(cluster, [report(node, 3, 6, "g-0", "g-1")], 6.0)
     assert "not fit" not in reason(cluster, "g")
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_the_card_beside_a_slice() -> None:
@@ -134,13 +136,13 @@ def test_the_card_beside_a_slice() -> None:
     rows[1][2:], rows[2][1], rows[3][1] = ["SYS", "PIX"], "SYS", "PIX"
     what = replace(what, links=tuple(map(tuple, rows)))
     pod = factories.wishing(factories.slicer(factories.pod("p"), 1), 4)
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     near = factories.report("a", what, 1, (factories.grant_slices("p", 0),))
     schedule_once(
         cluster, [factories.node("a", gpus=1, slices=2), near, replace(pod, node="a")], 0.0
     )
-    report = cluster.nodes["a"].report
+    report = cluster.state.nodes["a"].report
     assert report is not None
-    pods = cluster.nodes["a"].pods.values()
+    pods = cluster.state.nodes["a"].pods.values()
     found = nics.near(report.topology, nics.gpus(report, {}), pods, {})
     assert found == {("ns", "p", "main"): ("mlx5_1",)}

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, NodeSeen, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from protos.names import GPU, RDMA
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit
 from tests.central import factories
@@ -50,18 +52,26 @@ def pod(name: str, gpus: int = 1, *, limits: tuple[tuple[str, int], ...] = ()) -
     return replace(plain, spec=spec)
 
 
-def cluster(what: NodeTopology, *grants: Grant) -> Cluster:
-    made = Cluster(factories.LEVELS)
+def cluster(what: NodeTopology, *grants: Grant) -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     schedule_once(made, [node(), factories.report("a", what, 1, grants)], 0.0)
     return made
 
 
-def cards(made: Cluster) -> dict[str, tuple[str, ...]]:
-    return {each.pod: each.device_ids for each in made.intents("a") if each.resource == RDMA}
+def cards(made: Scheduler) -> dict[str, tuple[str, ...]]:
+    return {
+        each.pod: each.device_ids
+        for each in made.state.planned_devices("a")
+        if each.resource == RDMA
+    }
 
 
-def gpus(made: Cluster) -> dict[str, tuple[str, ...]]:
-    return {each.pod: each.device_ids for each in made.intents("a") if each.resource == GPU}
+def gpus(made: Scheduler) -> dict[str, tuple[str, ...]]:
+    return {
+        each.pod: each.device_ids
+        for each in made.state.planned_devices("a")
+        if each.resource == GPU
+    }
 
 
 def shares(name: str, card: int, number: int = 0) -> Grant:
@@ -74,7 +84,7 @@ def test_the_card_beside_the_planned_gpu() -> None:
     beside = {name: (f"mlx5_{ids[0][-1]}",) for name, ids in gpus(made).items()}
     assert cards(made) == beside
     assert len(beside) == 2  # three has no GPU: any card will do
-    made.check()
+    check_invariants(made)
 
 
 def test_the_truth_ends_the_plan_and_its_card_is_less_free() -> None:
@@ -83,7 +93,7 @@ def test_the_truth_ends_the_plan_and_its_card_is_less_free() -> None:
     truth = (factories.grant("one", 3), shares("one", 3))
     schedule_once(made, [factories.report("a", topology(), 2, truth)], 0.0)
     assert list(cards(made)) == ["two"]
-    made.check()
+    check_invariants(made)
 
 
 def test_a_full_card_is_not_planned_for() -> None:
@@ -103,15 +113,15 @@ def test_between_the_truth_of_the_gpu_and_that_of_the_card() -> None:
 def test_limits_are_told_as_long_as_the_pod_lives() -> None:
     made = cluster(topology())
     schedule_once(made, [pod("one", limits=WISH), pod("two", 0, limits=WISH)], 0.0)
-    assert made.replanned == {"a"}
+    assert made.state.nodes_to_notify == {"a"}
     truth = (factories.grant("one", 1), shares("one", 1), shares("two", 2))
     schedule_once(made, [factories.report("a", topology(), 2, truth)], 0.0)
-    told = {each.pod: each for each in made.intents("a")}
+    told = {each.pod: each for each in made.state.planned_devices("a")}
     assert told["one"] == Grant("ns", "one", "main", RDMA, ("mlx5_1",), WISH)
     assert told["two"] == Grant("ns", "two", "main", RDMA, ("mlx5_2",), WISH)
     schedule_once(made, [replace(pod("one", limits=WISH), node="a", phase="Succeeded")], 0.0)
-    assert [each.pod for each in made.intents("a")] == ["two"]
-    made.check()
+    assert [each.pod for each in made.state.planned_devices("a")] == ["two"]
+    check_invariants(made)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +138,14 @@ def test_a_wish_that_no_node_can_keep_waits_with_a_sentence(
     assert not [
         d for d in schedule_once(made, [pod("one", limits=WISH)], 0.0) if isinstance(d, Bind)
     ]
-    assert sentence in made.gang_of(made.pods["uid-one"]).reason  # type: ignore[union-attr]  # it has one
+    assert sentence in made.state.gang_of(made.state.pods["uid-one"]).reason  # type: ignore[union-attr]  # it has one
     better = factories.report("a", topology(cap=8), 2)
     assert [d for d in schedule_once(made, [better], 1.0) if isinstance(d, Bind)]
-    made.check()
+    check_invariants(made)
 
 
 def test_a_wish_waits_for_the_first_report() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     wishing: list[Fact] = [node(), pod("one", limits=WISH)]
     assert not [d for d in schedule_once(made, wishing, 0.0) if isinstance(d, Bind)]
     reported = schedule_once(made, [factories.report("a", topology())], 1.0)
@@ -153,12 +163,12 @@ def test_wishes_are_summed_as_a_resource() -> None:
     wish = (("hca_handle", 10),)
     many = [pod(f"p{number}", 0, limits=wish) for number in range(9)]
     assert bound(schedule_once(made, many, 1.0)) == [f"p{number}" for number in range(8)]
-    late = made.gang_of(made.pods["uid-p8"])
+    late = made.state.gang_of(made.state.pods["uid-p8"])
     assert late is not None
     assert "RDMA handles" in late.attempt.reason
     schedule_once(made, [replace(many[0], node="a", phase="Succeeded")], 2.0)
-    assert made.pods["uid-p8"].node == "a"
-    made.check()
+    assert made.state.pods["uid-p8"].node == "a"
+    check_invariants(made)
 
 
 def test_a_card_is_planned_that_can_keep_the_wish() -> None:
@@ -172,11 +182,11 @@ def test_a_card_is_planned_that_can_keep_the_wish() -> None:
     )
     assert gpus(made)["two"] != gpus(made).get("one")
     assert cards(made)["two"] != mine
-    made.check()
+    check_invariants(made)
 
 
-def waits_for(made: Cluster, name: str) -> str:
-    gang = made.gang_of(made.pods[f"uid-{name}"])
+def waits_for(made: Scheduler, name: str) -> str:
+    gang = made.state.gang_of(made.state.pods[f"uid-{name}"])
     assert gang is not None
     return gang.attempt.reason
 
@@ -185,8 +195,8 @@ def two_cards(cap: int, default: int = -1) -> NodeTopology:
     return factories.carded(factories.topology(4), cap, default)
 
 
-def carded(what: NodeTopology, *grants: Grant) -> Cluster:
-    made = Cluster(factories.LEVELS)
+def carded(what: NodeTopology, *grants: Grant) -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     schedule_once(made, [factories.node("a", gpus=4), factories.report("a", what, 1, grants)], 0.0)
     return made
 
@@ -198,7 +208,7 @@ def test_limits_are_summed_card_by_card() -> None:
     assert bound(schedule_once(made, pods, 1.0)) == ["p0", "p1"]
     assert sorted(cards(made).values()) == [("mlx5_0",), ("mlx5_1",)]
     assert "short of network cards with 10 RDMA handles left: enough for 0" in waits_for(made, "p2")
-    made.check()
+    check_invariants(made)
 
 
 def test_limits_that_the_agent_gives_by_default_are_summed() -> None:
@@ -210,7 +220,7 @@ def test_limits_that_the_agent_gives_by_default_are_summed() -> None:
     assert not bound(schedule_once(made, [wish], 2.0))
     ended = replace(plain[0], node="a", phase="Succeeded")
     assert bound(schedule_once(made, [ended], 3.0)) == ["p4"]
-    made.check()
+    check_invariants(made)
 
 
 def test_strangers_have_the_default() -> None:
@@ -218,7 +228,7 @@ def test_strangers_have_the_default() -> None:
     pods = [factories.wishing(factories.pod(f"p{number}"), 10) for number in range(2)]
     assert bound(schedule_once(made, pods, 1.0)) == ["p0"]
     assert cards(made) == {"p0": ("mlx5_1",)}
-    made.check()
+    check_invariants(made)
 
 
 def test_the_nearest_card_is_left_to_whoever_fits_nowhere_else() -> None:
@@ -231,7 +241,7 @@ def test_the_nearest_card_is_left_to_whoever_fits_nowhere_else() -> None:
     )
     assert bound(schedule_once(made, [small, big], 1.0)) == ["big", "small"]
     assert cards(made) == {"big": ("mlx5_0",), "small": ("mlx5_1",)}
-    made.check()
+    check_invariants(made)
 
 
 def _with_use(default: int) -> NodeTopology:
@@ -249,7 +259,7 @@ def test_what_was_dealt_stays_dealt() -> None:
         made, [factories.report("a", two_cards(20), 2, (factories.grant("one", 3),))], 3.0
     )
     assert cards(made)["one"] == ("mlx5_0",)
-    made.check()
+    check_invariants(made)
 
 
 def test_who_is_more_urgent_takes_the_room_of_a_card() -> None:
@@ -260,7 +270,7 @@ def test_who_is_more_urgent_takes_the_room_of_a_card() -> None:
     gone = [each.name for each in schedule_once(made, [high], 2.0) if isinstance(each, Evict)]
     assert len(gone) == 1
     assert bound(schedule_once(made, [PodGone(f"uid-{gone[0]}")], 3.0)) == ["high"]
-    made.check()
+    check_invariants(made)
 
 
 def test_cards_of_the_hosts_network_alone() -> None:
@@ -273,4 +283,4 @@ def test_cards_of_the_hosts_network_alone() -> None:
     on_host = replace(plain, spec=replace(plain.spec, on_host=True))
     assert bound(schedule_once(made, [on_host, factories.pod("none", 1)], 2.0)) == ["host", "none"]
     assert bound(schedule_once(made, [factories.report("a", topology(), 2)], 3.0)) == ["one"]
-    made.check()
+    check_invariants(made)

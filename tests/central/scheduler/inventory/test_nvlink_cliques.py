@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from protos.names import CHASSIS, CLIQUE, RACK
 from protos.topology import NodeTopology
 from tests.central import factories
@@ -17,8 +19,8 @@ def tray(clique: str, chassis: str = "c") -> NodeTopology:
     return replace(plain, gpus=gpus)
 
 
-def rack(levels: tuple[str, ...], cliques: dict[str, str]) -> Cluster:
-    made = Cluster(levels)
+def rack(levels: tuple[str, ...], cliques: dict[str, str]) -> Scheduler:
+    made = new_scheduler(levels)
     facts: list[Fact] = []
     for name, clique in cliques.items():
         facts += [factories.node(name, rack="r1", gpus=4), factories.report(name, tray(clique))]
@@ -26,7 +28,7 @@ def rack(levels: tuple[str, ...], cliques: dict[str, str]) -> Cluster:
     return made
 
 
-def placed(made: Cluster, pods: int, level: str) -> list[str]:
+def placed(made: Scheduler, pods: int, level: str) -> list[str]:
     facts: list[Fact] = [factories.gang("g", pods, topology_required=level)]
     facts += [factories.pod(f"g-{number}", 4, "g") for number in range(pods)]
     return sorted(each.node for each in schedule_once(made, facts, 1.0) if isinstance(each, Bind))
@@ -39,7 +41,7 @@ def test_a_gang_stays_in_one_clique() -> None:
     nodes = placed(made, 3, CLIQUE)
     assert len(nodes) == 3
     assert len({cliques[name] for name in nodes}) == 1
-    made.check()
+    check_invariants(made)
 
 
 def test_the_closest_domain_is_the_clique_without_being_asked() -> None:
@@ -51,10 +53,10 @@ def test_the_closest_domain_is_the_clique_without_being_asked() -> None:
 def test_what_no_clique_holds_waits() -> None:
     made = rack((RACK, CLIQUE), {f"n{number}": f"f.{number % 2}" for number in range(4)})
     assert placed(made, 3, CLIQUE) == []
-    assert "in one clique" in made.gang_of(made.pods["uid-g-0"]).reason  # type: ignore[union-attr]  # it has one
+    assert "in one clique" in made.state.gang_of(made.state.pods["uid-g-0"]).reason  # type: ignore[union-attr]  # it has one
     moved: list[Fact] = [factories.report("n1", tray("f.0"), 2)]
     assert len([each for each in schedule_once(made, moved, 2.0) if isinstance(each, Bind)]) == 3
-    made.check()
+    check_invariants(made)
 
 
 def test_a_machine_of_two_cliques_is_in_none_and_a_label_goes_before() -> None:
@@ -62,10 +64,10 @@ def test_a_machine_of_two_cliques_is_in_none_and_a_label_goes_before() -> None:
     mixed = tray("f.0")
     mixed = replace(mixed, gpus=(*mixed.gpus[:3], replace(mixed.gpus[3], clique="f.1")))
     schedule_once(made, [factories.report("n0", mixed, 2)], 1.0)
-    assert made.nodes["n0"].levels == ((CHASSIS, "c"),)
+    assert made.state.nodes["n0"].levels == ((CHASSIS, "c"),)
     labelled = factories.node("n0", rack="r1", gpus=4)
     schedule_once(made, [replace(labelled, labels={**labelled.labels, CHASSIS: "ours"})], 2.0)
-    row = made.nodes["n0"].row()
+    row = made.state.nodes["n0"].row()
     assert row is not None
     assert row.levels()[CHASSIS] == "ours"
-    made.check()
+    check_invariants(made)

@@ -6,13 +6,13 @@ from itertools import combinations
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import UpdateGangStatus
 from central.model.facts import PodGone
 from central.scheduler.cycle import schedule_once
 from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
 from protos.names import BLOCK, RACK
 from tests.central import factories
 
@@ -86,26 +86,26 @@ def test_two_racks_of_two_blocks_rather_than_three_of_one() -> None:
     nodes = [factories.node(f"a{i}", block="a", rack=f"a{i}", gpus=2) for i in range(3)]
     nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bc"]
     for preferred, racks in (("", 3), (RACK, 2)):
-        made = Cluster((BLOCK, RACK))
+        made = new_scheduler((BLOCK, RACK))
         pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
         schedule_once(
             made, [*nodes, factories.gang("g", 6, topology_preferred=preferred), *pods], 0.0
         )
-        assert len({pod.node for pod in made.pods.values()}) == racks
+        assert len({pod.node for pod in made.state.pods.values()}) == racks
 
 
 def test_a_replacement_joins_the_racks_that_the_gang_is_in() -> None:
     nodes = [factories.node(f"{r}{i}", block="b", rack=r, gpus=2) for r in "xyz" for i in range(2)]
-    made = Cluster((BLOCK, RACK))
+    made = new_scheduler((BLOCK, RACK))
     pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
     schedule_once(made, [*nodes, factories.gang("g", 6), *pods], 0.0)
-    racks = {pod.node[0] for pod in made.pods.values()}
-    lost = made.pods["uid-g-5"].node
+    racks = {pod.node[0] for pod in made.state.pods.values()}
+    lost = made.state.pods["uid-g-5"].node
     assert len(racks) == 2
     blocker = factories.pod("other", 2, node=lost)
     schedule_once(made, [PodGone("uid-g-5"), blocker], 1.0)
     schedule_once(made, [factories.pod("g-5", 1, "g")], 2.0)
-    new = made.pods["uid-g-5"].node
+    new = made.state.pods["uid-g-5"].node
     assert not new or new[0] in racks
     assert new
 
@@ -114,14 +114,14 @@ def test_a_tier_that_is_soft_is_preferred() -> None:
     """Tier 1 is the rack."""
     nodes = [factories.node(f"a{i}", block="a", rack=f"a{i}", gpus=2) for i in range(3)]
     nodes += [factories.node(f"{b}0", block=b, rack=f"{b}0", gpus=3) for b in "bc"]
-    made = Cluster((BLOCK, RACK))
+    made = new_scheduler((BLOCK, RACK))
     pods = [factories.pod(f"g-{i}", 1, "g") for i in range(6)]
     schedule_once(made, [*nodes, factories.gang("g", 6, preferred_tier=1), *pods], 0.0)
-    assert len({pod.node for pod in made.pods.values()}) == 2
+    assert len({pod.node for pod in made.state.pods.values()}) == 2
 
 
 def test_a_preferred_level_that_does_not_exist_is_named() -> None:
-    made = Cluster((BLOCK, RACK))
+    made = new_scheduler((BLOCK, RACK))
     wish = factories.gang("g", 1, topology_preferred="example.com/row")
     decisions = schedule_once(made, [factories.node("a"), wish, factories.pod("g-0", 1, "g")], 0.0)
     told = next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))

@@ -8,9 +8,11 @@ from itertools import product
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import PodGone, PodSeen, Roles
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest, RolePreferences, fit
 from central.scheduler.placement.role_placement import (
     RolePlacementProblem,
@@ -18,9 +20,9 @@ from central.scheduler.placement.role_placement import (
     exchanged,
     searched,
 )
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
 from protos.names import RACK
 from tests.central import factories
 
@@ -186,13 +188,13 @@ def member(task: str, rank: int) -> PodSeen:
     return factories.pod(f"{task}-{rank}", 1, "g", task=task)
 
 
-def where(cluster: Cluster) -> dict[str, str]:
-    return {pod.seen.name: pod.node for pod in cluster.pods.values()}
+def where(cluster: Scheduler) -> dict[str, str]:
+    return {pod.seen.name: pod.node for pod in cluster.state.pods.values()}
 
 
 @pytest.mark.parametrize("roles", [TF, None])
 def test_a_tensorflow_job(roles: Roles | None) -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r", gpus=3) for name in "abc"]
     pods = [member("ps", i) for i in range(2)] + [member("worker", i) for i in range(4)]
     decisions = schedule_once(cluster, [*nodes, factories.gang("g", 6, roles=roles), *pods], 0.0)
@@ -201,11 +203,11 @@ def test_a_tensorflow_job(roles: Roles | None) -> None:
     apart = at["ps-0"] != at["ps-1"]
     local = sum(at[f"ps-{p}"] == at[f"worker-{w}"] for p in range(2) for w in range(4))
     assert (apart, local) == ((True, 4) if roles else (False, 2))
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_lost_worker_comes_back_to_the_server_with_fewer() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r", gpus=4) for name in "abc"]
     pods = [member("ps", i) for i in range(2)] + [member("worker", i) for i in range(4)]
     schedule_once(cluster, [*nodes, factories.gang("g", 6, roles=TF), *pods], 0.0)

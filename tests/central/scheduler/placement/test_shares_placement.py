@@ -8,15 +8,16 @@ from itertools import product
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import Fact, PodSpec, Roles, SubGroups
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.gpu_shares import NOTHING
 from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest, fit
 from central.scheduler.placement.role_placement import problem_of
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
 from protos.names import NODE, RACK
 from protos.topology import indices_of, mask_of
 from tests.central import factories
@@ -194,39 +195,39 @@ def machines(*names: str) -> list[Fact]:
 
 
 def test_a_gang_of_parts_spreads_over_nodes() -> None:
-    made = Cluster(factories.LEVELS, placement="spread")
+    made = new_scheduler(factories.LEVELS, placement="spread")
     pods = [factories.part(f"g-{i}", 30, gang="g") for i in range(3)]
     schedule_once(made, [*machines("a", "b", "c"), factories.gang("g", 3), *pods], 0.0)
-    made.check()
-    assert {pod.node for pod in made.pods.values()} == {"a", "b", "c"}
+    check_invariants(made)
+    assert {pod.node for pod in made.state.pods.values()} == {"a", "b", "c"}
 
 
 def test_servers_with_parts_are_apart_and_workers_beside_them() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     roles = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))
     pods = [
         factories.part(f"g-{i}", 40, gang="g", task="ps" if i < 2 else "worker") for i in range(6)
     ]
     schedule_once(made, [*machines("a", "b", "c"), factories.gang("g", 6, roles=roles), *pods], 0.0)
-    made.check()
-    seats = Counter((pod.node, pod.seen.task) for pod in made.pods.values())
+    check_invariants(made)
+    seats = Counter((pod.node, pod.seen.task) for pod in made.state.pods.values())
     assert sorted(seats.values()) == [1, 1, 2, 2]
     assert len({node for node, _ in seats}) == 2
 
 
 def test_unlike_parts_that_find_no_way_are_told_that_there_may_be_one() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     what = factories.topology(2, PAIRS[:1], shares=True)
     node: list[Fact] = [factories.node("a", gpus=2, shares=True), factories.report("a", what)]
     gang = factories.gang("g", 6, topology_required="island")
     parts = [factories.part(f"g-{i}", n, gang="g") for i, n in enumerate((60, 50, 50, 40, 30, 10))]
     schedule_once(made, [*node, gang, *parts], 0.0)
-    reason = made.gangs["ns", "g", True].attempt.reason
+    reason = made.state.gangs["ns", "g", True].attempt.reason
     assert "no way was found in the tries that there are, though there may be one" in reason
 
 
 def test_rings_of_parts_get_an_island_each() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     rings = SubGroups("tp", 3, keys=("ring",), required="island")
     pods = [
         factories.part(f"g-{i}", 60, gang="g", labels=(("ring", str(i % 2)),)) for i in range(6)
@@ -236,17 +237,17 @@ def test_rings_of_parts_get_an_island_each() -> None:
     )
     assert not [d for d in decisions if isinstance(d, Bind)]  # an island has room for two
     assert "needs 2 groups of 3 pods x 60 hundredths of a GPU, each in one island" in (
-        made.gangs["ns", "g", True].attempt.reason
+        made.state.gangs["ns", "g", True].attempt.reason
     )
     pods = [
         factories.part(f"h-{i}", 50, gang="h", labels=(("ring", str(i % 2)),)) for i in range(6)
     ]
     schedule_once(made, [factories.gang("h", 6, subgroups=(rings,)), *pods], 1.0)
-    made.check()
+    check_invariants(made)
     islands = {
         (ring, gpu // 2)
         for ring in "01"
-        for pod in made.pods.values()
+        for pod in made.state.pods.values()
         if pod.seen.gang == "h" and pod.seen.labels == (("ring", ring),)
         for gpu in indices_of(pod.gpus)
     }

@@ -4,18 +4,19 @@ from collections import Counter
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from protos.names import PACK, RACK, SPREAD
 from tests.central import factories
 
 
 def placed(*facts: Fact, policy: str = PACK) -> dict[str, str]:
-    cluster = Cluster(factories.LEVELS, placement=policy)
+    cluster = new_scheduler(factories.LEVELS, placement=policy)
     schedule_once(cluster, facts, 0.0)
-    cluster.check()
-    return {pod.seen.name: pod.node for pod in cluster.pods.values()}
+    check_invariants(cluster)
+    return {pod.seen.name: pod.node for pod in cluster.state.pods.values()}
 
 
 def members(count: int, gpus: int = 1) -> list[Fact]:

@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, PodGone, SubGroups
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest, SubgroupRequest, fit
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
 from protos.names import BLOCK, RACK
 from tests.central import factories
 
@@ -226,10 +228,10 @@ def told(decisions: list[Decision]) -> str:
     )
 
 
-def nodes_of(cluster: Cluster, ring: int) -> set[str]:
+def nodes_of(cluster: Scheduler, ring: int) -> set[str]:
     return {
         pod.node
-        for pod in cluster.pods.values()
+        for pod in cluster.state.pods.values()
         if pod.seen.labels == ((RING, str(ring)),) and pod.node
     }
 
@@ -237,7 +239,7 @@ def nodes_of(cluster: Cluster, ring: int) -> set[str]:
 def test_each_ring_gets_a_node_and_all_get_one_rack() -> None:
     """Three rings of two pods with four GPUs of a node each; ranks of one ring do not follow each
     other."""
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes: list[Fact] = [
         *(factories.node(f"a{i}", rack="ra", gpus=6) for i in range(2)),
         *(factories.node(f"b{i}", rack="rb", gpus=6) for i in range(3)),
@@ -251,7 +253,7 @@ def test_each_ring_gets_a_node_and_all_get_one_rack() -> None:
 
 
 def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(3)]
     gang = factories.gang("g", 1, subgroups=(policy(2, least=1),))
     first = schedule_once(cluster, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
@@ -261,27 +263,27 @@ def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
     schedule_once(cluster, [member(2, 1)], 1.0)
     assert (nodes_of(cluster, 0), len(nodes_of(cluster, 1))) == (set(), 1)
     assert told(schedule_once(cluster, [], 2.0) or first)
-    assert cluster.gangs["ns", "g", True].attempt.reason == "group tp-0 has 1 of 2 pods"
+    assert cluster.state.gangs["ns", "g", True].attempt.reason == "group tp-0 has 1 of 2 pods"
     schedule_once(cluster, [member(3, 0)], 3.0)
     assert len(nodes_of(cluster, 0)) == 1
 
 
 def test_a_lost_member_comes_back_to_its_group() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=8) for i in range(3)]
     gang = factories.gang("g", 4, subgroups=(policy(2),))
     schedule_once(cluster, [*nodes, gang, *(member(i, i // 2, 4) for i in range(4))], 0.0)
     homes = [nodes_of(cluster, ring) for ring in range(2)]
     assert len(homes[0]) == len(homes[1]) == 1
-    lost = cluster.pods["uid-g-3"].seen
+    lost = cluster.state.pods["uid-g-3"].seen
     schedule_once(cluster, [PodGone("uid-g-3")], 1.0)
     schedule_once(cluster, [replace(lost, uid="uid-again")], 2.0)
     assert nodes_of(cluster, 1) == homes[1]
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_the_sentence_counts_groups() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node("a0", rack="ra", gpus=6), factories.node("a1", rack="ra", gpus=2)]
     gang = factories.gang("g", 4, subgroups=(policy(2),), topology_required=RACK)
     decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(4))], 0.0)
@@ -296,7 +298,7 @@ def test_the_sentence_counts_groups() -> None:
     [(6, "the best node has room for 0 of 1 group"), (None, "there is no node")],
 )
 def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, said: str) -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node("a0", gpus=gpus)] if gpus else []
     gang = factories.gang("g", 2, subgroups=(policy(2),), topology_required="island")
     decisions = schedule_once(cluster, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
@@ -307,7 +309,7 @@ def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, sa
 
 def test_the_minimum_starts_in_whole_groups() -> None:
     """Three pods must start, groups have two: four start, and the third group follows alone."""
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(2)]
     gang = factories.gang("g", 3, subgroups=(policy(2),))
     decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(6))], 0.0)

@@ -7,13 +7,16 @@ from itertools import combinations
 
 import numpy as np
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict
 from central.model.facts import Fact, PodSeen
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import defragment
 from central.scheduler.preemption.preemption_request import PreemptionRequest
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -121,10 +124,10 @@ def fits(free: list[int], sizes: list[int]) -> bool:
     return False
 
 
-def fewest(cluster: Cluster, wanted: list[int]) -> int | None:
+def fewest(cluster: Scheduler, wanted: list[int]) -> int | None:
     """How many gangs must move at least so that all fit, the moved included."""
-    snapshot = cluster.snapshot
-    gangs = [gang for gang in cluster.gangs.values() if gang.placed()]
+    snapshot = cluster.state.snapshot
+    gangs = [gang for gang in cluster.state.gangs.values() if gang.placed()]
     for count in range(len(gangs) + 1):
         for chosen in combinations(gangs, count):
             free = [int(have) for have in snapshot.free[:, 0]]
@@ -144,28 +147,28 @@ def test_against_all_sets_of_moves() -> None:
     dice = random.Random(7)
     possible = found = least = 0
     for _ in range(600):
-        cluster = Cluster(factories.LEVELS)
+        cluster = new_scheduler(factories.LEVELS)
         schedule_once(
             cluster, [factories.node(f"n{i}", gpus=4) for i in range(dice.randint(2, 4))], 0.0
         )
         for number in range(dice.randint(2, 6)):
             facts = movable(job(f"g{number}", dice.choice((1, 1, 2)), gpus=dice.choice((1, 2, 3))))
-            name = dice.choice(sorted(cluster.snapshot.row))
-            room = cluster.snapshot.free[cluster.snapshot.row[name], 0]
+            name = dice.choice(sorted(cluster.state.snapshot.row))
+            room = cluster.state.snapshot.free[cluster.state.snapshot.row[name], 0]
             asked = sum(f.spec.request("nvidia.com/gpu") for f in facts if isinstance(f, PodSeen))
             schedule_once(cluster, on(name, facts) if asked <= room else [], 1.0)
         pods, gpus = dice.choice((1, 1, 2)), dice.choice((2, 3, 4))
         for fact in job("big", pods, gpus=gpus, created=99.0):
-            cluster.apply(fact)
-        gang = cluster.gangs["ns", "big", True]
+            apply(cluster, fact)
+        gang = cluster.state.gangs["ns", "big", True]
         needed = fewest(cluster, [gpus] * pods)
         if needed == 0:
             continue
         want = PlacementRequest(((gang.waiting()[0].spec, pods),), "")
         plan = defragment.plan(
-            cluster, PreemptionRequest(gang, want, LONG_S, np.zeros(0, dtype=np.int64))
+            cluster.preemption, PreemptionRequest(gang, want, LONG_S, np.zeros(0, dtype=np.int64))
         )
-        cluster.check()
+        check_invariants(cluster)
         assert plan is None or needed is not None, "somebody would be without a place"
         if needed is not None:
             possible += 1

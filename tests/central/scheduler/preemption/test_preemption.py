@@ -8,17 +8,20 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict
 from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
 from central.scheduler import placement
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.preemption_request import PreemptionRequest
 from central.scheduler.reservation.release_forecast import ReleasablePods
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state.cluster import Cluster
 from central.scheduler.state.gangs import Gang
 from protos.names import RACK
 from tests.central import factories
@@ -43,8 +46,8 @@ def test_a_gang_makes_room_for_a_more_urgent_one_and_the_room_is_kept() -> None:
     again = [replace(factories.pod(f"{gone}-{i}", 8, gone), uid=f"again-{i}") for i in range(2)]
     assert world.step(55.0, *again) == ["urgent-0", "urgent-1"]
     assert len(world.evicted) == 2
-    assert not world.cluster.reserved or not any(
-        kept.made for kept in world.cluster.reserved.values()
+    assert not world.cluster.reservations or not any(
+        kept.made for kept in world.cluster.reservations.values()
     )
 
 
@@ -115,7 +118,7 @@ def test_nobody_goes_when_it_does_not_help_in_full() -> None:
 def test_who_is_leaving_anyway_makes_room_and_nobody_else_goes() -> None:
     world = World(*racks())
     world.step(0.0, *job("old", 3), *job("going", 1, created=1.0))
-    pod = world.cluster.pods["uid-going-0"]
+    pod = world.cluster.state.pods["uid-going-0"]
     leaving = factories.pod("going-0", 8, "going", node=pod.node, phase="Running", deleting=True)
     world.step(1.0, leaving, *job("urgent", 1, created=1.0, priority=3))
     assert not world.evicted
@@ -198,8 +201,8 @@ def test_who_is_covered_is_asked_before_anybody_goes() -> None:
     assert not world.evicted
     asked = [each for each in world.decisions if isinstance(each, Evict)]
     assert [each.trial for each in asked] == [True, True]  # again after a minute
-    assert not any(pod.evicting for pod in world.cluster.pods.values())
-    assert not any(gang.preemption.preempted_for for gang in world.cluster.gangs.values())
+    assert not any(pod.evicting for pod in world.cluster.state.pods.values())
+    assert not any(gang.preemption.preempted_for for gang in world.cluster.state.gangs.values())
     world.budgets.clear()
     for now in range(100, 310):
         world.step(float(now))
@@ -299,9 +302,11 @@ def test_what_a_queue_loses_is_counted_together() -> None:
 # --- against brute force -----------------------------------------------------------------------
 
 
-def brute(cluster: Cluster, claim: PreemptionRequest) -> tuple[int, int, int] | None:
+def brute(cluster: Scheduler, claim: PreemptionRequest) -> tuple[int, int, int] | None:
     """The least harm of all sets of pods whose leaving lets the gang in."""
-    lower = [g for g in cluster.gangs.values() if g.priority < claim.gang.priority and g.placed()]
+    lower = [
+        g for g in cluster.state.gangs.values() if g.priority < claim.gang.priority and g.placed()
+    ]
     pods = [pod for gang in lower for pod in gang.placed()]
     best: tuple[int, int, int] | None = None
     for size in range(len(pods) + 1):
@@ -314,7 +319,7 @@ def brute(cluster: Cluster, claim: PreemptionRequest) -> tuple[int, int, int] | 
     return best
 
 
-def _overspent(cluster: Cluster, chosen: tuple[Pod, ...]) -> bool:
+def _overspent(cluster: Scheduler, chosen: tuple[Pod, ...]) -> bool:
     apps = [dict(pod.seen.labels).get("app") for pod in chosen if pod.seen.phase == "Running"]
     budgets = cluster.budgets.seen.values()
     return any(apps.count(b.name.removeprefix("keep-")) > b.allowed for b in budgets)
@@ -327,9 +332,9 @@ def _lacks(gang: Gang, gone: list[Pod]) -> bool:
     return any(left[task] < least for task, least in tasks)
 
 
-def _harm(cluster: Cluster, chosen: tuple[Pod, ...], now: float) -> tuple[int, int, int] | None:
+def _harm(cluster: Scheduler, chosen: tuple[Pod, ...], now: float) -> tuple[int, int, int] | None:
     broken = 0
-    for gang in cluster.gangs.values():
+    for gang in cluster.state.gangs.values():
         gone = [pod for pod in chosen if pod.seen.uid in gang.members]
         lacks = _lacks(gang, gone)
         if gone and (lacks or len(gang.placed()) - len(gone) < gang.minimum):
@@ -339,8 +344,8 @@ def _harm(cluster: Cluster, chosen: tuple[Pod, ...], now: float) -> tuple[int, i
     return broken, sum(pod.lost(now) for pod in chosen), len(chosen)
 
 
-def _fits(cluster: Cluster, chosen: tuple[Pod, ...], want: PlacementRequest) -> bool:
-    leavers = ReleasablePods(cluster, list(chosen))
+def _fits(cluster: Scheduler, chosen: tuple[Pod, ...], want: PlacementRequest) -> bool:
+    leavers = ReleasablePods(cluster.state, list(chosen))
     with leavers.gone(np.arange(len(chosen))) as snapshot:
         draft = Draft(snapshot)
         try:
@@ -371,7 +376,7 @@ def _budgets(dice: random.Random) -> list[Fact]:
 def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None:
     dice, made, refused = random.Random(seed), 0, 0
     for _ in range(40):
-        cluster = Cluster(factories.LEVELS)
+        cluster = new_scheduler(factories.LEVELS)
         nodes = [
             factories.node(f"n{i}", rack=f"r{i % 2}", gpus=4) for i in range(dice.randint(1, 4))
         ]
@@ -390,26 +395,26 @@ def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None
             if dice.random() < 0.3:
                 facts = _with_roles(facts, dice)
             schedule_once(cluster, facts, dice.choice((0.0, 100.0)))
-        running = [pod for pod in cluster.pods.values() if pod.node]
+        running = [pod for pod in cluster.state.pods.values() if pod.node]
         begun = [replace(pod.seen, node=pod.node, phase="Running") for pod in running]
         schedule_once(cluster, begun, 100.0)
         pods, gpus = dice.choice((1, 2, 3)), dice.choice((2, 4))
         level = dice.choice(("", RACK, "node"))
         wanted = job("urgent", pods, gpus=gpus, priority=5, topology_required=level, created=99.0)
         for fact in (*wanted, *(_budgets(dice) if covered else ())):
-            cluster.apply(fact)
-        gang = cluster.gangs["ns", "urgent", True]
+            apply(cluster, fact)
+        gang = cluster.state.gangs["ns", "urgent", True]
         want = PlacementRequest(((gang.waiting()[0].spec, pods),), level)
-        if any(pod.evicting for pod in cluster.pods.values()) or _fits(cluster, (), want):
+        if any(pod.evicting for pod in cluster.state.pods.values()) or _fits(cluster, (), want):
             continue
         claim = PreemptionRequest(gang, want, 200.0, np.zeros(0, dtype=np.int64))
         best = brute(cluster, claim)
-        plan = preemption_plan.room_for(cluster, claim)
+        plan = preemption_plan.room_for(cluster.preemption, claim)
         assert (plan is None) == (best is None)
         refused += plan is None
         if plan is not None:
             made += 1
             assert _harm(cluster, plan.victims, claim.now) == best
-        cluster.check()
+        check_invariants(cluster)
     assert made > 2
     assert refused > 2

@@ -1,10 +1,12 @@
 """PodGroups that have no pods yet: whoever makes these may wait until the group is let in."""
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, GangGone, GangSeen, QueueSeen
 from central.scheduler import cycle
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 
 NODE = factories.node("a", gpus=0, cpu=8_000)
@@ -18,10 +20,10 @@ def told(decisions: list[Decision]) -> dict[str, tuple[str, str]]:
     return {d.gang: (d.phase, d.reason) for d in decisions if isinstance(d, UpdateGangStatus)}
 
 
-def played(*facts: Fact) -> tuple[Cluster, dict[str, tuple[str, str]]]:
-    cluster = Cluster(factories.LEVELS)
+def played(*facts: Fact) -> tuple[Scheduler, dict[str, tuple[str, str]]]:
+    cluster = new_scheduler(factories.LEVELS)
     found = told(schedule_once(cluster, facts, 0.0))
-    cluster.check()
+    check_invariants(cluster)
     return cluster, found
 
 
@@ -39,10 +41,10 @@ def test_they_are_let_in_one_after_the_other() -> None:
     decisions = schedule_once(cluster, [pod], 2.0)
     assert [d.name for d in decisions if isinstance(d, Bind)] == ["one-0"]
     assert told(decisions)["one"][0] == "Running"
-    cluster.check()
+    check_invariants(cluster)
     ended = factories.pod("one-0", 0, "one", cpu=5_000, node="a", phase="Succeeded")
     assert told(schedule_once(cluster, [ended], 4.0))["two"][0] == "Inqueue"
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_closed_queue_lets_nobody_in_until_it_opens() -> None:
@@ -73,4 +75,4 @@ def test_those_who_wait_are_looked_at_once_a_second() -> None:
 def test_a_group_that_goes_is_forgotten() -> None:
     cluster, _ = played(NODE, group("one", created=1.0), group("two", created=2.0))
     assert told(schedule_once(cluster, [GangGone("ns", "one")], 5.0))["two"][0] == "Inqueue"
-    cluster.check()
+    check_invariants(cluster)

@@ -31,7 +31,7 @@ def test_no_driver_starts_whose_executors_would_find_no_room() -> None:
         "one-executor-1",
         "one-executor-2",
     ]
-    assert not world.cluster.pledges.by_gang
+    assert not world.cluster.min_resources.by_gang
 
 
 def test_what_is_promised_is_kept_from_everybody_of_its_priority() -> None:
@@ -75,7 +75,7 @@ def test_minimums_that_are_all_of_its_pods_change_nothing() -> None:
     group = factories.gang("g", 2, min_resources=(("cpu", 2_000), ("pods", 2)))
     pods = [factories.pod(f"g-{i}", 0, "g", cpu=1_000) for i in range(2)]
     assert world.step(1.0, group, *pods) == ["g-0", "g-1"]
-    assert not world.cluster.pledges.by_gang
+    assert not world.cluster.min_resources.by_gang
 
 
 def test_a_gang_that_is_gone_at_once_is_owed_nothing() -> None:

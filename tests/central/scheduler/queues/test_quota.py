@@ -2,6 +2,7 @@
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import (
     Fact,
@@ -13,9 +14,11 @@ from central.model.facts import (
     QueueGone,
     QueueSeen,
 )
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.quota import fair, may_reclaim
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from tests.central import factories
 
@@ -63,14 +66,14 @@ def nodes(gpus: int) -> list[Fact]:
     return [factories.node(f"n{i}") for i in range(gpus // 8)]
 
 
-def played(*facts: Fact) -> tuple[Cluster, list[Decision]]:
-    cluster = Cluster(factories.LEVELS)
+def played(*facts: Fact) -> tuple[Scheduler, list[Decision]]:
+    cluster = new_scheduler(factories.LEVELS)
     decisions = schedule_once(cluster, facts, 0.0)
-    cluster.check()
+    check_invariants(cluster)
     return cluster, decisions
 
 
-def used(cluster: Cluster, name: str) -> int:
+def used(cluster: Scheduler, name: str) -> int:
     return cluster.queues.by_name[name].used.get(GPU, 0)
 
 
@@ -107,12 +110,12 @@ def test_what_one_does_not_ask_for_the_other_has() -> None:
 
 def test_shares_hold_while_gangs_come_and_go() -> None:
     """Two queues 1:2 of unlike gangs; what ends is followed by whoever is lowest, for many turns."""
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     facts = [*nodes(48), queue("a"), queue("b", weight=2)]
     schedule_once(cluster, [*facts, *gangs(80, "a", pods=2), *gangs(80, "b", pods=3)], 0.0)
     for now in range(1, 40):
         running = sorted(
-            (pod for pod in cluster.pods.values() if pod.node and pod.alive),
+            (pod for pod in cluster.state.pods.values() if pod.node and pod.alive),
             key=lambda pod: pod.seen.name,
         )
         oldest = {pod.seen.gang for pod in running[:: max(1, len(running) // 2)]}
@@ -122,8 +125,8 @@ def test_shares_hold_while_gangs_come_and_go() -> None:
             if pod.seen.gang in oldest
         ]
         schedule_once(cluster, ended, float(now))
-        cluster.check()
-        if len(cluster.waiting) > 20:
+        check_invariants(cluster)
+        if len(cluster.state.pending.waiting) > 20:
             assert used(cluster, "a") + used(cluster, "b") >= 46
             assert abs(used(cluster, "b") - 2 * used(cluster, "a")) <= 6, "more than one gang off"
 
@@ -156,7 +159,7 @@ def test_the_hierarchy_is_served_level_by_level() -> None:
         "r2": 18,
     }
     assert used(cluster, "left") == used(cluster, "right") == 24
-    cluster.apply(QueueGone("r2"))
+    apply(cluster, QueueGone("r2"))
     assert "r2" in cluster.queues.by_name, "its gangs still run"
 
 
@@ -212,7 +215,7 @@ def test_pods_and_namespaces_name_a_queue_where_the_group_does_not() -> None:
     )
     assert (used(cluster, "a"), used(cluster, "b")) == (1, 1)
     schedule_once(cluster, [NamespaceSeen("ns")], 1.0)
-    cluster.check()
+    check_invariants(cluster)
     assert (used(cluster, "a"), used(cluster, "default")) == (0, 1)
 
 
@@ -227,7 +230,7 @@ def test_the_class_of_the_group_is_its_priority() -> None:
     ended = factories.pod("plain-0", 8, "plain", node="n0", phase="Succeeded")
     assert bound(schedule_once(cluster, [PrioritySeen("high", 1), ended], 1.0)) == ["classy"]
     schedule_once(cluster, [PriorityGone("high")], 2.0)
-    cluster.check()
+    check_invariants(cluster)
 
 
 # --- what may start ----------------------------------------------------------------
@@ -305,7 +308,7 @@ def test_one_bad_queue_stops_only_itself() -> None:
     assert sorted(bound(decisions)) == ["of-default", "of-good"]
     mended = [queue(name) for name in ("bad", "lost", "round", "robin", "unknown")]
     assert len(bound(schedule_once(cluster, mended, 1.0))) == 5
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_capability_holds_exactly_and_what_is_freed_is_used() -> None:
@@ -313,7 +316,7 @@ def test_capability_holds_exactly_and_what_is_freed_is_used() -> None:
     assert bound(decisions) == ["a000", "a001", "a002"]
     assert waits(decisions)["a003"] == "queue a may use 3 GPUs and uses 3; 1 more is wanted"
     ended = factories.pod(
-        "a000-0", 1, "a000", node=cluster.pods["uid-a000-0"].node, phase="Succeeded"
+        "a000-0", 1, "a000", node=cluster.state.pods["uid-a000-0"].node, phase="Succeeded"
     )
     assert bound(schedule_once(cluster, [ended], 1.0)) == ["a003"]
 
@@ -338,7 +341,7 @@ def test_what_is_deleted_leaves_the_books() -> None:
     cluster, _ = played(*nodes(8), queue("a", capability=4), *gang("g", "a", pods=2, gpus=2))
     assert used(cluster, "a") == 4
     schedule_once(cluster, [GangGone("ns", "g"), PodGone("uid-g-0"), PodGone("uid-g-1")], 1.0)
-    cluster.check()
+    check_invariants(cluster)
     assert used(cluster, "a") == 0
     assert not cluster.queues.by_name["a"].gangs
 
@@ -347,7 +350,7 @@ def test_a_closed_queue_keeps_what_runs() -> None:
     cluster, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
     schedule_once(cluster, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
     running = [
-        factories.pod(f"g-{i}", 4, "g", node=cluster.pods[f"uid-g-{i}"].node, phase="Running")
+        factories.pod(f"g-{i}", 4, "g", node=cluster.state.pods[f"uid-g-{i}"].node, phase="Running")
         for i in range(2)
     ]
     schedule_once(cluster, [*running, queue("a", closed=True)], 1.0)
@@ -360,7 +363,7 @@ def test_a_closed_queue_keeps_what_runs() -> None:
 # --- what may be taken back --------------------------------------------------------
 
 
-def full(*facts: Fact, a: int = 8) -> Cluster:
+def full(*facts: Fact, a: int = 8) -> Scheduler:
     """Queue a has taken what there is; then b asks."""
     cluster, _ = played(*nodes(8), *facts, *gangs(a, "a"))
     assert used(cluster, "a") == a
@@ -368,16 +371,16 @@ def full(*facts: Fact, a: int = 8) -> Cluster:
     return cluster
 
 
-def may(cluster: Cluster, taken: int = 0) -> bool:
+def may(cluster: Scheduler, taken: int = 0) -> bool:
     key = ("ns", "{}", True)
-    claimant = next(g for g in cluster.waiting.values() if g.name.startswith("b"))
-    victims = [cluster.gangs[key[0], f"a{i:03}", True] for i in range(taken + 1)]
-    return may_reclaim(cluster, claimant, victims[-1], victims[:-1])
+    claimant = next(g for g in cluster.state.pending.waiting.values() if g.name.startswith("b"))
+    victims = [cluster.state.gangs[key[0], f"a{i:03}", True] for i in range(taken + 1)]
+    return may_reclaim(cluster.queues, claimant, victims[-1], victims[:-1])
 
 
 def test_what_is_above_the_fair_share_may_be_taken_back() -> None:
     cluster = full(queue("a"), queue("b", weight=3))
-    assert fair(cluster, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
+    assert fair(cluster.queues, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
     assert [may(cluster, taken) for taken in range(7)] == [True] * 6 + [False]
 
 
@@ -392,9 +395,9 @@ def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
 def test_nobody_takes_more_than_it_is_due() -> None:
     cluster, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
     schedule_once(cluster, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
-    victim = cluster.gangs["ns", "a000", True]
-    assert not may_reclaim(cluster, cluster.gangs["ns", "five", True], victim)
-    assert may_reclaim(cluster, cluster.gangs["ns", "four", True], victim)
+    victim = cluster.state.gangs["ns", "a000", True]
+    assert not may_reclaim(cluster.queues, cluster.state.gangs["ns", "five", True], victim)
+    assert may_reclaim(cluster.queues, cluster.state.gangs["ns", "four", True], victim)
 
 
 def test_teams_settle_it_where_they_meet() -> None:
@@ -410,8 +413,8 @@ def test_teams_settle_it_where_they_meet() -> None:
 def test_without_queues_nothing_is_taken_back() -> None:
     cluster, _ = played(*nodes(8), *gangs(8, "a"))
     schedule_once(cluster, gangs(1, "b"), 1.0)
-    claimant = cluster.gangs["ns", "b000", True]
-    assert not may_reclaim(cluster, claimant, cluster.gangs["ns", "a000", True])
+    claimant = cluster.state.gangs["ns", "b000", True]
+    assert not may_reclaim(cluster.queues, claimant, cluster.state.gangs["ns", "a000", True])
 
 
 # --- a long line -------------------------------------------------------------------
@@ -427,15 +430,15 @@ def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, .
     assert all(why.startswith("needs 1 pod x 4 GPUs at once; ") for why in told.values())
     served = len(bound(decisions))
     for now in range(1, 6):
-        pod = next(pod for pod in cluster.pods.values() if pod.node and pod.alive)
+        pod = next(pod for pod in cluster.state.pods.values() if pod.node and pod.alive)
         ended = factories.pod(pod.seen.name, 4, pod.seen.gang, node=pod.node, phase="Succeeded")
         decisions = schedule_once(cluster, [ended], float(now))
-        cluster.check()
+        check_invariants(cluster)
         assert len(bound(decisions)) == 1
         served += 1
         assert not schedule_once(cluster, [], now + 0.5), "nothing was gained"
     assert served == 7
-    assert all(gang.attempt.reason for gang in cluster.waiting.values())
+    assert all(gang.attempt.reason for gang in cluster.state.pending.waiting.values())
 
 
 def test_unlike_gangs_behind_one_that_is_refused_are_looked_at() -> None:

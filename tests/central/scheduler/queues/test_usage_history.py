@@ -2,10 +2,11 @@
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, GangGone, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.usage_history import DecayedUsage
-from central.scheduler.state.cluster import Cluster
 from protos.names import GPU
 from tests.central import factories
 
@@ -37,12 +38,12 @@ def test_it_makes_no_difference_how_often_it_is_asked() -> None:
 def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
     """GPUs of the second queue by time; the first had all sixteen alone until 500 s. Both always
     have more that wait."""
-    cluster = Cluster(factories.LEVELS, half_life_s=half_life_s)
+    cluster = new_scheduler(factories.LEVELS, half_life_s=half_life_s)
     nodes: list[Fact] = [factories.node(f"n{i}") for i in range(2)]
     facts = [*nodes, QueueSeen("a"), QueueSeen("b", weight=weight)]
     found: dict[int, int] = {}
     for now in range(0, 1100, 25):
-        for pod in [pod for pod in cluster.pods.values() if pod.node]:  # they have ended
+        for pod in [pod for pod in cluster.state.pods.values() if pod.node]:  # they have ended
             facts += [PodGone(pod.seen.uid), GangGone("ns", pod.seen.gang)]
         for queue in ("a", "b") if now >= 500 else ("a",):
             for number in range(16):
@@ -54,9 +55,9 @@ def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
         used = cluster.queues.by_name["b"].used.get(GPU, 0)
         found[now] = used
         facts = []
-        for gang in cluster.waiting.values():
+        for gang in cluster.state.pending.waiting.values():
             facts += [*map(PodGone, gang.members), GangGone("ns", gang.name)]
-    cluster.check()
+    check_invariants(cluster)
     return found
 
 

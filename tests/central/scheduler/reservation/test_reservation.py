@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from central.model.facts import Fact, NodeGone, PodGone, QueueGone, QueueSeen
+from central.scheduler.apply import apply
+from central.scheduler.invariants import check_invariants
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.state.gangs import GangKey
 from protos.names import RACK
@@ -39,7 +41,7 @@ def test_what_the_head_does_not_need_is_free_for_all() -> None:
     small = job("small", 2, gpus=4, created=2.0)
     assert world.step(2.0, *small) == []
     assert world.step(3.0, *job("tiny", 1, gpus=4, created=3.0)) == ["tiny-0"]
-    assert world.cluster.pods["uid-tiny-0"].node == "c"
+    assert world.cluster.state.pods["uid-tiny-0"].node == "c"
 
 
 def test_without_run_times_what_becomes_free_is_kept() -> None:
@@ -74,7 +76,7 @@ def stream(says: float | None, reserve: bool = True) -> tuple[float, float]:
     """When the big gang starts among small ones that come faster than they go; they run for 50 s."""
     world = World(*two_nodes(), patience_s=100.0)
     if not reserve:
-        world.cluster.reserved = Forgetful()
+        world.cluster.reservations = Forgetful()
     for now in range(0, 1000, 10):
         facts = job(f"s{now}", 1, runs_for_s=says, created=float(now))
         world.lasts[f"s{now}"] = 50.0
@@ -82,8 +84,8 @@ def stream(says: float | None, reserve: bool = True) -> tuple[float, float]:
             facts = [*job("big", 2, created=20.0), *facts]
         world.step(float(now), *facts)
         if "big" in world.began:
-            return world.began["big"], world.cluster.patience_s
-    return float("inf"), world.cluster.patience_s
+            return world.began["big"], world.cluster.policy.patience_s
+    return float("inf"), world.cluster.policy.patience_s
 
 
 def test_the_more_urgent_takes_the_reserved_room_and_becomes_the_head() -> None:
@@ -92,7 +94,7 @@ def test_the_more_urgent_takes_the_reserved_room_and_becomes_the_head() -> None:
     world.step(1.0, *job("big", 2, created=1.0))
     assert world.step(2.0, *job("urgent", 1, created=2.0, priority=5)) == ["urgent-0"]
     world.step(3.0, *job("bigger", 2, created=3.0, priority=5))
-    assert list(world.cluster.reserved) == [("ns", "bigger", True)]
+    assert list(world.cluster.reservations) == [("ns", "bigger", True)]
 
 
 def test_a_gang_is_called_after_the_job_that_made_it() -> None:
@@ -109,7 +111,7 @@ def test_a_reservation_ends_with_its_gang() -> None:
     world.step(1.0, *job("big", 2, created=1.0), *job("small", 1, created=2.0))
     gone = [PodGone("uid-big-0"), PodGone("uid-big-1")]
     world.step(2.0, *gone)
-    assert not world.cluster.reserved
+    assert not world.cluster.reservations
     assert "small" in world.began or world.step(3.0) == ["small-0"]
 
 
@@ -119,18 +121,18 @@ def test_a_lost_node_moves_the_reservation() -> None:
     for name, lasts in (("one", 100.0), ("two", 150.0), ("three", 200.0), ("four", 250.0)):
         world.step(0.0, *job(name, 1, runs_for_s=lasts))
     world.step(1.0, *job("big", 2, topology_required=RACK, created=1.0))
-    (kept,) = world.cluster.reserved.values()
-    lost = world.cluster.snapshot.names[int(kept.rows[0])]
+    (kept,) = world.cluster.reservations.values()
+    lost = world.cluster.state.snapshot.names[int(kept.rows[0])]
     before = kept.place
     world.step(2.0, NodeGone(lost))
-    (kept,) = world.cluster.reserved.values()
+    (kept,) = world.cluster.reservations.values()
     assert kept.place != before
 
 
 def test_nothing_is_reserved_for_what_can_never_fit() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("long", 1, runs_for_s=600), *job("giant", 3, created=1.0))
-    assert not world.cluster.reserved
+    assert not world.cluster.reservations
     assert world.step(1.0, *job("small", 1, created=2.0)) == ["small-0"]
 
 
@@ -138,18 +140,18 @@ def test_room_that_was_given_away_is_noticed() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("one", 1))
     world.step(1.0, *job("big", 2, created=1.0), *job("small", 1, created=2.0))
-    world.cluster.apply(replace(world.cluster.pods["uid-small-0"].seen, node="b"))
+    apply(world.cluster, replace(world.cluster.state.pods["uid-small-0"].seen, node="b"))
     with pytest.raises(AssertionError, match="room of big was given to others"):
-        world.cluster.check()
+        check_invariants(world.cluster)
 
 
 def test_room_for_nobody_is_noticed() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("one", 1))
     world.step(1.0, *job("big", 2, created=1.0))
-    world.cluster.waiting.clear()
+    world.cluster.state.pending.waiting.clear()
     with pytest.raises(AssertionError, match="who does not wait"):
-        world.cluster.check()
+        check_invariants(world.cluster)
 
 
 def test_two_queues_that_become_one_have_one_head() -> None:
@@ -161,7 +163,7 @@ def test_two_queues_that_become_one_have_one_head() -> None:
     world = World(*nodes, QueueSeen("p"), QueueSeen("q"), *others)
     world.step(1.0, *job("one", 2, created=1.0, queue="p", topology_required=RACK))
     world.step(2.0, *job("two", 1, created=2.0, queue="q"))
-    assert len(world.cluster.reserved) == 2
+    assert len(world.cluster.reservations) == 2
     world.step(3.0, QueueGone("p"), QueueGone("q"))
-    world.cluster.check()
-    assert [kept.gang.name for kept in world.cluster.reserved.values()] == ["one"]
+    check_invariants(world.cluster)
+    assert [kept.gang.name for kept in world.cluster.reservations.values()] == ["one"]

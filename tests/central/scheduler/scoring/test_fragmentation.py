@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.facts import PodGone, PodSpec
 from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory.gpu_shares import NOTHING
@@ -15,7 +16,6 @@ from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.scoring import fragmentation, workload_mix
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
 from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
 from protos.topology import indices_of, mask_of
@@ -189,7 +189,7 @@ def test_what_came_long_ago_counts_for_less() -> None:
 
 def test_a_big_pod_finds_room_that_filling_up_would_have_broken() -> None:
     """Pods of 4 GPUs come, and single ones: a single one goes where a 4 would not fit anyway."""
-    made = Cluster()
+    made = new_scheduler()
     nodes = [
         factories.node("five", gpus=5),
         factories.node("six", gpus=6),
@@ -198,9 +198,9 @@ def test_a_big_pod_finds_room_that_filling_up_would_have_broken() -> None:
     mixed = [factories.pod(f"x{i}", 4 if i % 2 else 1) for i in range(8)]
     schedule_once(made, [*mixed, *(PodGone(pod.uid) for pod in mixed)], 0.0)
     schedule_once(made, [*nodes, factories.pod("one", 1)], 1.0)
-    assert made.pods["uid-one"].node in {"five", "six"}  # of which a 4 still fits beside it
+    assert made.state.pods["uid-one"].node in {"five", "six"}  # of which a 4 still fits beside it
     schedule_once(
         made, [factories.pod("two", 1), factories.pod("big", 4), factories.pod("large", 4)], 2.0
     )
     schedule_once(made, [factories.pod("more", 4)], 3.0)
-    assert all(pod.node for pod in made.pods.values())
+    assert all(pod.node for pod in made.state.pods.values())

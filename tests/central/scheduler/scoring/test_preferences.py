@@ -3,10 +3,11 @@
 from collections import Counter
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeSeen, PodSeen, Taint, Toleration
 from central.model.pod_rules import Nearer, Requirement, Rules, Spread
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from protos.names import RACK
 from tests.central import factories
 
@@ -25,10 +26,10 @@ def web(name: str, rules: Rules | None, gpus: int = 0) -> PodSeen:
 
 
 def placed(*facts: Fact) -> dict[str, str]:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     schedule_once(cluster, facts, 0.0)
-    cluster.check()
-    return {pod.seen.name: pod.node for pod in cluster.pods.values()}
+    check_invariants(cluster)
+    return {pod.seen.name: pod.node for pod in cluster.state.pods.values()}
 
 
 def test_preferred_nodes_go_before_full_ones() -> None:

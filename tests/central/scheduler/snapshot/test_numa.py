@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict, UpdateGangStatus
 from central.model.facts import SubGroups
 from central.scheduler.cycle import schedule_once
 from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.cluster import Cluster
 from protos.names import NUMA, RACK
 from protos.topology import NodeTopology
 from tests.central import factories
@@ -52,7 +52,7 @@ def test_all_gpus_on_one_numa_node_or_none() -> None:
 
 
 def test_the_sentence_says_how_many_fit() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     pods = [factories.pod(f"g-{i}", 1, "g") for i in range(5)]
     wish = factories.gang("g", 5, topology_required=NUMA)
     decisions = schedule_once(
@@ -63,7 +63,7 @@ def test_the_sentence_says_how_many_fit() -> None:
 
 
 def test_groups_each_on_a_numa_node() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     pods = [factories.pod(f"g-{i}", 2, "g", labels=(("half", str(i % 2)),)) for i in range(4)]
     halves = (SubGroups("half", 2, keys=("half",), required=NUMA),)
     wish = factories.gang("g", 4, subgroups=halves)
@@ -71,18 +71,18 @@ def test_groups_each_on_a_numa_node() -> None:
         cluster, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
     )
     used = [0, 0]
-    for pod in cluster.pods.values():
+    for pod in cluster.state.pods.values():
         used[int(dict(pod.seen.labels)["half"])] |= pod.gpus
     assert sorted(used) == [LOW, HIGH]
 
 
 def test_room_is_made_on_one_numa_node() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     node, report = factories.node("a"), factories.report("a", sockets())
     schedule_once(cluster, [node, report, *(factories.pod(f"s{i}", 1) for i in range(8))], 0.0)
     wish = factories.gang("g", 4, topology_required=NUMA, priority=5)
     decisions = schedule_once(
         cluster, [wish, *(factories.pod(f"g-{i}", 1, "g") for i in range(4))], 1.0
     )
-    gone = [cluster.pods[d.pod].gpus for d in decisions if isinstance(d, Evict)]
+    gone = [cluster.state.pods[d.pod].gpus for d in decisions if isinstance(d, Evict)]
     assert sum(gone) in {LOW, HIGH}

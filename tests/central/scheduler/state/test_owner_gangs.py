@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.owner_gangs import HOLD_S
 from tests.central import factories
 
@@ -26,8 +28,8 @@ def bound(decisions: list[Decision]) -> list[str]:
     return sorted(d.name for d in decisions if isinstance(d, Bind))
 
 
-def cluster(nodes: int) -> Cluster:
-    made = Cluster(factories.LEVELS)
+def cluster(nodes: int) -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     schedule_once(made, [factories.node(f"n{i}", rack="r1") for i in range(nodes)], 0.0)
     return made
 
@@ -36,10 +38,10 @@ def test_a_deployments_pods_start_together_or_not_at_all() -> None:
     world = cluster(2)
     facts: list[Fact] = [said(), *(one(i) for i in range(3))]
     assert bound(schedule_once(world, facts, 0.0)) == []
-    gang = world.gangs["ns", "deployment/web", True]
+    gang = world.state.gangs["ns", "deployment/web", True]
     assert "3 pods" in gang.attempt.reason
     assert len(bound(schedule_once(world, [factories.node("n2", rack="r1")], 1.0))) == 3
-    world.check()
+    check_invariants(world)
 
 
 def test_a_rolling_update_is_the_same_gang() -> None:
@@ -48,13 +50,13 @@ def test_a_rolling_update_is_the_same_gang() -> None:
     schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
     assert bound(schedule_once(world, [said(NEW), one(0, NEW)], 1.0)) == []
     assert bound(schedule_once(world, [PodGone(one(0).uid)], 2.0)) == ["web-new-0"]
-    world.check()
+    check_invariants(world)
 
 
 def test_without_a_word_of_gangs_pods_go_one_by_one() -> None:
     world = cluster(1)
     assert bound(schedule_once(world, [said(gang_min=None), one(0), one(1)], 0.0)) == ["web-old-0"]
-    assert ("ns", "web-old-1", False) in world.gangs
+    assert ("ns", "web-old-1", False) in world.state.gangs
 
 
 def test_pods_name_the_minimum_where_nobody_knows_their_controller() -> None:
@@ -62,18 +64,18 @@ def test_pods_name_the_minimum_where_nobody_knows_their_controller() -> None:
     world = cluster(1)
     pods = [one(i, "pytorchjob/bert", gang_min=2) for i in range(2)]
     assert bound(schedule_once(world, [said(), *pods], 0.0)) == []
-    assert world.gangs["ns", "pytorchjob/bert", True].minimum == 2
+    assert world.state.gangs["ns", "pytorchjob/bert", True].minimum == 2
 
 
 def test_a_pod_waits_a_moment_for_word_of_its_controller() -> None:
     world = cluster(3)
     schedule_once(world, [said()], 0.0)
     assert bound(schedule_once(world, [one(i, NEW) for i in range(2)], 1.0)) == []
-    world.check()
+    check_invariants(world)
     assert due(world, 1.0) == 1.0 + HOLD_S
     assert bound(schedule_once(world, [said(NEW)], 1.1)) == []  # a third is missing
     assert len(bound(schedule_once(world, [one(2, NEW)], 1.2))) == 3
-    world.check()
+    check_invariants(world)
 
 
 def test_no_word_in_time_and_it_goes_by_itself() -> None:
@@ -81,40 +83,40 @@ def test_no_word_in_time_and_it_goes_by_itself() -> None:
     schedule_once(world, [said(), one(0, NEW)], 0.0)
     assert bound(schedule_once(world, [], HOLD_S)) == ["web-new-0"]
     assert due(world, HOLD_S) is None
-    world.check()
+    check_invariants(world)
 
 
 def test_a_pod_that_goes_while_it_is_held_leaves_nothing() -> None:
     world = cluster(1)
     schedule_once(world, [said(), one(0, NEW)], 0.0)
     schedule_once(world, [PodGone(one(0, NEW).uid), OwnerGone("uid-" + OLD)], 0.1)
-    world.check()
-    assert not world.owners.pods
-    assert not world.owners.seen
+    check_invariants(world)
+    assert not world.state.owners.pods
+    assert not world.state.owners.seen
 
 
 def test_what_a_controller_said_outlives_it_with_its_pods() -> None:
     world = cluster(3)
     schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
     schedule_once(world, [OwnerGone("uid-" + OLD), replace(one(0), deleting=True)], 1.0)
-    assert len(world.gangs["ns", "deployment/web", True].members) == 3
+    assert len(world.state.gangs["ns", "deployment/web", True].members) == 3
     schedule_once(world, [PodGone(one(i).uid) for i in range(3)], 2.0)
-    world.check()
-    assert not world.owners.seen
+    check_invariants(world)
+    assert not world.state.owners.seen
 
 
 def test_a_word_that_changes_changes_the_gang() -> None:
     world = cluster(2)
     schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
     assert len(bound(schedule_once(world, [said(gang_min=2)], 1.0))) == 2
-    world.check()
+    check_invariants(world)
 
 
 def test_queue_and_closeness_come_from_the_controller_unless_the_pod_says_its_own() -> None:
     world = cluster(1)
     owner = said(gang_min=None, queue="ml", required_tier=1)
     schedule_once(world, [owner, one(0), one(1, queue="own", topology_required="node")], 0.0)
-    seen = [world.pods[one(i).uid].seen for i in range(2)]
+    seen = [world.state.pods[one(i).uid].seen for i in range(2)]
     assert [(s.queue, s.required_tier, s.topology_required) for s in seen] == [
         ("ml", 1, ""),
         ("own", None, "node"),
@@ -125,4 +127,4 @@ def test_what_cannot_be_read_is_why_its_pods_wait() -> None:
     world = cluster(3)
     why = "replicaset/web-old: annotation x is wrong"
     assert bound(schedule_once(world, [said(error=why), one(0)], 0.0)) == []
-    assert world.gangs["ns", "web-old-0", False].attempt.reason.endswith(why)
+    assert world.state.gangs["ns", "web-old-0", False].attempt.reason.endswith(why)

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, EmitWarning, Evict
 from central.model.facts import EvictDone, Fact, MemoryExceeded, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from protos.gpu_sharing import LEAST, MEMORY, SHARE
 from protos.topology import MemoryOver
 from tests.central import factories
@@ -13,13 +15,13 @@ from tests.central import factories
 GIB = 2**30
 
 
-def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
+def say(made: Scheduler, *facts: Fact, now: float = 0.0) -> list[Decision]:
     decisions = schedule_once(made, list(facts), now)
-    made.check()
+    check_invariants(made)
     return decisions
 
 
-def node(made: Cluster, name: str, level: str) -> None:
+def node(made: Scheduler, name: str, level: str) -> None:
     what = factories.topology(2, shares=True, level=level)
     say(made, factories.node(name, gpus=2, shares=True), factories.report(name, what))
 
@@ -34,13 +36,13 @@ def over(pod: str, *, final: bool) -> MemoryExceeded:
 
 
 def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     node(made, "a", "none")
     assert not [each for each in say(made, capped("p", "watch")) if isinstance(each, Bind)]
-    reason = made.gangs["ns", "p", False].attempt.reason
+    reason = made.state.gangs["ns", "p", False].attempt.reason
     assert reason.endswith("has room for 0 of 1 (1 node: enforces GPU memory by none at most)")
     node(made, "b", "watch")
-    bound = made.pods["uid-p"].node
+    bound = made.state.pods["uid-p"].node
     assert bound == "b"
     assert not [each for each in say(made, capped("q", "kernel")) if isinstance(each, Bind)]
     assert [each.node for each in say(made, capped("r")) if isinstance(each, Bind)] == ["b"]
@@ -48,44 +50,48 @@ def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
 
 def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
     """GPU 0 is watched, GPU 1 has MPS: whoever needs that goes there, however full the other is."""
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     say(made, factories.node("a", gpus=2, shares=True))
     say(made, factories.report("a", factories.topology(2, shares=True, level=("watch", "mps"))))
     for name in ("p", "q", "r"):
         say(made, capped(name, "mps"))
-    assert [made.pods[f"uid-{name}"].gpus for name in ("p", "q", "r")] == [2, 2, 2]
+    assert [made.state.pods[f"uid-{name}"].gpus for name in ("p", "q", "r")] == [2, 2, 2]
     say(made, capped("s", "mps"))
     sure = "(10 hundredths of GPUs whose memory is enforced by mps free, at most 10 of one)"
-    assert sure in made.gangs["ns", "s", False].attempt.reason
+    assert sure in made.state.gangs["ns", "s", False].attempt.reason
     say(made, capped("t", "watch"))
-    assert made.pods["uid-t"].gpus == 1
-    assert dict(made.intents("a")[0].limits) == {MEMORY: 4 * GIB, SHARE: 30, LEAST: 2}
+    assert made.state.pods["uid-t"].gpus == 1
+    assert dict(made.state.planned_devices("a")[0].limits) == {MEMORY: 4 * GIB, SHARE: 30, LEAST: 2}
     say(made, capped("u", "mig"))
     assert (
         "(1 node: enforces GPU memory by mps at most)"
-        in made.gangs["ns", "u", False].attempt.reason
+        in made.state.gangs["ns", "u", False].attempt.reason
     )
     # The GPU is configured anew: what is not given yet is planned anew, what is given stays.
     given = (factories.grant_part("p", 1, 30), factories.grant_part("t", 0, 30))
     say(made, factories.report("a", factories.topology(2, shares=True, level="watch"), 2, given))
-    assert [made.pods[f"uid-{name}"].gpus for name in ("p", "q", "t")] == [2, 0, 1]
+    assert [made.state.pods[f"uid-{name}"].gpus for name in ("p", "q", "t")] == [2, 0, 1]
 
 
 def test_the_agent_knows_the_cap_as_long_as_the_pod_lives() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     node(made, "a", "watch")
     say(made, capped("p"))
-    assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
-    gpu = made.pods["uid-p"].gpus.bit_length() - 1
+    assert [plan.limits for plan in made.state.planned_devices("a")] == [
+        ((MEMORY, 4 * GIB), (SHARE, 30))
+    ]
+    gpu = made.state.pods["uid-p"].gpus.bit_length() - 1
     what = factories.topology(2, shares=True, level="watch")
     say(made, factories.report("a", what, 2, (factories.grant_part("p", gpu, 30),)))
-    assert [plan.limits for plan in made.intents("a")] == [((MEMORY, 4 * GIB), (SHARE, 30))]
+    assert [plan.limits for plan in made.state.planned_devices("a")] == [
+        ((MEMORY, 4 * GIB), (SHARE, 30))
+    ]
     say(made, replace(capped("p", node="a"), phase="Succeeded"))
-    assert made.intents("a") == ()
+    assert made.state.planned_devices("a") == ()
 
 
 def test_who_exceeds_it_is_warned_then_evicted() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     node(made, "a", "watch")
     say(made, capped("p"))
     say(made, replace(capped("p", node="a"), phase="Running"))
@@ -104,7 +110,7 @@ def test_who_exceeds_it_is_warned_then_evicted() -> None:
 
 
 def test_news_of_a_pod_that_is_gone_or_elsewhere_is_none() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     node(made, "a", "watch")
     assert not say(made, over("p", final=True))
     say(made, replace(capped("p", node="b"), phase="Running"))

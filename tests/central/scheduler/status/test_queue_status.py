@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, SetStatus
 from central.model.facts import Answered, Fact, GangGone, PodGone, QueueGone, QueueSeen
 from central.scheduler import cycle
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
 from tests.central import factories
 
 
@@ -27,7 +29,7 @@ class World:
     """Writes what it is asked to, at once, unless it is away."""
 
     def __init__(self, *facts: Fact) -> None:
-        self.cluster = Cluster(factories.LEVELS)
+        self.cluster = new_scheduler(factories.LEVELS)
         self.queues: dict[str, dict[str, object]] = {}
         self.writes = 0
         self.away = ""
@@ -37,11 +39,11 @@ class World:
     def step(self, now: float, *facts: Fact) -> list[Decision]:
         self.now = now
         decisions = schedule_once(self.cluster, facts, now)
-        self.cluster.check()
+        check_invariants(self.cluster)
         for each in decisions:
             if isinstance(each, SetStatus):
                 self.writes += 1
-                self.cluster.apply(Answered("SetStatus", each.kind, "", each.name, why=self.away))
+                apply(self.cluster, Answered("SetStatus", each.kind, "", each.name, why=self.away))
                 if not self.away:
                     assert each.uid == self.cluster.queues.by_name[each.name].seen.uid
                     self.queues[each.name] = dict(each.status)
@@ -125,7 +127,7 @@ def test_once_a_second_and_only_what_changed() -> None:
 
 
 def test_one_write_at_a_time_and_again_after_a_failure() -> None:
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     first = schedule_once(cluster, [factories.node("a"), queue("q")], 0.0)
     assert [each for each in first if isinstance(each, SetStatus)]
     assert not [d for d in schedule_once(cluster, gang("g", "q"), 9.0) if isinstance(d, SetStatus)]

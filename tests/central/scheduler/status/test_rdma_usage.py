@@ -2,18 +2,20 @@
 
 from dataclasses import replace
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, EmitWarning
 from central.model.facts import Fact, NodeGone, PodSeen, RdmaUsed
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from central.server.queries import explain, node_views
 from protos.topology import RdmaLimit, RdmaUse
 from tests.central import factories
 
 
-def say(made: Cluster, *facts: Fact, now: float = 0.0) -> list[Decision]:
+def say(made: Scheduler, *facts: Fact, now: float = 0.0) -> list[Decision]:
     decisions = schedule_once(made, list(facts), now)
-    made.check()
+    check_invariants(made)
     return decisions
 
 
@@ -26,8 +28,8 @@ def used(pod: str, handles: int, objects: int = 3, failures: int = -1, card: int
     return RdmaUse("ns", pod, f"mlx5_{card}", RdmaLimit(handles, objects), limit, failures)
 
 
-def cluster() -> Cluster:
-    made = Cluster(factories.LEVELS)
+def cluster() -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     what = factories.carded(factories.topology(4), 64)
     say(
         made,

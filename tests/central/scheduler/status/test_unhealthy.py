@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, EmitWarning, Evict, UpdateGangStatus
 from central.model.facts import GangSeen, NodeGone, NodeReported
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import gang_status
 from protos.topology import NodeTopology
 from tests.central import factories
@@ -26,8 +28,8 @@ def report(generation: int, why: dict[int, str], holders: bool = True) -> NodeRe
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    made = Cluster(factories.LEVELS)
+def cluster() -> Scheduler:
+    made = new_scheduler(factories.LEVELS)
     pods = [factories.pod(f"train-{i}", 2, "train") for i in range(2)]
     group = GangSeen("ns", "train", 2, uid="uid-of-train")
     schedule_once(made, [factories.node("a"), report(1, {}, holders=False), group, *pods], 0.0)
@@ -40,11 +42,11 @@ def warnings(decisions: list[Decision]) -> list[EmitWarning]:
     return [each for each in decisions if isinstance(each, EmitWarning)]
 
 
-def said(cluster: Cluster) -> str:
-    return gang_status.sentence(cluster, cluster.gangs["ns", "train", True])
+def said(cluster: Scheduler) -> str:
+    return gang_status.sentence(cluster.state, cluster.state.gangs["ns", "train", True])
 
 
-def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Cluster) -> None:
+def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Scheduler) -> None:
     decisions = schedule_once(cluster, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
     words = "GPU 3 of node a, held by train-1, is not fit: XID 79: it has fallen off the bus"
     assert warnings(decisions) == [
@@ -55,10 +57,10 @@ def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Cluster) -> N
         said(cluster)
     ]
     assert not [each for each in decisions if isinstance(each, Evict)]
-    cluster.check()
+    check_invariants(cluster)
 
 
-def test_it_is_told_once_and_again_only_after_it_was_well(cluster: Cluster) -> None:
+def test_it_is_told_once_and_again_only_after_it_was_well(cluster: Scheduler) -> None:
     assert len(warnings(schedule_once(cluster, [report(3, {3: "bad"})], 2.0))) == 1
     assert not warnings(schedule_once(cluster, [report(4, {3: "bad (over; held back)"})], 3.0))
     assert "held back" in said(cluster)
@@ -68,12 +70,12 @@ def test_it_is_told_once_and_again_only_after_it_was_well(cluster: Cluster) -> N
     assert len(warnings(schedule_once(cluster, [report(7, {3: "bad"})], 6.0))) == 1
 
 
-def test_gpus_that_it_does_not_hold_are_nothing_to_it(cluster: Cluster) -> None:
+def test_gpus_that_it_does_not_hold_are_nothing_to_it(cluster: Scheduler) -> None:
     assert schedule_once(cluster, [report(3, {7: "bad"})], 2.0) == []
     assert "not fit" not in said(cluster)
 
 
-def test_a_whole_node_makes_no_long_sentence(cluster: Cluster) -> None:
+def test_a_whole_node_makes_no_long_sentence(cluster: Scheduler) -> None:
     decisions = schedule_once(
         cluster, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0
     )
@@ -81,27 +83,27 @@ def test_a_whole_node_makes_no_long_sentence(cluster: Cluster) -> None:
     assert said(cluster).endswith("; and 1 more of its devices")
 
 
-def test_a_node_that_goes_takes_its_troubles_along(cluster: Cluster) -> None:
+def test_a_node_that_goes_takes_its_troubles_along(cluster: Scheduler) -> None:
     schedule_once(cluster, [report(3, {3: "bad"})], 2.0)
     schedule_once(cluster, [NodeGone("a")], 3.0)
-    cluster.check()
-    assert cluster.ailing == set()
+    check_invariants(cluster)
+    assert cluster.state.unhealthy_nodes == set()
     assert "not fit" not in said(cluster)
 
 
-def test_ailing_promises_are_watched(cluster: Cluster) -> None:
+def test_ailing_promises_are_watched(cluster: Scheduler) -> None:
     schedule_once(cluster, [report(3, {3: "bad"})], 2.0)
-    cluster.ailing.clear()
+    cluster.state.unhealthy_nodes.clear()
     with pytest.raises(AssertionError, match="ailing"):
-        cluster.check()
+        check_invariants(cluster)
 
 
-def test_nobody_new_comes_onto_it(cluster: Cluster) -> None:
+def test_nobody_new_comes_onto_it(cluster: Scheduler) -> None:
     sick = dict.fromkeys((4, 5, 6), "bad")
     schedule_once(cluster, [report(3, sick), factories.pod("late", 2)], 2.0)
-    assert "uid-late" not in cluster.nodes["a"].pods
+    assert "uid-late" not in cluster.state.nodes["a"].pods
     schedule_once(cluster, [report(4, {})], 3.0)
-    assert "uid-late" in cluster.nodes["a"].pods
+    assert "uid-late" in cluster.state.nodes["a"].pods
 
 
 def carded(generation: int, down: dict[int, str], *held: int) -> NodeReported:
@@ -119,7 +121,7 @@ def carded(generation: int, down: dict[int, str], *held: int) -> NodeReported:
 
 
 def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
-    made = Cluster(factories.LEVELS)
+    made = new_scheduler(factories.LEVELS)
     pods = [
         factories.wishing(factories.pod("one", 1, "train"), -1),
         factories.pod("two", 1, "train"),
@@ -137,8 +139,8 @@ def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
     assert said(made).endswith(words)
     assert not warnings(schedule_once(made, [carded(5, {1: "it has no port"}, 1)], 4.0))
     schedule_once(made, [carded(6, {}, 1)], 5.0)
-    assert not made.ailing
+    assert not made.state.unhealthy_nodes
     assert "not fit" not in said(made)
     gone = warnings(schedule_once(made, [carded(7, {1: ""}, 1)], 6.0))
     assert [each.why.rpartition(": ")[2] for each in gone] == ["it is gone"]
-    made.check()
+    check_invariants(made)

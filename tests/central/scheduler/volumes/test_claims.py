@@ -1,5 +1,6 @@
 """Pods with claims: they wait with the claim's own sentence, and go where their volumes are."""
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact
 from central.model.pod_rules import Requirement
@@ -15,7 +16,8 @@ from central.model.volumes import (
     VolumeSeen,
 )
 from central.scheduler.cycle import schedule_once
-from central.scheduler.state.cluster import Cluster
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
 from tests.central import factories
 
@@ -31,8 +33,8 @@ def told(decisions: list[Decision]) -> str:
     return next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
 
 
-def racks() -> Cluster:
-    cluster = Cluster(factories.LEVELS)
+def racks() -> Scheduler:
+    cluster = new_scheduler(factories.LEVELS)
     schedule_once(cluster, [factories.node("a", rack="r1"), factories.node("b", rack="r2")], 0.0)
     return cluster
 
@@ -46,10 +48,10 @@ def test_each_state_of_a_claim_has_its_sentence() -> None:
     gone = ClaimSeen("ns", "data", "v", bound=True)
     expected = "claim data is bound to volume v, which does not exist"
     assert told(schedule_once(cluster, [gone], 0.0)) == expected
-    cluster.check()
+    check_invariants(cluster)
     volume = VolumeSeen("v", (IN_R2,))
     assert bound(schedule_once(cluster, [volume], 0.0)) == [("p", "b", ())]
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_volume_that_waits_for_its_pod_is_asked_for_with_the_binding() -> None:
@@ -69,9 +71,9 @@ def test_a_node_attaches_so_many_volumes_and_no_more() -> None:
     limits = [AttachLimits("a", (("disk", 1),)), AttachLimits("b", (("disk", 1),))]
     reason = told(schedule_once(cluster, [WAITING, *claims, *limits, *pods], 0.0))
     assert reason.startswith("needs 3 pods x 1 GPU at once; the cluster has room for 2 of 3")
-    cluster.check()
+    check_invariants(cluster)
     assert len(bound(schedule_once(cluster, [AttachLimits("a", (("disk", 2),))], 0.0))) == 3
-    cluster.check()
+    check_invariants(cluster)
     full: list[Fact] = [
         factories.pod("q", 1, claims=("more",)),
         ClaimSeen("ns", "more", storage_class="fast"),
@@ -88,7 +90,7 @@ def test_a_claim_for_one_pod_is_used_by_one() -> None:
     assert "2 nodes: its claim is for one pod and in use" in told(
         [d for d in decisions if isinstance(d, UpdateGangStatus) and d.gang == "p1"]
     )
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_claim_that_goes_takes_nobody_with_it() -> None:
@@ -100,8 +102,8 @@ def test_a_claim_that_goes_takes_nobody_with_it() -> None:
         0.0,
     )
     schedule_once(cluster, [ClaimGone("ns", "data")], 0.0)
-    cluster.check()
-    assert cluster.pods["uid-p"].node
+    check_invariants(cluster)
+    assert cluster.state.pods["uid-p"].node
 
 
 def test_where_there_is_room_for_a_volume_so_large() -> None:
@@ -112,11 +114,11 @@ def test_where_there_is_room_for_a_volume_so_large() -> None:
     facts: list[Fact] = [WAITING, DriverSeen("disk", tells_capacity=True), small, claim, pod]
     why = "claim data asks for 5Gi, and driver disk has no node with so much room"
     assert told(schedule_once(cluster, facts, 0.0)) == why
-    cluster.check()
+    check_invariants(cluster)
     assert bound(
         schedule_once(cluster, [CapacitySeen("kube", "in-r2", "fast", IN_R2, 5 * 2**30)], 1.0)
     ) == [("p", "b", (("data", ""),))]
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_driver_that_tells_nothing_has_room_everywhere() -> None:
@@ -127,4 +129,4 @@ def test_a_driver_that_tells_nothing_has_room_everywhere() -> None:
     assert not bound(schedule_once(cluster, facts, 0.0))
     assert not bound(schedule_once(cluster, [CapacityGone("kube", "in-r2")], 1.0))
     assert bound(schedule_once(cluster, [DriverGone("disk")], 2.0))
-    cluster.check()
+    check_invariants(cluster)

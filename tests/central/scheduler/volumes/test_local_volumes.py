@@ -5,15 +5,18 @@ from random import Random
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import BindFailed, Fact, PodGone
 from central.model.pod_rules import Expression, Requirement
 from central.model.volumes import ClaimSeen, StorageClassSeen, VolumeGone, VolumeSeen
 from central.scheduler import placement
+from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state.cluster import Cluster
 from protos.names import RACK
 from tests.central import factories
 
@@ -42,8 +45,8 @@ def told(decisions: list[Decision], gang: str = "g") -> str:
     return next(d.reason for d in decisions if isinstance(d, UpdateGangStatus) and d.gang == gang)
 
 
-def racks() -> Cluster:
-    cluster = Cluster(factories.LEVELS)
+def racks() -> Scheduler:
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r0" if name in "ab" else "r1") for name in "abcd"]
     schedule_once(cluster, [LOCAL, *nodes], 0.0)
     return cluster
@@ -61,7 +64,7 @@ def test_each_pod_gets_a_volume_of_its_node() -> None:
     cluster = racks()
     there = [volume("a1", "a"), volume("a2", "a"), volume("b1", "b"), volume("c1", "c")]
     found = binds(schedule_once(cluster, [*there, *gang(3)], 0.0))
-    cluster.check()
+    check_invariants(cluster)
     assert sorted(node for node, _ in found.values()) == ["a", "a", "b"]
     given = [name for _, claims in found.values() for name in claims.values()]
     assert sorted(given) == ["a1", "a2", "b1"]
@@ -72,9 +75,9 @@ def test_a_gang_that_gets_volumes_frees_nothing() -> None:
     """Nobody who waits is asked again for that."""
     cluster = racks()
     schedule_once(cluster, [volume("a1", "a"), *gang(1)[:1]], 0.0)
-    gains = cluster.snapshot.gains
+    freed = cluster.state.snapshot.freed
     assert binds(schedule_once(cluster, gang(1)[1:], 1.0))
-    assert cluster.snapshot.gains == gains
+    assert cluster.state.snapshot.freed == freed
 
 
 def test_where_they_are_too_few_the_sentence_says_so() -> None:
@@ -84,9 +87,9 @@ def test_where_they_are_too_few_the_sentence_says_so() -> None:
         "needs 3 pods x 1 GPU at once; the cluster has room for 2 of 3 (32 of 32 GPUs free on 4 nodes; "
         "short of volumes: enough for 2; 2 nodes: no free volumes (1 of class local with 1Gi))"
     )
-    cluster.check()
+    check_invariants(cluster)
     assert len(binds(schedule_once(cluster, [volume("d1", "d")], 1.0))) == 3
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_pod_with_two_claims_needs_two_volumes_of_one_node() -> None:
@@ -124,7 +127,7 @@ def test_what_a_claim_asks_of_its_volume() -> None:
     assert why in told(decisions, "p")
     right = volume("right", "a", size=2, labels=(("disk", "fast"),))
     assert binds(schedule_once(cluster, [right], 1.0)) == {"p": ("a", {"data": "right"})}
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_volume_is_not_given_twice_and_comes_back() -> None:
@@ -132,10 +135,10 @@ def test_a_volume_is_not_given_twice_and_comes_back() -> None:
     pods = [factories.pod(f"p{i}", 1, claims=(f"c{i}",), created=float(i)) for i in range(2)]
     facts: list[Fact] = [volume("a1", "a"), claim("c0"), claim("c1"), *pods]
     assert binds(schedule_once(cluster, facts, 0.0)) == {"p0": ("a", {"c0": "a1"})}
-    cluster.check()
+    check_invariants(cluster)
     schedule_once(cluster, [BindFailed("uid-p0", "a", "no"), PodGone("uid-p0")], 1.0)
-    cluster.check()
-    assert cluster.pods["uid-p1"].node == "a"
+    check_invariants(cluster)
+    assert cluster.state.pods["uid-p1"].node == "a"
 
 
 def test_what_the_api_server_says_goes_before_the_plan() -> None:
@@ -146,12 +149,12 @@ def test_what_the_api_server_says_goes_before_the_plan() -> None:
     kept = volume("a1", "a", claim=("ns", "data"), claim_uid="u-data", phase="Bound")
     for fact in (kept, claim("data", volume="a1", bound=True)):
         schedule_once(cluster, [fact], 1.0)
-        cluster.check()
-    assert cluster.pods["uid-p"].node == "a"
+        check_invariants(cluster)
+    assert cluster.state.pods["uid-p"].node == "a"
     schedule_once(
         cluster, [factories.pod("p", 1, claims=("data",), node="a"), PodGone("uid-p")], 2.0
     )
-    cluster.check()
+    check_invariants(cluster)
     again = factories.pod("q", 1, claims=("data",))
     assert binds(schedule_once(cluster, [again], 3.0)) == {"q": ("a", {})}
 
@@ -168,26 +171,26 @@ def test_who_waits_for_the_node_of_its_volume_reads_which_it_is() -> None:
 @pytest.mark.parametrize("spare", [False, True])
 def test_volumes_are_kept_for_the_gang_that_room_is_kept_for(spare: bool) -> None:
     """A pod that would be gone in time would still have the volume."""
-    cluster = Cluster(factories.LEVELS)
+    cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node("a", rack="r0"), factories.node("b", rack="r0")]
     busy = factories.pod("busy", 8, node="a", runs_for_s=100.0, started=0.0, phase="Running")
     schedule_once(cluster, [LOCAL, *nodes, busy, volume("a1", "a"), volume("b1", "b")], 0.0)
     schedule_once(cluster, gang(2, gpus=8), 1.0)
-    assert cluster.reserved
-    cluster.check()
+    assert cluster.reservations
+    check_invariants(cluster)
     late = factories.pod("late", 1, claims=("late",), runs_for_s=20.0)
     facts: list[Fact] = [claim("late"), late]
     if spare:
         facts.append(volume("b2", "b", size=2))
     decisions = schedule_once(cluster, facts, 2.0)
-    cluster.check()
+    check_invariants(cluster)
     assert binds(decisions) == ({"late": ("b", {"late": "b2"})} if spare else {})
     if not spare:
         assert "not counting the room that is kept for g" in told(decisions, "late")
     done = factories.pod("busy", 8, node="a", phase="Succeeded")
     over = [PodGone("uid-late")] if spare else []
     assert len(binds(schedule_once(cluster, [done, *over], 100.0))) >= 2
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_a_volume_that_names_the_claim_is_the_one() -> None:
@@ -208,12 +211,12 @@ def test_a_volume_that_goes_before_it_was_given() -> None:
     pod = factories.pod("p", 1, claims=("data",))
     schedule_once(cluster, [volume("a1", "a"), claim("data"), pod], 0.0)
     schedule_once(cluster, [VolumeGone("a1")], 1.0)
-    cluster.check()
+    check_invariants(cluster)
     schedule_once(cluster, [BindFailed("uid-p", "a", "volume a1 is gone")], 2.0)
-    cluster.check()
+    check_invariants(cluster)
     schedule_once(cluster, [volume("c1", "c")], 100.0)
-    cluster.check()
-    assert cluster.pods["uid-p"].node == "c"
+    check_invariants(cluster)
+    assert cluster.state.pods["uid-p"].node == "c"
 
 
 def test_a_class_that_makes_volumes_is_given_those_that_exist_first() -> None:
@@ -224,7 +227,7 @@ def test_a_class_that_makes_volumes_is_given_those_that_exist_first() -> None:
     pods = [factories.pod(f"p{i}", 8, claims=(f"c{i}",), created=float(i)) for i in range(4)]
     claims = [claim(f"c{i}", storage_class="made") for i in range(4)]
     found = binds(schedule_once(cluster, [made, there, *claims, *pods], 0.0))
-    cluster.check()
+    check_invariants(cluster)
     given = {node: volume for node, claims in found.values() for volume in claims.values()}
     assert given == {"a": "a1", "c": "", "d": ""}
 
@@ -233,7 +236,7 @@ def test_volumes_that_several_nodes_reach_are_each_given_once() -> None:
     cluster = racks()
     there = [volume("r0", rack="r0"), volume("r1", rack="r1"), volume("b1", "b")]
     found = binds(schedule_once(cluster, [*there, *gang(3, gpus=8)], 0.0))
-    cluster.check()
+    check_invariants(cluster)
     assert sorted(v for _, claims in found.values() for v in claims.values()) == ["b1", "r0", "r1"]
     reason = told(schedule_once(racks(), [*there, *gang(4, gpus=8)], 0.0))
     assert reason.startswith("needs 4 pods x 8 GPUs at once; 3 of 4 find places side by side as")
@@ -244,12 +247,12 @@ def test_a_claim_that_a_gang_shares_gets_one_volume() -> None:
     pods = [factories.pod(f"g-{i}", 8, "g", gang_min=2, claims=("data",)) for i in range(2)]
     there = [volume("a1", "a"), volume("r1", rack="r1")]
     found = binds(schedule_once(cluster, [*there, claim("data"), *pods], 0.0))
-    cluster.check()
+    check_invariants(cluster)
     assert found == {"g-0": ("c", {"data": "r1"}), "g-1": ("d", {"data": "r1"})}
     late = factories.pod("g-2", 8, "g", gang_min=2, claims=("data",))
     schedule_once(cluster, [late], 1.0)
-    cluster.check()
-    assert not cluster.pods["uid-g-2"].node, "the volume is in the other rack"
+    check_invariants(cluster)
+    assert not cluster.state.pods["uid-g-2"].node, "the volume is in the other rack"
 
 
 def test_a_shared_claim_whose_volume_was_made_for_another_node() -> None:
@@ -258,7 +261,7 @@ def test_a_shared_claim_whose_volume_was_made_for_another_node() -> None:
     made = StorageClassSeen("made", "disk", waits=True)
     pods = [factories.pod(f"g-{i}", 8, "g", gang_min=3, claims=("data",)) for i in range(3)]
     found = binds(schedule_once(cluster, [made, claim("data", storage_class="made"), *pods], 0.0))
-    cluster.check()
+    check_invariants(cluster)
     there = {name: node for name, (node, _) in found.items()}
     assert set(there.values()) == {"a", "b", "c"}
     bound = claim("data", storage_class="made", volume="v", bound=True, selected_node="a")
@@ -269,9 +272,9 @@ def test_a_shared_claim_whose_volume_was_made_for_another_node() -> None:
         BindFailed(f"uid-{lost}", "c", "it can't be used on node c"),
     ]
     schedule_once(cluster, facts, 1.0)
-    cluster.check()
+    check_invariants(cluster)
     assert binds(schedule_once(cluster, [], 5.0)) == {lost: ("d", {})}
-    cluster.check()
+    check_invariants(cluster)
 
 
 def test_kinds_of_one_gang_that_want_volumes_of_one_class() -> None:
@@ -281,7 +284,7 @@ def test_kinds_of_one_gang_that_want_volumes_of_one_class() -> None:
     workers = [factories.pod(f"g-{i}", 2, "g", gang_min=3, claims=(f"c{i}",)) for i in (1, 2)]
     claims = [claim("big", 2), claim("c1"), claim("c2")]
     found = binds(schedule_once(cluster, [*there, *claims, server, *workers], 0.0))
-    cluster.check()
+    check_invariants(cluster)
     assert found["g-0"] == ("a", {"big": "a2"})
     assert sorted(node for name, (node, _) in found.items() if name != "g-0") == ["a", "b"]
 
@@ -289,13 +292,13 @@ def test_kinds_of_one_gang_that_want_volumes_of_one_class() -> None:
 def test_nodes_that_come_go_and_change_their_labels_take_their_volumes_along() -> None:
     cluster = racks()
     schedule_once(cluster, [volume("e1", "e"), volume("r9", rack="r9"), *gang(2, gpus=8)], 0.0)
-    cluster.check()
+    check_invariants(cluster)
     schedule_once(cluster, [factories.node("e", rack="r8")], 1.0)
-    cluster.check()
-    assert not cluster.pods["uid-g-0"].node
+    check_invariants(cluster)
+    assert not cluster.state.pods["uid-g-0"].node
     schedule_once(cluster, [factories.node("d", rack="r9")], 2.0)
-    cluster.check()
-    assert {cluster.pods[f"uid-g-{i}"].node for i in range(2)} == {"d", "e"}
+    check_invariants(cluster)
+    assert {cluster.state.pods[f"uid-g-{i}"].node for i in range(2)} == {"d", "e"}
 
 
 @pytest.mark.parametrize("base", range(0, 600, 150))
@@ -305,7 +308,7 @@ def test_the_answer_is_that_of_trying_everything(base: int) -> None:
     for seed in range(base, base + 150):
         dice = Random(seed)
         nodes = "abc"[: dice.randint(1, 3)]
-        cluster = Cluster(factories.LEVELS)
+        cluster = new_scheduler(factories.LEVELS)
         there = [
             volume(
                 f"v{i}",
@@ -335,19 +338,19 @@ def test_the_answer_is_that_of_trying_everything(base: int) -> None:
         schedule_once(cluster, [LOCAL, *there, *claims], 0.0)
         schedule_once(cluster, [factories.node(name, gpus=8) for name in nodes], 0.0)
         for pod in pods:
-            cluster.apply(pod)
-        draft = Draft(cluster.snapshot)
+            apply(cluster, pod)
+        draft = Draft(cluster.state.snapshot)
         try:
-            placement.fit(draft, PlacementRequest(((cluster.pods["uid-p0"].spec, count),)))
+            placement.fit(draft, PlacementRequest(((cluster.state.pods["uid-p0"].spec, count),)))
             fits = True
         except DoesNotFit:
             fits = False
-        taken = cluster.snapshot.neighbours.stock.taken()
+        taken = cluster.state.snapshot.neighbours.stock.taken()
         assert len(taken) == fits * count * len(wishes), f"seed {seed}"
         assert fits == _some_way(there, claims[: len(wishes)], nodes, count), f"seed {seed}"
         draft.undo()
-        assert not cluster.snapshot.neighbours.stock.taken()
-        cluster.snapshot.neighbours.stock.check()
+        assert not cluster.state.snapshot.neighbours.stock.taken()
+        cluster.state.snapshot.neighbours.stock.check()
         yes += fits
     assert 20 < yes < 130
 

@@ -1,0 +1,55 @@
+"""What the scheduler believes of the cluster: nodes, pods and gangs, with the capacity that is free.
+
+Facts change it through the handlers beside this file (on_*.py), decisions through residency.assume().
+A pod's GPUs are planned until its node's agent reports them from pod-resources; then they are observed,
+and every plan that they contradict is made again.
+"""
+
+from typing import Protocol
+
+from central.model.facts import PodSeen
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.gangs import Gang, GangKey, key_of
+from central.scheduler.state.network_tree import NetworkTree
+from central.scheduler.state.owner_gangs import OwnerGangs
+from central.scheduler.state.pending_gangs import PendingGangs
+from central.scheduler.state.podclasses import PodClasses
+from protos.topology import Grant
+
+
+class Observer(Protocol):
+    """Who keeps books of its own about pods and gangs, and must hear of these changes at once."""
+
+    def pod_seen(self, pod: PodSeen, *, evicting: bool) -> None: ...
+    def pod_gone(self, pod: PodSeen, *, evicting: bool) -> None: ...
+    def gang_forgotten(self, gang: Gang) -> None: ...
+
+
+class ClusterState:
+    def __init__(self, levels: tuple[str, ...], observer: Observer) -> None:
+        self.snapshot = Snapshot(levels)
+        self.podclasses = PodClasses(self.snapshot.neighbours)
+        self.network = NetworkTree(levels)
+        self.pending = PendingGangs(self.snapshot)
+        self.nodes: dict[str, ClusterNode] = {}
+        self.pods: dict[str, Pod] = {}  # by uid
+        self.uids: dict[tuple[str, str], str] = {}  # by namespace and name
+        self.gangs: dict[GangKey, Gang] = {}
+        self.owners = OwnerGangs()
+        self.unschedulable_nodes: set[str] = set()  # not ready, or cordoned
+        self.unhealthy_nodes: set[str] = set()  # with GPUs or network cards that are not healthy
+        self.nodes_to_notify: set[str] = set()  # whose planned devices changed since the last cycle
+        self.any_movable = False  # a pod was seen once that may be moved
+        self.now = 0.0  # of the cycle, in seconds since the epoch; never goes back
+        self.observer = observer
+
+    def gang_of(self, pod: Pod) -> Gang | None:
+        key = key_of(pod.seen)
+        return self.gangs.get(key) if key is not None else None
+
+    def planned_devices(self, name: str) -> tuple[Grant, ...]:
+        """What each container of the node's pods is to get, where it is not observed yet."""
+        node = self.nodes.get(name)
+        return node.intents() if node is not None else ()

@@ -1,0 +1,50 @@
+"""The network tree of the cluster: from HyperNode objects where there are any, else from node labels."""
+
+from collections.abc import Iterable
+
+from central.model.facts import HyperNodeGone, HyperNodeSeen
+from central.scheduler.inventory import hypernode_tree
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.snapshot.snapshot import Snapshot
+from protos.names import NODE
+
+
+class NetworkTree:
+    def __init__(self, label_levels: tuple[str, ...]) -> None:
+        self.hypernodes: dict[str, HyperNodeSeen] = {}
+        self.built = hypernode_tree.HyperNodeTree()  # from these, as last built
+        self.stale = False
+        self._label_levels = label_levels
+
+    def apply(self, fact: HyperNodeSeen | HyperNodeGone) -> None:
+        if isinstance(fact, HyperNodeSeen):
+            self.stale |= self.hypernodes.get(fact.name) != fact
+            self.hypernodes[fact.name] = fact
+        else:
+            self.stale |= self.hypernodes.pop(fact.name, None) is not None
+
+    def node_changed(self) -> None:
+        """HyperNodes select nodes by name and label."""
+        self.stale |= bool(self.hypernodes)
+
+    def rebuild(self, nodes: Iterable[ClusterNode], snapshot: Snapshot) -> bool:
+        """Builds the tree again where it is stale, and says whether it was."""
+        if not self.stale:
+            return False
+        self.stale = False
+        seen = [node.seen for node in nodes if node.seen is not None]
+        self.built = hypernode_tree.build(self.hypernodes, seen)
+        if self.hypernodes:
+            domains = self.built.domains
+            snapshot.relevel(self.built.levels, lambda node: domains.get(node.name, {}))
+        else:
+            snapshot.relevel(self._label_levels, lambda node: node.levels())
+        return True
+
+    def level_of_tier(self, tier: int, levels: tuple[str, ...]) -> str:
+        """The level of a tier, which counts from the narrowest; empty: no level is so wide."""
+        if tier == 0:
+            return NODE
+        if self.hypernodes:
+            return hypernode_tree.widest_within(levels, tier) or NODE
+        return levels[-tier] if tier <= len(levels) else ""
