@@ -139,10 +139,10 @@ def _usual(uid: str) -> list[str]:
     dashless = uid.replace("-", "_")
     paths = []
     for qos in QOS:
-        inside, word = (f"{qos}/", f"-{qos}") if qos else ("", "")
-        part = f"kubepods{word}.slice/" if qos else ""
+        inside, infix = (f"{qos}/", f"-{qos}") if qos else ("", "")
+        part = f"kubepods{infix}.slice/" if qos else ""
         paths.append(f"kubepods/{inside}pod{uid}")
-        paths.append(f"kubepods.slice/{part}kubepods{word}-pod{dashless}.slice")
+        paths.append(f"kubepods.slice/{part}kubepods{infix}-pod{dashless}.slice")
     return paths
 
 

@@ -41,7 +41,7 @@ def closest(shape: Shape, free: int, size: int) -> int:
         chosen = _exact(near, worth, (left, right), size)
     else:
         chosen = _greedy(near, worth, size)
-    return sum(1 << gpus[place] for place in chosen)
+    return sum(1 << gpus[position] for position in chosen)
 
 
 @lru_cache(maxsize=256)
@@ -171,34 +171,34 @@ def _exact(
     left = _half(near, worth, halves[0], size)
     right = _half(near, worth, halves[1], size)
     by_size: list[list[int]] = [[] for _ in range(size + 1)]
-    for place, taken in enumerate(right.members):
-        by_size[len(taken)].append(place)
+    for position, taken in enumerate(right.members):
+        by_size[len(taken)].append(position)
     to_right = {
         gpu: _to_half(near[gpu], worth.pair, right) for members in halves[0] for gpu in members
     }
     # By left set: the value of every right set joined with it, without the left set's own value.
     rows = [right.inside]
     best, found = None, (0, 0)
-    for place, taken in enumerate(left.members):
-        if place:
-            row = rows[left.parent[place]]
-            rows.append([a + b for a, b in zip(row, to_right[left.added[place]], strict=True)])
-        row = rows[place]
+    for position, taken in enumerate(left.members):
+        if position:
+            row = rows[left.parent[position]]
+            rows.append([a + b for a, b in zip(row, to_right[left.added[position]], strict=True)])
+        row = rows[position]
         partners = by_size[size - len(taken)]
         if not partners:
             continue
         partner = max(partners, key=row.__getitem__)
-        total = left.inside[place] + row[partner]
+        total = left.inside[position] + row[partner]
         if best is None or total > best:
-            best, found = total, (place, partner)
+            best, found = total, (position, partner)
     return left.members[found[0]] + right.members[found[1]]
 
 
 def _to_half(near: list[int], pair: int, half: _Half) -> list[int]:
     """The value of the pairs between one GPU and each set of the other half."""
     result = [0]
-    for place in range(1, len(half.members)):
-        result.append(result[half.parent[place]] + pair * near[half.added[place]])
+    for position in range(1, len(half.members)):
+        result.append(result[half.parent[position]] + pair * near[half.added[position]])
     return result
 
 

@@ -21,19 +21,19 @@ REQUESTABLE = tuple(
 HIGHEST = max(map(RANKS.__getitem__, REQUESTABLE))
 
 
-def choose_gpu(shape: Shape, left: Mapping[int, int], wanted: int) -> int:
-    """The GPU for `wanted` hundredths; -1 if none has as many free. left: free hundredths by GPU.
+def choose_gpu(shape: Shape, left: Mapping[int, int], needed: int) -> int:
+    """The GPU for `needed` hundredths; -1 if none has as many free. left: free hundredths by GPU.
 
     The fullest shared GPU that fits, else the free GPU whose loss leaves the closest whole GPUs.
     Example: with 30 and 60 hundredths left on two shared GPUs, 25 go to the first and 40 to the
     second."""
     opened = [
-        (free_shares, gpu) for gpu, free_shares in left.items() if wanted <= free_shares < WHOLE
+        (free_shares, gpu) for gpu, free_shares in left.items() if needed <= free_shares < WHOLE
     ]
     if opened:
         return min(opened)[1]
-    free = mask_of(gpu for gpu, free_shares in left.items() if free_shares >= max(wanted, WHOLE))
-    return next(indices_of(closest(shape, free, 1)), -1) if wanted <= WHOLE else -1
+    free = mask_of(gpu for gpu, free_shares in left.items() if free_shares >= max(needed, WHOLE))
+    return next(indices_of(closest(shape, free, 1)), -1) if needed <= WHOLE else -1
 
 
 def fold_shares(grants: Iterable[Grant]) -> tuple[Grant, ...]:

@@ -24,12 +24,14 @@ LEGEND = """Legend:
 def rows(topology: NodeTopology) -> list[list[str]]:
     """The header and a row for each GPU and NIC, all of the same length."""
     gpus, hcas = topology.gpus, topology.hcas
-    names = [f"GPU{gpu.index}" for gpu in gpus] + [f"NIC{place}" for place in range(len(hcas))]
+    names = [f"GPU{gpu.index}" for gpu in gpus] + [
+        f"NIC{position}" for position in range(len(hcas))
+    ]
     table = [["", *names, *AFFINITY]]
-    for place, (name, cells) in enumerate(zip(names, topology.links, strict=True)):
+    for position, (name, cells) in enumerate(zip(names, topology.links, strict=True)):
         columns = ["", "", ""]
-        if place < len(gpus):
-            gpu = gpus[place]
+        if position < len(gpus):
+            gpu = gpus[position]
             numa_id = str(gpu.gpu_numa) if gpu.gpu_numa >= 0 else NONE
             columns = [gpu.cpu_affinity or NONE, gpu.numa_affinity or NONE, numa_id]
         table.append([name, *cells, *columns])
@@ -41,7 +43,7 @@ def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> s
     of MIG slices by uuid, if known."""
     parts = ["\n".join(_aligned(rows(topology))), LEGEND]
     if topology.hcas:
-        nics = [f"  NIC{place}: {hca.name}" for place, hca in enumerate(topology.hcas)]
+        nics = [f"  NIC{position}: {hca.name}" for position, hca in enumerate(topology.hcas)]
         parts.append("\n".join(["NIC Legend:", "", *nics, ""]))
     if mig := [*_slices(topology, holders), *_modes(topology)]:
         parts.append("\n".join(["MIG:", "", *mig, ""]))
@@ -53,7 +55,9 @@ def table(topology: NodeTopology, holders: Mapping[str, str] | None = None) -> s
         for gpu, part in slicing.of(topology)
         if gpu.healthy and not part.healthy
     ]
-    unhealthy += [f"  NIC{place}: {hca.why}" for place, hca in enumerate(topology.hcas) if hca.why]
+    unhealthy += [
+        f"  NIC{position}: {hca.why}" for position, hca in enumerate(topology.hcas) if hca.why
+    ]
     if unhealthy:
         parts.append("\n".join(["Unhealthy:", "", *unhealthy, ""]))
     if warnings := notes(topology):

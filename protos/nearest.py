@@ -35,8 +35,8 @@ def rails(topology: NodeTopology) -> tuple[str, ...]:
     count = len(topology.gpus)
     near = tuple(
         hca.name
-        for place, hca in enumerate(topology.hcas)
-        if any(topology.links[gpu][count + place] in SWITCHED for gpu in range(count))
+        for position, hca in enumerate(topology.hcas)
+        if any(topology.links[gpu][count + position] in SWITCHED for gpu in range(count))
     )
     fastest = max((hca.rate_gbps for hca in topology.hcas), default=0.0)
     return near or tuple(hca.name for hca in topology.hcas if hca.rate_gbps == fastest)
@@ -49,8 +49,8 @@ def nearest(
 
     Greedy: each share goes to the NIC that most reduces the GPUs' distances to their closest chosen
     NIC. A NIC is chosen again only when every NIC with free shares has been chosen."""
-    nics = {hca.name: place for place, hca in enumerate(topology.hcas) if free.get(hca.name)}
-    distances = {name: _distances(topology, gpus, place) for name, place in nics.items()}
+    nics = {hca.name: position for position, hca in enumerate(topology.hcas) if free.get(hca.name)}
+    distances = {name: _distances(topology, gpus, position) for name, position in nics.items()}
     left = {name: free[name] for name in nics}
     chosen: list[str] = []
     for _ in range(size):
@@ -59,8 +59,8 @@ def nearest(
             break
         new = [name for name in usable if name not in chosen] or usable
         best = [
-            min((distances[name][place] for name in chosen), default=99)
-            for place in range(gpus.bit_count())
+            min((distances[name][position] for name in chosen), default=99)
+            for position in range(gpus.bit_count())
         ]
         found = min(
             new,
@@ -80,8 +80,8 @@ def adjacent_nics(topology: NodeTopology, gpus: int) -> tuple[str, ...]:
     """The rails that are, for at least one of these GPUs, as close as any rail. gpus: a mask."""
     names = set(rails(topology))
     distances = {
-        hca.name: _distances(topology, gpus, place)
-        for place, hca in enumerate(topology.hcas)
+        hca.name: _distances(topology, gpus, position)
+        for position, hca in enumerate(topology.hcas)
         if hca.name in names
     }
     if not distances:
@@ -92,16 +92,16 @@ def adjacent_nics(topology: NodeTopology, gpus: int) -> tuple[str, ...]:
 
 def distance(topology: NodeTopology, gpu: int, nics: Collection[str]) -> int:
     """The distance of the GPU from the closest of the NICs; 0 without NICs."""
-    places = [place for place, hca in enumerate(topology.hcas) if hca.name in nics]
-    return min((_distances(topology, 1 << gpu, place)[0] for place in places), default=0)
+    positions = [position for position, hca in enumerate(topology.hcas) if hca.name in nics]
+    return min((_distances(topology, 1 << gpu, position)[0] for position in positions), default=0)
 
 
-def _distances(topology: NodeTopology, gpus: int, place: int) -> tuple[int, ...]:
+def _distances(topology: NodeTopology, gpus: int, position: int) -> tuple[int, ...]:
     """The distance of the NIC from each of the GPUs."""
-    hca, count = topology.hcas[place], len(topology.gpus)
+    hca, count = topology.hcas[position], len(topology.gpus)
     grace = any(gpu.gpu_numa >= 0 for gpu in topology.gpus)
     return tuple(
-        2 * _level(topology.links[index][count + place])
+        2 * _level(topology.links[index][count + position])
         + (_socket(hca, grace) != _socket(topology.gpus[index], grace))
         for index in indices_of(gpus)
     )

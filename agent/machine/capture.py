@@ -127,7 +127,9 @@ def _value(kind: Any, data: Any, where: str) -> Any:
         if not isinstance(data, list):
             raise _Bad(where, f"must be a list, not {_shown(data)}")
         item = get_args(kind)[0]
-        return tuple(_value(item, each, f"{where}[{place}]") for place, each in enumerate(data))
+        return tuple(
+            _value(item, each, f"{where}[{position}]") for position, each in enumerate(data)
+        )
     if dataclasses.is_dataclass(kind):
         return _object(kind, data, where)
     if type(data) is not kind:
@@ -159,9 +161,9 @@ def _shown(data: Any) -> str:
 def _check(file: _File) -> None:
     """The rules that types can't express. Raises _Bad."""
     uuids: set[str] = set()
-    for place, gpu in enumerate(file.gpus):
-        where = f"gpus[{place}]"
-        if gpu.index != place:
+    for position, gpu in enumerate(file.gpus):
+        where = f"gpus[{position}]"
+        if gpu.index != position:
             raise _Bad(f"{where}.index", f"is {gpu.index}; GPUs must be listed by index")
         if gpu.uuid and gpu.uuid in uuids:
             raise _Bad(f"{where}.uuid", f"{gpu.uuid} is used twice")
@@ -175,25 +177,25 @@ def _check(file: _File) -> None:
                     f"{where}.{name}", f"must have an entry for each of the {len(file.gpus)} GPUs"
                 )
     known: set[str] = set()
-    for place, device in enumerate(file.pci):
-        _address(device.address, f"pci[{place}].address")
+    for position, device in enumerate(file.pci):
+        _address(device.address, f"pci[{position}].address")
         parts = device.path.split("/")
         if parts[0] != "devices" or parts[-1] != device.address or ".." in parts:
             raise _Bad(
-                f"pci[{place}].path", f"must start with devices/ and end with {device.address}"
+                f"pci[{position}].path", f"must start with devices/ and end with {device.address}"
             )
         known.add(device.address)
-    for place, card in enumerate(file.infiniband):
-        if "/" in card.name or not card.name:
-            raise _Bad(f"infiniband[{place}].name", f"{_shown(card.name)} is not a device name")
-        if card.pci and card.pci not in known:
-            raise _Bad(f"infiniband[{place}].pci", f"{card.pci} is not listed in pci")
+    for position, nic in enumerate(file.infiniband):
+        if "/" in nic.name or not nic.name:
+            raise _Bad(f"infiniband[{position}].name", f"{_shown(nic.name)} is not a device name")
+        if nic.pci and nic.pci not in known:
+            raise _Bad(f"infiniband[{position}].pci", f"{nic.pci} is not listed in pci")
 
 
 def _check_slices(gpu: facts.GpuFacts, where: str, uuids: set[str]) -> None:
-    for place, part in enumerate(gpu.slices):
+    for position, part in enumerate(gpu.slices):
         if not part.uuid or part.uuid in uuids:
-            field = f"{where}.slices[{place}].uuid"
+            field = f"{where}.slices[{position}].uuid"
             raise _Bad(field, f"{part.uuid} is used twice" if part.uuid else "must not be empty")
         uuids.add(part.uuid)
 

@@ -30,12 +30,12 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
     side = len(addresses)
     links = [["X"] * side for _ in range(side)]
     for a, b in combinations(range(side), 2):
-        word = pcie_connection(pci.get(addresses[a]), pci.get(addresses[b]))
+        connection = pcie_connection(pci.get(addresses[a]), pci.get(addresses[b]))
         if b < len(gpus):
-            word = nvlink_pairs.connection(gpus[a], gpus[b], word)
-        links[a][b] = links[b][a] = word or "SYS"
+            connection = nvlink_pairs.connection(gpus[a], gpus[b], connection)
+        links[a][b] = links[b][a] = connection or "SYS"
     return NodeTopology(
-        gpus=tuple(_gpu(place, gpu, pci.get(gpu.pci)) for place, gpu in enumerate(gpus)),
+        gpus=tuple(_gpu(position, gpu, pci.get(gpu.pci)) for position, gpu in enumerate(gpus)),
         hcas=tuple(_hca(nic, pci[nic.pci], physical) for nic in nics),
         links=tuple(map(tuple, links)),
         islands=_islands(links, len(gpus)),
@@ -49,12 +49,12 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
     )
 
 
-def _gpu(place: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
+def _gpu(position: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
     found = findings.of(gpu)
     numa = device.numa if device else -1
     return Gpu(
-        index=place,
-        uuid=gpu.uuid or f"unknown-{place}",
+        index=position,
+        uuid=gpu.uuid or f"unknown-{position}",
         model=gpu.model,
         memory_bytes=gpu.memory_bytes,
         pci=gpu.pci,
@@ -106,7 +106,7 @@ def pcie_connection(a: PciDevice | None, b: PciDevice | None) -> str:
 def _chain(path: str) -> list[str]:
     """The host bridge, then the devices from the root port down."""
     parts = path.split("/")
-    start = next((place for place, part in enumerate(parts) if part.startswith("pci")), 0)
+    start = next((position for position, part in enumerate(parts) if part.startswith("pci")), 0)
     return parts[start:]
 
 

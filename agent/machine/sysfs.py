@@ -71,13 +71,13 @@ def _pci(sys: Path) -> list[PciDevice]:
     devices = []
     for link in sorted((sys / "bus/pci/devices").glob("*")):
         kind, vendor = _text(link / "class"), _text(link / "vendor")
-        wanted = (
+        relevant = (
             kind.startswith(NETWORK)
             or (kind.startswith((DISPLAY, ACCELERATOR)) and vendor == NVIDIA)
             or (kind.startswith(BRIDGE_OTHER) and vendor in NVSWITCHES)
         )
         path = link.resolve()
-        if not wanted or not path.is_relative_to(base):
+        if not relevant or not path.is_relative_to(base):
             continue
         physfn = path / "physfn"
         devices.append(

@@ -21,10 +21,10 @@ def addresses(
     annotations: Iterable[Mapping[str, str]], slices: Iterable[str]
 ) -> dict[str, MigAddress]:
     """The address of each of these slices that an annotation has."""
-    wanted = set(slices)
+    requested = set(slices)
     return {
         found["uuid"]: (found["gpu"], int(found["gi"]), int(found["ci"]))
         for each in annotations
         for found in ONE.finditer(each.get(ANNOTATION, ""))
-        if found["uuid"] in wanted
+        if found["uuid"] in requested
     }

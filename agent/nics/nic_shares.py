@@ -12,9 +12,7 @@ NO_LIMIT = RdmaLimit()
 
 @dataclass(frozen=True, slots=True)
 class NicPolicy:
-    shares: int = (
-        0  # of each NIC; 0: as many as pods with the default limit fit in the node's limit
-    )
+    shares: int = 0  # of each NIC; 0: as many pods with the default limit as its limit allows
     default: RdmaLimit = NO_LIMIT  # limit of one pod on each of its NICs
     settable: bool = False  # whether the agent can write limits
 

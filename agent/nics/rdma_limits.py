@@ -145,13 +145,13 @@ class RdmaLimitWriter:
                 most = parse(cgroups.files.read(above / "rdma.max")).get(nic, NO_LIMIT)
             except OSError:
                 continue
-            for key, wanted, have in (
+            for key, requested, have in (
                 ("hca_handle", limit.hca_handle, most.hca_handle),
                 ("hca_object", limit.hca_object, most.hca_object),
             ):
-                if have >= 0 and wanted > have:
+                if have >= 0 and requested > have:
                     raise Refused(
-                        f"{wanted} {key} requested, {above.name} limits all pods to {have}"
+                        f"{requested} {key} requested, {above.name} limits all pods to {have}"
                     )
 
     def keep(self) -> tuple[RdmaUse, ...]:
@@ -188,18 +188,18 @@ class RdmaLimitWriter:
         folder = cgroups.find(uid)
         if folder is None:
             return []
-        wanted = self._limit(self._requested(pod))
-        if wanted != NO_LIMIT:
+        limit = self._limit(self._requested(pod))
+        if limit != NO_LIMIT:
             folder = cgroups.pod(uid)
         elif not (folder / "rdma.max").exists():
             return []
         known = parse(cgroups.files.read(folder / "rdma.max"))
         present = sorted(set(nics) & known.keys())  # a removed NIC has no line
         for nic in present:
-            if wanted not in (NO_LIMIT, known[nic]):
-                write(cgroups.files, folder, nic, wanted)
-                log.info("%s/%s: restored %s", *pod, max_line(nic, wanted))
-                known[nic] = wanted
+            if limit not in (NO_LIMIT, known[nic]):
+                write(cgroups.files, folder, nic, limit)
+                log.info("%s/%s: restored %s", *pod, max_line(nic, limit))
+                known[nic] = limit
         current = parse(cgroups.files.read(folder / "rdma.current"))
         events = folder / "rdma.events"  # since Linux 7.2
         failed = failures(cgroups.files.read(events)) if events.exists() else {}

@@ -98,12 +98,12 @@ def _register(events: Any) -> dict[int, str]:
         handle = try_query(pynvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
             continue  # lost; renew() is called when it is back
-        wanted = EVENTS & (try_query(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0)
+        types = EVENTS & (try_query(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0)
         uuid = try_query(pynvml.nvmlDeviceGetUUID, handle)
-        if not wanted & XID or not uuid:
+        if not types & XID or not uuid:
             continue
         try:
-            pynvml.nvmlDeviceRegisterEvents(handle, wanted, events)
+            pynvml.nvmlDeviceRegisterEvents(handle, types, events)
         except pynvml.NVMLError as error:
             log.info("GPU %d (%s) does not support NVML events: %s", index, uuid, error)
             continue

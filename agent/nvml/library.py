@@ -72,11 +72,11 @@ def _load(root: Path | None) -> None:
     """From the loader's path (where the container toolkit puts the library), else below root."""
     if pynvml.nvmlLib is not None:
         return
-    places = [LIBRARY, *(str(path) for path in _candidates(root))]
+    paths = [LIBRARY, *map(str, _candidates(root))]
     problems = []
-    for place in places:
+    for path in paths:
         try:
-            pynvml.nvmlLib = ctypes.CDLL(place)
+            pynvml.nvmlLib = ctypes.CDLL(path)
         except OSError as error:
             if "cannot open shared object file" not in str(error):
                 problems.append(str(error))  # the file exists, but can't be loaded
@@ -104,7 +104,7 @@ def _forget() -> None:
 def _candidates(root: Path | None) -> list[Path]:
     if root is None:
         return []
-    found = [_within(root, root / place / LIBRARY) for place in FOLDERS]
+    found = [_within(root, root / folder / LIBRARY) for folder in FOLDERS]
     return [path for path in found if path.exists()]
 
 

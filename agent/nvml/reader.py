@@ -178,7 +178,7 @@ def _mask(words: Any) -> str:
     """An affinity mask in the kernel's list format: 0-55,112-167."""
     if words is None:
         return ""
-    mask = sum(word << WORD_BITS * place for place, word in enumerate(words))
+    mask = sum(word << WORD_BITS * position for position, word in enumerate(words))
     ranges: list[str] = []
     start = 0
     while mask >> start:
