@@ -20,7 +20,7 @@ from central.kube.transport import watch
 from central.kube.transport.http_client import Client, StatusError, Unreachable, connect
 from central.kube.transport.token_review import TokenReviewer
 from central.kube.write import default_queue
-from central.kube.write.effects import DecisionExecutor
+from central.kube.write.executor import DecisionExecutor
 from central.model.facts import Fact, NodeGone
 from central.scheduler.scheduler import Scheduler
 from central.server import tls, tls_secret

@@ -7,7 +7,7 @@ from typing import Any
 
 from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Decoder
-from central.kube.errors import MalformedObject
+from central.kube.decode.fields import MalformedObject
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
 from central.model.json_types import Json

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from central.kube.decode import api_kinds as watched
 from central.kube.decode import pod_affinity, podspec, storage_decoder
 from central.kube.decode.decoder import Decoder
-from central.kube.errors import DECODE_ERRORS, FieldError, MalformedObject, error_text
+from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.model.facts import (
     BatchFact,
     CronSeen,

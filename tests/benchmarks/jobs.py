@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from central.kube.transport.http_client import Client, StatusError, Unreachable
-from central.kube.write.effects import OBJECT_WORKERS
+from central.kube.write.executor import OBJECT_WORKERS
 from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
 from tests.benchmarks import binding

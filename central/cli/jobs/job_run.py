@@ -10,7 +10,7 @@ import yaml
 
 from central.cli.jobs.api import JOBS, Api, CannotDo
 from central.kube.decode import job_decoder
-from central.kube.errors import MalformedObject
+from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
 from protos.names import GPU, TOPOLOGY_REQUIRED
 

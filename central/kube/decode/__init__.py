@@ -1,1 +1,1 @@
-"""Raw Kubernetes JSON -> facts. Pure."""
+"""Raw Kubernetes JSON as facts. Pure."""

@@ -7,10 +7,8 @@ from functools import partial
 
 from central.kube import resource_paths
 from central.kube.decode import (
-    batch_objects,
-    jobflow_decoder,
-    pdb_decoder,
-    queue_decoder,
+    batch_decoder,
+    policy_decoder,
     storage_decoder,
 )
 from central.kube.decode.decoder import Decoder
@@ -58,22 +56,22 @@ def kinds(decoder: Decoder) -> tuple[Kind, ...]:
     return (
         _kind("Namespace", decoder.namespace, _by_name(NamespaceGone)),
         _kind("Node", decoder.node, _by_name(NodeGone)),
-        _optional("Queue", queue_decoder.decode_queue, _by_name(QueueGone)),
-        _kind("PriorityClass", queue_decoder.decode_priority_class, _by_name(PriorityGone)),
+        _optional("Queue", policy_decoder.decode_queue, _by_name(QueueGone)),
+        _kind("PriorityClass", policy_decoder.decode_priority_class, _by_name(PriorityGone)),
         _optional("PodGroup", decoder.gang, _in_namespace(GangGone)),
         _optional("HyperNode", decoder.hypernode, _by_name(HyperNodeGone)),
         *_storage(),
         _or_older(
             "PodDisruptionBudget",
-            pdb_decoder.decode_budget,
-            pdb_decoder.decode_v1beta1_budget,
+            policy_decoder.decode_budget,
+            policy_decoder.decode_v1beta1_budget,
             _in_namespace(BudgetGone),
         ),
         _optional("Job", decoder.job, _in_namespace(JobGone)),
-        _optional("Command", batch_objects.decode_command, _in_namespace(CommandGone)),
-        _optional("CronJob", batch_objects.decode_cronjob, _in_namespace(CronGone)),
-        _optional("JobFlow", jobflow_decoder.decode_jobflow, _in_namespace(FlowGone)),
-        _optional("JobTemplate", jobflow_decoder.decode_job_template, _in_namespace(TemplateGone)),
+        _optional("Command", batch_decoder.decode_command, _in_namespace(CommandGone)),
+        _optional("CronJob", batch_decoder.decode_cronjob, _in_namespace(CronGone)),
+        _optional("JobFlow", batch_decoder.decode_jobflow, _in_namespace(FlowGone)),
+        _optional("JobTemplate", batch_decoder.decode_job_template, _in_namespace(TemplateGone)),
         *_owners(decoder),
         _kind("Pod", decoder.pod, _by_uid(PodGone)),
     )

@@ -1,46 +1,44 @@
-"""HyperNode objects -> facts."""
+"""HyperNodes as facts."""
 
 from dataclasses import replace
 
-from central.kube.errors import DECODE_ERRORS, MalformedObject, error_text, object_name, text_field
+from central.kube.decode.fields import (
+    DECODE_ERRORS,
+    FieldError,
+    error_text,
+    identifying,
+    text_field,
+)
 from central.model.facts import HyperNodeSeen, Member
 from central.model.json_types import Json
 
 
 def decode_hypernode(raw: Json) -> HyperNodeSeen:
-    """Raises Malformed where it has no name; else what is wrong is its error."""
+    with identifying("HyperNode", raw):
+        seen = HyperNodeSeen(raw["metadata"]["name"], 0, uid=str(raw["metadata"].get("uid") or ""))
     try:
-        name = raw["metadata"]["name"]
+        tier = raw["spec"].get("tier")
+        if type(tier) is not int or tier < 0:
+            raise FieldError(f"spec.tier: {tier!r} is not a whole number")
+        seen = replace(seen, tier=tier)
+        members = enumerate(raw["spec"].get("members") or ())
+        return replace(
+            seen, members=tuple(_member(f"spec.members[{i}]", one) for i, one in members)
+        )
     except DECODE_ERRORS as error:
-        raise MalformedObject(f"HyperNode {object_name(raw)}: {error_text(error)}") from error
-    try:
-        seen = _hypernode(name, raw["spec"])
-    except DECODE_ERRORS as error:
-        seen = HyperNodeSeen(name, 0, error=error_text(error))
-    return replace(seen, uid=str(raw["metadata"].get("uid") or ""))
+        return replace(seen, error=error_text(error))
 
 
-def _hypernode(name: str, spec: Json) -> HyperNodeSeen:
-    tier = spec.get("tier")
-    if isinstance(tier, bool) or not isinstance(tier, int) or tier < 0:
-        return HyperNodeSeen(name, 0, error=f"spec.tier: {tier!r} is not a whole number")
-    members = []
-    for place, raw in enumerate(spec.get("members") or ()):
-        field = f"spec.members[{place}]"
-        kind, selector = raw.get("type"), raw.get("selector") or {}
-        if kind not in {"Node", "HyperNode"}:
-            return HyperNodeSeen(
-                name, tier, error=f'{field}.type: "{kind}" is no Node or HyperNode'
-            )
-        exact = text_field(selector.get("exactMatch") or {}, "name")
-        pattern = text_field(selector.get("regexMatch") or {}, "pattern")
-        wanted = selector.get("labelMatch") or {}
-        labels = tuple(sorted((wanted.get("matchLabels") or {}).items()))
-        if wanted.get("matchExpressions") or (labels and kind != "Node"):
-            why = f"{field}.selector.labelMatch: only matchLabels, and only of nodes"
-            return HyperNodeSeen(name, tier, error=why)
-        if sum(map(bool, (exact, pattern, labels))) != 1:
-            why = f"{field}.selector: needs one of exactMatch, regexMatch, labelMatch"
-            return HyperNodeSeen(name, tier, error=why)
-        members.append(Member(kind, exact, pattern, labels))
-    return HyperNodeSeen(name, tier, tuple(members))
+def _member(field: str, raw: Json) -> Member:
+    kind, selector = raw.get("type"), raw.get("selector") or {}
+    if kind not in {"Node", "HyperNode"}:
+        raise FieldError(f'{field}.type: "{kind}" is neither Node nor HyperNode')
+    exact = text_field(selector.get("exactMatch") or {}, "name")
+    pattern = text_field(selector.get("regexMatch") or {}, "pattern")
+    label_match = selector.get("labelMatch") or {}
+    labels = tuple(sorted((label_match.get("matchLabels") or {}).items()))
+    if label_match.get("matchExpressions") or (labels and kind != "Node"):
+        raise FieldError(f"{field}.selector.labelMatch: only matchLabels, and only of nodes")
+    if sum(map(bool, (exact, pattern, labels))) != 1:
+        raise FieldError(f"{field}.selector: needs one of exactMatch, regexMatch, labelMatch")
+    return Member(kind, exact, pattern, labels)

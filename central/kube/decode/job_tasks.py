@@ -1,12 +1,20 @@
-"""A Job's tasks and policies as raw JSON -> values. Pure; raises Unreadable with the field."""
+"""The tasks and lifecycle policies of a Job. Raises FieldError."""
 
 import re
 from dataclasses import replace
 from typing import Any
 
 from central.kube.decode import podspec
-from central.kube.decode.quantities import InvalidQuantity, parse_duration
-from central.kube.errors import DECODE_ERRORS, FieldError, error_text, text_field
+from central.kube.decode.fields import (
+    DECODE_ERRORS,
+    INT32_MAX,
+    FieldError,
+    check_acyclic,
+    duration_field,
+    error_text,
+    int_field,
+    text_field,
+)
 from central.model.jobspec import (
     ACTIONS,
     ANY,
@@ -19,11 +27,11 @@ from central.model.jobspec import (
 from central.model.json_types import Json
 
 DEFAULT_RETRY = 3
-MOST = 2**31 - 1
 TOPOLOGY_POLICIES = ("", "none", "best-effort", "restricted", "single-numa-node")
+# The kubelet chooses a pod's CPUs by a topology manager policy that the scheduler does not know.
 UNALIGNED = (
-    "can't be promised: a pod's processors are for its kubelet to choose, by a policy that nobody tells "
-    "the centre; leave it out (GPUs are chosen with regard to NUMA nodes anyway)"
+    "is not supported: the kubelet chooses the CPUs; leave it out (GPU placement already prefers few "
+    "NUMA nodes)"
 )
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -33,11 +41,11 @@ def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
     if not isinstance(raw, list) or not raw:
         raise FieldError("spec.tasks: a Job needs at least one task")
     tasks: list[TaskSpec] = []
-    for place, told in enumerate(raw):
-        field = f"spec.tasks[{place}]"
-        task = _task(told, f"default{place}", field)
+    for index, one in enumerate(raw):
+        field = f"spec.tasks[{index}]"
+        task = _task(one, f"default{index}", field)
         if any(task.name == other.name for other in tasks):
-            raise FieldError(f"{field}.name: another task is called {task.name} already")
+            raise FieldError(f"{field}.name: {task.name} is used twice")
         tasks.append(task)
     _check_order(tasks)
     return tuple(tasks)
@@ -46,7 +54,7 @@ def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
 def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     name = text_field(raw, "name") or default_name
     if not _NAME.fullmatch(name):
-        raise FieldError(f'{field}.name: "{name}" is not lower case letters, digits and hyphens')
+        raise FieldError(f'{field}.name: "{name}" must be lower case letters, digits and hyphens')
     replicas = int_field(raw, "replicas", field, 0)
     partition = _partition(raw.get("partitionPolicy"), replicas, f"{field}.partitionPolicy")
     least = replicas
@@ -55,13 +63,13 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     elif partition is not None and partition.least:
         least = partition.least * partition.size
     if least > replicas:
-        raise FieldError(f"{field}.minAvailable: {least} is more than its {replicas} replicas")
+        raise FieldError(f"{field}.minAvailable: {least} exceeds the {replicas} replicas")
     if partition is not None and partition.least and least != partition.least * partition.size:
         why = f"{partition.least} partitions of {partition.size} are not minAvailable {least}"
         raise FieldError(f"{field}.partitionPolicy.minPartitions: {why}")
     topology = text_field(raw, "topologyPolicy")
     if topology not in TOPOLOGY_POLICIES:
-        raise FieldError(f'{field}.topologyPolicy: "{topology}" is not known')
+        raise FieldError(f'{field}.topologyPolicy: "{topology}" is unknown')
     if topology in ("restricted", "single-numa-node"):
         raise FieldError(f"{field}.topologyPolicy: {topology} {UNALIGNED}")
     after = raw.get("dependsOn") or {}
@@ -69,8 +77,8 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
         _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),
         policies=decode_policies(raw.get("policies"), f"{field}.policies"),
         max_retry=int_field(raw, "maxRetry", field, NO_LIMIT) or DEFAULT_RETRY,
-        after=_names(after.get("name"), f"{field}.dependsOn.name"),
-        after_any=_any(after, f"{field}.dependsOn.iteration"),
+        after=_strings(after.get("name"), f"{field}.dependsOn.name"),
+        after_any=_is_any(after, f"{field}.dependsOn.iteration"),
         partition=partition,
         topology_policy=topology,
     )
@@ -79,9 +87,9 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
 def _template(raw: Any, task: TaskSpec, field: str) -> TaskSpec:
     spec = raw.get("spec") if isinstance(raw, dict) else None
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
-        raise FieldError(f"{field}.spec.containers: it is missing")
+        raise FieldError(f"{field}.spec.containers: missing")
     if not spec["containers"]:
-        raise FieldError(f"{field}.spec.containers: there is none")
+        raise FieldError(f"{field}.spec.containers: empty")
     try:
         requests = podspec.decode_pod_spec(spec, False).requests
         limits: dict[str, int] = {}
@@ -107,13 +115,13 @@ def _partition(raw: Json | None, replicas: int, field: str) -> Partition | None:
     if parts * size != replicas:
         raise FieldError(f"{field}: {parts} partitions of {size} are not {replicas} replicas")
     if least > parts:
-        raise FieldError(f"{field}.minPartitions: {least} is more than {parts}")
+        raise FieldError(f"{field}.minPartitions: {least} exceeds {parts}")
     topology = network_topology(raw.get("networkTopology"), f"{field}.networkTopology")
     return Partition(parts, size, least, topology)
 
 
 def network_topology(raw: Json | None, field: str) -> Json | None:
-    """networkTopology: the scheduler reads it in the PodGroup; here only what can't be both."""
+    """Only checked here; the scheduler reads it from the Job's PodGroup."""
     if raw and raw.get("highestTierAllowed") is not None and raw.get("highestTierName"):
         raise FieldError(f"{field}: highestTierAllowed and highestTierName exclude each other")
     return raw or None
@@ -123,16 +131,16 @@ def decode_policies(raw: Any, field: str) -> tuple[LifecyclePolicy, ...]:
     found: list[LifecyclePolicy] = []
     events: set[str] = set()
     codes: set[int] = set()
-    for place, told in enumerate(raw or ()):
-        policy = _policy(told, f"{field}[{place}]")
+    for index, one in enumerate(raw or ()):
+        policy = _policy(one, f"{field}[{index}]")
         twice = events & set(policy.events) or codes & {policy.exit_code}
         if twice:
-            raise FieldError(f"{field}[{place}]: {twice.pop()} has a policy already")
+            raise FieldError(f"{field}[{index}]: {twice.pop()} already has a policy")
         events |= set(policy.events)
         codes |= set() if policy.exit_code is None else {policy.exit_code}
         found.append(policy)
     if ANY in events and len(events) > 1:
-        raise FieldError(f'{field}: "*" stands for every event and can\'t be beside others')
+        raise FieldError(f'{field}: "*" stands for every event and excludes others')
     return tuple(found)
 
 
@@ -140,7 +148,7 @@ def _policy(raw: Json, field: str) -> LifecyclePolicy:
     action = text_field(raw, "action")
     if action not in ACTIONS:
         raise FieldError(f'{field}.action: "{action}" is not one of {", ".join(ACTIONS)}')
-    events = _names(raw.get("events"), f"{field}.events")
+    events = _strings(raw.get("events"), f"{field}.events")
     if event := text_field(raw, "event"):
         events = (event, *events)
     for event in events:
@@ -148,9 +156,9 @@ def _policy(raw: Json, field: str) -> LifecyclePolicy:
             raise FieldError(f'{field}.event: "{event}" is not one of {", ".join(EVENTS)}')
     code = raw.get("exitCode")
     if code is not None:
-        code = int_field(raw, "exitCode", field, -MOST)
+        code = int_field(raw, "exitCode", field, -INT32_MAX)
         if code == 0:
-            raise FieldError(f"{field}.exitCode: 0 is no failure")
+            raise FieldError(f"{field}.exitCode: 0 is not a failure")
     if bool(events) == (code is not None):
         raise FieldError(f"{field}: needs one of event, events and exitCode")
     timeout_s = duration_field(raw, "timeout", field) or 0.0
@@ -158,50 +166,25 @@ def _policy(raw: Json, field: str) -> LifecyclePolicy:
 
 
 def _check_order(tasks: list[TaskSpec]) -> None:
-    """Every task that is waited for exists, and no task waits for itself, however far around."""
+    """Every dependency exists and is part of no cycle."""
     by_name = {task.name: task for task in tasks}
-    for place, task in enumerate(tasks):
+    for index, task in enumerate(tasks):
         for name in task.after:
             if name not in by_name:
-                raise FieldError(f"spec.tasks[{place}].dependsOn.name: there is no task {name}")
-    done: set[str] = set()
-    while left := [task for task in tasks if task.name not in done]:
-        ready = {task.name for task in left if done.issuperset(task.after)}
-        if not ready:
-            names = ", ".join(task.name for task in left)
-            raise FieldError(f"spec.tasks: dependsOn goes round in a circle: {names}")
-        done |= ready
+                raise FieldError(f"spec.tasks[{index}].dependsOn.name: there is no task {name}")
+    check_acyclic("spec.tasks", {task.name: task.after for task in tasks})
 
 
-def _any(raw: Json, field: str) -> bool:
+def _is_any(raw: Json, field: str) -> bool:
     iteration = text_field(raw, "iteration")
     if iteration not in ("", "any", "all"):
         raise FieldError(f'{field}: "{iteration}" is neither any nor all')
     return iteration == "any"
 
 
-def _names(raw: Any, field: str) -> tuple[str, ...]:
+def _strings(raw: Any, field: str) -> tuple[str, ...]:
     if raw is None:
         return ()
-    if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
-        raise FieldError(f"{field}: {raw!r} is not a list of texts")
+    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
+        raise FieldError(f"{field}: {raw!r} is not a list of strings")
     return tuple(raw)
-
-
-def int_field(raw: Json, key: str, field: str, least: int) -> int:
-    value = raw.get(key)
-    if value is None:
-        value = max(least, 0)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-        raise FieldError(f"{field}.{key}: {value!r} is not a whole number from {least}")
-    return value
-
-
-def duration_field(raw: Json, key: str, field: str) -> float | None:
-    value = raw.get(key)
-    if value is None:
-        return None
-    try:
-        return parse_duration(str(value))
-    except InvalidQuantity as error:
-        raise FieldError(f"{field}.{key}: {error}") from None

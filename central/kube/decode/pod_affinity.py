@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from central.kube.decode import podspec
-from central.kube.errors import FieldError
+from central.kube.decode.fields import FieldError
 from central.model.json_types import Json
 from central.model.pod_rules import (
     Apart,

@@ -4,8 +4,8 @@ What this version can't honour is named in PodSpec.unsupported, a sentence: such
 rather than being placed against its wish.
 """
 
+from central.kube.decode.fields import FieldError
 from central.kube.decode.quantities import InvalidQuantity, parse_quantity
-from central.kube.errors import FieldError
 from central.model.facts import PodSpec, Toleration
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement, Rules

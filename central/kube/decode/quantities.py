@@ -1,7 +1,8 @@
-"""Kubernetes quantities ("100m", "1Gi", "2", "1e3") -> whole numbers, exactly; durations ("1h30m") ->
-seconds. Pure."""
+"""Kubernetes quantities ("100m", "1Gi", "2", "1e3") as whole numbers, exactly; durations ("1h30m") and
+timestamps ("2026-01-31T12:00:00Z") as seconds."""
 
 import re
+from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -22,21 +23,21 @@ _MOST = 2**63 - 1  # the API server caps there too
 
 
 class InvalidQuantity(ValueError):
-    pass
+    """A sentence that names the quantity or duration."""
 
 
 def parse_quantity(resource: str, quantity: Any) -> int:
-    """In the resource's unit: cpu in thousandths, everything else in pieces or bytes, rounded up.
-    Of a resource with a domain (nvidia.com/gpu) there are no parts."""
+    """In the resource's unit, rounded up: cpu in thousandths of a core, everything else in bytes or
+    pieces. Extended resources such as nvidia.com/gpu must be whole. Raises InvalidQuantity."""
     if type(quantity) is not str:
         if isinstance(quantity, bool) or not isinstance(quantity, int | float):
             raise InvalidQuantity(f"{quantity!r} is not a quantity")
-        quantity = str(quantity)  # a manifest that never went through an API server
-    return _whole(resource == "cpu", "/" in resource, quantity)
+        quantity = str(quantity)  # in a manifest that no API server has normalized
+    return _parse(resource == "cpu", "/" in resource, quantity)
 
 
 @lru_cache(maxsize=65536)
-def _whole(millis: bool, pieces: bool, quantity: str) -> int:
+def _parse(millis: bool, pieces: bool, quantity: str) -> int:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise InvalidQuantity(f'"{quantity}" is not a quantity')
@@ -58,8 +59,13 @@ def _whole(millis: bool, pieces: bool, quantity: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """1h30m, 10s, 250ms."""
+    """Seconds in 1h30m, 10s or 250ms. Raises InvalidQuantity."""
     parts = _PART.findall(text)
     if not parts or "".join(amount + unit for amount, unit in parts) != text:
         raise InvalidQuantity(f"{text!r} is not a duration like 90s or 1h30m")
     return sum(float(amount) * _UNITS_S[unit] for amount, unit in parts)
+
+
+def parse_time(stamp: str | None) -> float:
+    """Seconds since the epoch; 0.0 for an empty stamp. Raises ValueError, TypeError."""
+    return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0

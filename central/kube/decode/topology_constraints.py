@@ -1,53 +1,68 @@
-"""How close pods want to be, as annotations and networkTopology say it.
+"""How close together the pods of a gang must run, from annotations and from spec.networkTopology.
 
-Tiers of a networkTopology, without HyperNodes: tier 1 is the narrowest level of the tree (a rack),
-2 the next wider, and so on; 0 is one node. A tier wider than the tree asks for nothing.
+Without HyperNodes, tier 0 is one node, tier 1 the narrowest level of the network tree (a rack), tier 2 the
+next wider one, and so on. A tier above the widest level constrains nothing.
 """
 
 from collections.abc import Sequence
 
-from central.kube.errors import text_field
+from central.kube.decode.fields import FieldError, text_field
 from central.model.json_types import Json
 from protos import names
 
 
 class TopologyConstraints:
-    """The levels that this centre knows."""
+    """Reads constraints against the levels that this cluster's network tree has."""
 
     def __init__(self, levels: Sequence[str]) -> None:
         """levels: the tree's node label keys, widest first."""
-        every = (*levels, names.NODE, names.NUMA, names.ISLAND)
-        self.known = frozenset(every)
-        self._choices = ", ".join(every)
+        known = (*levels, names.NODE, names.NUMA, names.ISLAND)
+        self.levels = frozenset(known)
+        self._choices = ", ".join(known)
 
-    def from_annotations(self, annotations: Json) -> tuple[str, str, str]:
-        """The closeness that annotations require and prefer, and what is wrong with them."""
+    def from_annotations(self, annotations: Json) -> tuple[str, str]:
+        """The required and the preferred level; "" for none. Raises FieldError."""
         required = text_field(annotations, names.TOPOLOGY_REQUIRED)
         preferred = text_field(annotations, names.TOPOLOGY_PREFERRED)
-        for key, value in (
+        for key, level in (
             (names.TOPOLOGY_REQUIRED, required),
             (names.TOPOLOGY_PREFERRED, preferred),
         ):
-            if value and value not in self.known:
-                return "", "", f'annotation {key}: "{value}" is not one of {self._choices}'
-        return required, preferred, ""
+            if level and level not in self.levels:
+                raise FieldError(f'annotation {key}: "{level}" is not one of {self._choices}')
+        return required, preferred
 
-    def from_network_topology(self, wish: Json, field: str) -> tuple[str, int | None, str]:
-        """The level that should hold the gang, by name or by tier, and what is wrong."""
-        mode = wish.get("mode") or "hard"
-        tier, name = wish.get("highestTierAllowed"), wish.get("highestTierName") or ""
+    def from_network_topology(self, constraint: Json, field: str) -> tuple[str, int | None]:
+        """The level by name or by tier; a tier goes before a name. Raises FieldError."""
+        mode = constraint.get("mode") or "hard"
+        tier, name = constraint.get("highestTierAllowed"), constraint.get("highestTierName") or ""
         if mode not in {"hard", "soft"}:
-            return "", None, f'{field}.mode: "{mode}" is neither hard nor soft'
-        if tier is not None and (isinstance(tier, bool) or not isinstance(tier, int) or tier < 0):
-            return "", None, f"{field}.highestTierAllowed: {tier!r} is not a whole number"
-        if tier is None and name and name not in self.known:
-            return "", None, f'{field}.highestTierName: "{name}" is not one of {self._choices}'
-        return (name if tier is None else ""), tier, ""
+            raise FieldError(f'{field}.mode: "{mode}" is neither hard nor soft')
+        if tier is not None and (type(tier) is not int or tier < 0):
+            raise FieldError(f"{field}.highestTierAllowed: {tier!r} is not a whole number")
+        if tier is None and name and name not in self.levels:
+            raise FieldError(f'{field}.highestTierName: "{name}" is not one of {self._choices}')
+        return (name if tier is None else ""), tier
 
 
-def placement(annotations: Json) -> tuple[str, str]:
-    """pack or spread, and what is wrong with it."""
-    told = text_field(annotations, names.PLACEMENT)
-    if told in {"", names.PACK, names.SPREAD}:
-        return told, ""
-    return "", f'annotation {names.PLACEMENT}: "{told}" is neither {names.PACK} nor {names.SPREAD}'
+def placement_policy(annotations: Json) -> str:
+    """pack, spread, or "" where the annotation is missing. Raises FieldError."""
+    policy = text_field(annotations, names.PLACEMENT)
+    if policy not in {"", names.PACK, names.SPREAD}:
+        raise FieldError(
+            f'annotation {names.PLACEMENT}: "{policy}" is neither {names.PACK} nor {names.SPREAD}'
+        )
+    return policy
+
+
+def highest_tier(annotations: Json) -> int | None:
+    """The widest tier that a gang may span, from Volcano's annotations; None for no limit. Raises
+    FieldError."""
+    mode, tier = annotations.get(names.TOPOLOGY_MODE), annotations.get(names.TOPOLOGY_TIER)
+    if mode not in (None, "hard", "soft"):
+        raise FieldError(f'annotation {names.TOPOLOGY_MODE}: "{mode}" is neither hard nor soft')
+    if tier is None:
+        return None
+    if not (str(tier).isascii() and str(tier).isdigit()) or len(str(tier)) > 4:
+        raise FieldError(f'annotation {names.TOPOLOGY_TIER}: "{tier}" is not a whole number')
+    return None if mode == "soft" else int(tier)

@@ -1,1 +1,1 @@
-"""The connection to the API server: configuration, requests, watches, leases."""
+"""The connection to the API server."""

@@ -13,12 +13,14 @@ from typing import Any
 
 import orjson
 
+from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import Client, Unreachable
-from central.kube.write.requests import pod_path
 from central.model.identity import AuthFailure, Identity
 from protos import names
 
 log = logging.getLogger(__name__)
+
+POD = BY_KIND["Pod"]
 
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD = "authentication.kubernetes.io/pod-name"
@@ -79,7 +81,7 @@ class TokenReviewer:
         return self._on_node(account, pod, uid)
 
     def _on_node(self, account: str, pod: str, uid: str) -> ReviewResult:
-        reply = self._client.request("GET", pod_path(self._namespace, pod))
+        reply = self._client.request("GET", POD.path(self._namespace, pod))
         if reply.status == 404:
             return AuthFailure(
                 f"the token's pod {self._namespace}/{pod} is gone", authenticated=True

@@ -1,1 +1,1 @@
-"""Decisions -> API calls, and their outcomes -> facts."""
+"""Decisions as requests to the API server, and their outcomes as facts."""

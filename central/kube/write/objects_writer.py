@@ -10,7 +10,7 @@ import orjson
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply, Unreachable
 from central.kube.write import ssh_keys
-from central.kube.write.requests import Retry
+from central.kube.write.pod_requests import Retry
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered
 

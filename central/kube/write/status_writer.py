@@ -18,7 +18,6 @@ import orjson
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply, Unreachable
 from central.kube.transport.workers import RateLimiter, WorkerPool
-from central.kube.write.requests import pod_path
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
 from central.model.json_types import Json
@@ -187,7 +186,7 @@ class StatusWriter:
                 told = self._condition(tell, name, pace)
                 involved = involved or told
         if involved is None and tell.pods and not waits:
-            reply = self._ask(pace, "GET", pod_path(tell.namespace, tell.pods[0]))
+            reply = self._ask(pace, "GET", POD.path(tell.namespace, tell.pods[0]))
             involved = _reference(reply, POD, tell.namespace, tell.pods[0])
         if involved is not None and tell.reason and tell.phase != INQUEUE and not tell.quiet:
             reason = (FAILED_SCHEDULING if waits else tell.phase) if tell.phase else STATUS_CHANGED
@@ -233,7 +232,7 @@ class StatusWriter:
             "message": tell.reason,
             "lastTransitionTime": stamp(time.time()),
         }
-        path = pod_path(tell.namespace, name) + "/status"
+        path = POD.path(tell.namespace, name) + "/status"
         patch = {"status": {"conditions": [condition]}}
         reply = self._ask(pace, "PATCH", path, patch, STRATEGIC)
         _complain(reply, "pod", tell.namespace, name)

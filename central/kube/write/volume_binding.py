@@ -10,7 +10,7 @@ import orjson
 from central.kube.decode import storage_decoder
 from central.kube.decode.storage_decoder import BIND_COMPLETED, SELECTED_NODE
 from central.kube.transport.http_client import Client, Reply, Unreachable
-from central.kube.write.requests import Retry
+from central.kube.write.pod_requests import Retry
 from central.model import selectors
 from central.model.decisions import Bind
 from central.model.facts import NodeSeen

@@ -204,7 +204,7 @@ def test_a_refusal_is_said_and_asked_again() -> None:
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
-        ([step("a", "b"), step("b", "a")], "spec.flows: dependsOn goes round in a circle: a, b"),
+        ([step("a", "b"), step("b", "a")], "spec.flows: dependsOn has a cycle: a, b"),
         ([step("a", "x")], "spec.flows[0].dependsOn.targets: there is no step x"),
         ([step("a"), step("a")], "spec.flows[1].name: a stands there twice"),
         (

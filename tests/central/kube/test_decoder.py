@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.kube.errors import MalformedObject
+from central.kube.decode.fields import MalformedObject
 from central.model.facts import NodeSeen, Taint
 from central.model.json_types import Json
 from protos import names

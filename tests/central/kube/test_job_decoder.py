@@ -89,7 +89,7 @@ def test_a_scaled_job_has_so_many_pods_of_its_last_task() -> None:
     assert [task.replicas for task in spec.tasks][-1] == 7
     assert spec.min_available == sum(task.minimum for task in spec.tasks)
     raw["spec"]["tasks"][-1]["minAvailable"] = 8
-    assert "minAvailable: 8 is more than its 7 replicas" in job_decoder.decode_job(raw).error
+    assert "minAvailable: 8 exceeds the 7 replicas" in job_decoder.decode_job(raw).error
 
 
 def test_partitions() -> None:
@@ -112,12 +112,12 @@ CIRCLE = [
     ("change", "said"),
     [
         ({"tasks": []}, "spec.tasks: a Job needs at least one task"),
-        ({"tasks": [TASK, TASK]}, "spec.tasks[1].name: another task is called t already"),
-        ({"tasks": [{**TASK, "name": "T"}]}, 'spec.tasks[0].name: "T" is not lower case'),
+        ({"tasks": [TASK, TASK]}, "spec.tasks[1].name: t is used twice"),
+        ({"tasks": [{**TASK, "name": "T"}]}, 'spec.tasks[0].name: "T" must be lower case'),
         ({"tasks": [{**TASK, "replicas": -1}]}, "spec.tasks[0].replicas: -1 is not a whole number"),
-        ({"tasks": [{**TASK, "minAvailable": 2}]}, "spec.tasks[0].minAvailable: 2 is more than"),
-        ({"tasks": [{"name": "t"}]}, "spec.tasks[0].template.spec.containers: it is missing"),
-        ({"tasks": CIRCLE}, "spec.tasks: dependsOn goes round in a circle: a, b"),
+        ({"tasks": [{**TASK, "minAvailable": 2}]}, "spec.tasks[0].minAvailable: 2 exceeds"),
+        ({"tasks": [{"name": "t"}]}, "spec.tasks[0].template.spec.containers: missing"),
+        ({"tasks": CIRCLE}, "spec.tasks: dependsOn has a cycle: a, b"),
         (
             {"tasks": [{**TASK, "dependsOn": {"name": ["x"]}}]},
             "spec.tasks[0].dependsOn.name: there is no task x",
@@ -126,11 +126,11 @@ CIRCLE = [
             {"tasks": [{**TASK, "partitionPolicy": {"totalPartitions": 2, "partitionSize": 2}}]},
             "spec.tasks[0].partitionPolicy: 2 partitions of 2 are not 1 replicas",
         ),
-        ({"minAvailable": 9}, "spec.minAvailable: 9 is more than the 4 pods of all tasks"),
-        ({"minSuccess": 9}, "spec.minSuccess: 9 is not from 1 to the 4 pods there are"),
+        ({"minAvailable": 9}, "spec.minAvailable: 9 exceeds the 4 pods of all tasks"),
+        ({"minSuccess": 9}, "spec.minSuccess: 9 is not from 1 to 4, the number of pods"),
         ({"maxRetry": "3"}, "spec.maxRetry: '3' is not a whole number"),
         ({"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished: -1 is not"),
-        ({"plugins": {"svc": "x"}}, "spec.plugins.svc: 'x' is not a list of texts"),
+        ({"plugins": {"svc": "x"}}, "spec.plugins.svc: 'x' is not a list of strings"),
         ({"policies": [{"action": "Explode"}]}, 'spec.policies[0].action: "Explode" is not one of'),
         ({"policies": [{"action": "AbortJob"}]}, "spec.policies[0]: needs one of event"),
         (
@@ -139,11 +139,11 @@ CIRCLE = [
         ),
         (
             {"policies": [{"action": "AbortJob", "exitCode": 0}]},
-            "spec.policies[0].exitCode: 0 is no failure",
+            "spec.policies[0].exitCode: 0 is not a failure",
         ),
         (
             {"policies": [{"action": "AbortJob", "event": "PodFailed"}] * 2},
-            "spec.policies[1]: PodFailed has a policy already",
+            "spec.policies[1]: PodFailed already has a policy",
         ),
         (
             {"policies": [{"action": "AbortJob", "events": ["*", "PodFailed"]}]},
@@ -152,7 +152,7 @@ CIRCLE = [
         ({"volumes": [{"mountPath": "/a"}]}, "spec.volumes[0]: needs one of volumeClaimName"),
         (
             {"volumes": [{"mountPath": "a:b", "volumeClaimName": "c"}]},
-            'spec.volumes[0].mountPath: "a:b" is not a path',
+            'spec.volumes[0].mountPath: "a:b" is not a mount path',
         ),
         (
             {"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}},

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from central.kube.transport.http_client import Client
 from central.kube.write import objects_writer
-from central.kube.write.effects import DecisionExecutor
+from central.kube.write.executor import DecisionExecutor
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact
 from tests.central.kube.api_fixtures import GROUPS, group

@@ -87,7 +87,7 @@ def test_roles() -> None:
             {"networkTopology": {"highestTierName": "pod"}},
             'spec.networkTopology.highestTierName: "',
         ),
-        ({"networkTopology": 5}, "a field is not of the kind"),
+        ({"networkTopology": 5}, "a field has the wrong type"),
         ({"minTaskMember": {"ps": "1"}}, "spec.minTaskMember.ps: '1' is not a whole number"),
         ({"subGroupPolicy": [{}]}, "spec.subGroupPolicy[0].name"),
         ({"subGroupPolicy": [{"name": "a"}, {"name": "a"}]}, "spec.subGroupPolicy[1].name"),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from central.kube.transport.http_client import Client
-from central.kube.write.effects import DecisionExecutor
-from central.kube.write.requests import Retry
+from central.kube.write.executor import DecisionExecutor
+from central.kube.write.pod_requests import Retry
 from central.kube.write.volume_binding import VolumeBinder
 from central.model.decisions import Bind
 from central.model.facts import BindDone, BindFailed, Fact

@@ -63,7 +63,7 @@ def test_jobs_run_restart_end_and_leave_nothing(box: LocalCluster) -> None:
     box.wait("long to run again", again)
     wrong = state(box, "wrong")
     assert wrong["reason"] == "InvalidSpec"
-    assert wrong["message"].startswith("spec.minAvailable: 5 is more than the 2 pods")
+    assert wrong["message"].startswith("spec.minAvailable: 5 exceeds the 2 pods")
     box.wait(
         "short to go", lambda: all(one["metadata"]["name"] != "short" for one in items(box, JOBS))
     )

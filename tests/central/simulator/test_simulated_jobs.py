@@ -97,4 +97,4 @@ def test_what_a_job_gets_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     source.write_text(json.dumps(job({"w": 1}, minAvailable=5)))
     assert main(["simulate", str(source)]) == 2
     told = capsys.readouterr().err
-    assert "Job ns/j: spec.minAvailable: 5 is more than the 1 pods of all tasks" in told
+    assert "Job ns/j: spec.minAvailable: 5 exceeds the 1 pods of all tasks" in told

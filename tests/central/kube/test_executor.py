@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from central.kube.transport.http_client import Client
-from central.kube.write.effects import DecisionExecutor
+from central.kube.write.executor import DecisionExecutor
 from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact
 from tests.central.kube.api_fixtures import PODS, pod

@@ -2,15 +2,17 @@
 
 import logging
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
+from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import Client, Reply, StatusError, Unreachable
 from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone
 
 log = logging.getLogger(__name__)
+
+POD = BY_KIND["Pod"]
 
 GONE = "the pod is gone"
 BUDGET = "a disruption budget forbids it"
@@ -23,10 +25,6 @@ class Retry(Exception):
         super().__init__(why)
         self.why = why
         self.after_s = after_s
-
-
-def pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"
 
 
 def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
@@ -44,7 +42,7 @@ def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
         "metadata": meta,
         "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
     }
-    path = pod_path(decision.namespace, decision.name)
+    path = POD.path(decision.namespace, decision.name)
     reply = _ask(client, "POST", f"{path}/binding", body)
     if reply.ok:
         return BindDone(decision.pod, decision.node)
@@ -104,7 +102,7 @@ class Evictor:
             "metadata": {"name": decision.name, "namespace": decision.namespace},
             "deleteOptions": {"preconditions": {"uid": decision.pod}},
         }
-        path = f"{pod_path(decision.namespace, decision.name)}/eviction"
+        path = f"{POD.path(decision.namespace, decision.name)}/eviction"
         if decision.trial:
             path += "?dryRun=All"
         return _ask(self._client, "POST", path, body)

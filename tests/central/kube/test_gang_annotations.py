@@ -99,7 +99,7 @@ def test_what_a_controller_says() -> None:
         ({names.OWNER_MIN: "0"}, 'group-min-member: "0" is not a positive whole number'),
         ({names.TOPOLOGY_MODE: "firm"}, 'network-topology-mode: "firm" is neither hard nor soft'),
         ({names.TOPOLOGY_TIER: "x"}, 'network-topology-highest-tier: "x" is not a whole number'),
-        ({names.TOPOLOGY_REQUIRED: "x"}, 'topology-required: "x" is no level'),
+        ({names.TOPOLOGY_REQUIRED: "x"}, 'topology-required: "x" is not a level'),
     ],
 )
 def test_what_cannot_be_read_is_a_reason(annotations: dict[str, str], why: str) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from central.kube.decode import batch_objects, jobflow_decoder
-from central.kube.errors import MalformedObject
+from central.kube.decode import batch_decoder
+from central.kube.decode.fields import MalformedObject
 from central.model.cron_schedule import CronSchedule
 from central.model.facts import OwnerSeen
 from central.model.json_types import Json
@@ -26,7 +26,7 @@ def flow(*steps: Json, **spec: Any) -> Json:
 
 
 def test_a_cronjob() -> None:
-    seen = batch_objects.decode_cronjob(
+    seen = batch_decoder.decode_cronjob(
         cron(
             timeZone="Europe/Berlin",
             startingDeadlineSeconds=30,
@@ -39,7 +39,7 @@ def test_a_cronjob() -> None:
     assert (seen.deadline_s, seen.policy, seen.suspend) == (30.0, "Forbid", True)
     assert (seen.keep_done, seen.keep_failed) == (0, 1)
     assert (seen.last or 0) - seen.created == 3600
-    assert batch_objects.decode_cronjob(cron(schedule="@every 1h30m")).plan == CronSchedule(
+    assert batch_decoder.decode_cronjob(cron(schedule="@every 1h30m")).plan == CronSchedule(
         "", "", 5400.0, seen.created
     )
 
@@ -53,12 +53,12 @@ def test_a_cronjob() -> None:
         ({"concurrencyPolicy": "Maybe"}, 'spec.concurrencyPolicy: "Maybe" is not Allow, Forbid'),
         ({"startingDeadlineSeconds": "1"}, "spec.startingDeadlineSeconds: '1' is not a whole"),
         ({"failedJobsHistoryLimit": -1}, "spec.failedJobsHistoryLimit: -1 is not a whole number"),
-        ({"jobTemplate": {}}, "spec.jobTemplate.spec is missing"),
-        ({"jobTemplate": None}, "spec.jobTemplate.spec is missing"),
+        ({"jobTemplate": {}}, "spec.jobTemplate.spec: missing"),
+        ({"jobTemplate": None}, "spec.jobTemplate.spec: missing"),
     ],
 )
 def test_a_cronjob_that_cannot_be_used(spec: Json, why: str) -> None:
-    seen = batch_objects.decode_cronjob(cron(**spec))
+    seen = batch_decoder.decode_cronjob(cron(**spec))
     assert seen.error.startswith(why)
     assert seen.plan is None
 
@@ -66,23 +66,23 @@ def test_a_cronjob_that_cannot_be_used(spec: Json, why: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (flow({"name": ""}), "spec.flows[0].name: it names no JobTemplate"),
+        (flow({"name": ""}), "spec.flows[0].name: it must name a JobTemplate"),
         (flow({"name": "a"}, jobRetainPolicy="x"), 'spec.jobRetainPolicy: "x" is neither'),
-        (flow({"name": "a", "dependsOn": {"targets": 3}}), "a field is not of the kind"),
+        (flow({"name": "a", "dependsOn": {"targets": 3}}), "a field has the wrong type"),
         ({"metadata": META}, "the field spec is missing"),
     ],
 )
 def test_a_flow_that_cannot_be_used(raw: Json, why: str) -> None:
-    assert jobflow_decoder.decode_jobflow(raw).error.startswith(why)
+    assert batch_decoder.decode_jobflow(raw).error.startswith(why)
 
 
 @pytest.mark.parametrize(
     "read",
     [
-        batch_objects.decode_command,
-        batch_objects.decode_cronjob,
-        jobflow_decoder.decode_jobflow,
-        jobflow_decoder.decode_job_template,
+        batch_decoder.decode_command,
+        batch_decoder.decode_cronjob,
+        batch_decoder.decode_jobflow,
+        batch_decoder.decode_job_template,
     ],
 )
 @pytest.mark.parametrize("raw", [{}, {"metadata": {}}, {"metadata": {"name": "x"}}, [], None])
@@ -101,10 +101,10 @@ def test_they_are_the_same_after_a_journal() -> None:
     step = {"name": "b", "dependsOn": {"targets": ["a"], "probe": probe}, "patch": {"jobSpec": {}}}
     target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "v"}
     facts = [
-        batch_objects.decode_cronjob(cron()),
-        batch_objects.decode_command({"metadata": META, "action": "AbortJob", "target": target}),
-        jobflow_decoder.decode_jobflow(flow({"name": "a"}, step)),
-        jobflow_decoder.decode_job_template({"metadata": META, "spec": {"tasks": []}}),
+        batch_decoder.decode_cronjob(cron()),
+        batch_decoder.decode_command({"metadata": META, "action": "AbortJob", "target": target}),
+        batch_decoder.decode_jobflow(flow({"name": "a"}, step)),
+        batch_decoder.decode_job_template({"metadata": META, "spec": {"tasks": []}}),
         OwnerSeen("u", "replicaset/web-1", "deployment/web", 3),
     ]
     written = codec.dumps(codec.tagged(facts))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from central.kube.decode import queue_decoder
-from central.kube.errors import MalformedObject
+from central.kube.decode import policy_decoder
+from central.kube.decode.fields import MalformedObject
 from central.model.facts import PrioritySeen, QueueSeen
 from central.model.json_types import Json
 from protos.names import GPU
@@ -27,7 +27,7 @@ def test_a_queue_with_everything() -> None:
         reclaimable=False,
     )
     raw["status"] = {"state": "Closing", "running": 3}
-    assert queue_decoder.decode_queue(raw) == QueueSeen(
+    assert policy_decoder.decode_queue(raw) == QueueSeen(
         "a",
         weight=3,
         priority=7,
@@ -41,15 +41,15 @@ def test_a_queue_with_everything() -> None:
 
 
 def test_a_queue_with_nothing() -> None:
-    assert queue_decoder.decode_queue(api_fixtures.queue("a")) == QueueSeen("a")
-    assert queue_decoder.decode_queue({"metadata": {"name": "a"}, "spec": None}) == QueueSeen("a")
-    assert queue_decoder.decode_queue(api_fixtures.queue("a", state="Closed")) == QueueSeen(
+    assert policy_decoder.decode_queue(api_fixtures.queue("a")) == QueueSeen("a")
+    assert policy_decoder.decode_queue({"metadata": {"name": "a"}, "spec": None}) == QueueSeen("a")
+    assert policy_decoder.decode_queue(api_fixtures.queue("a", state="Closed")) == QueueSeen(
         "a", closed=True
     )
-    assert queue_decoder.decode_queue(api_fixtures.queue("a", dequeueStrategy="fifo")) == QueueSeen(
-        "a", fifo=True
-    )
-    assert queue_decoder.decode_queue(
+    assert policy_decoder.decode_queue(
+        api_fixtures.queue("a", dequeueStrategy="fifo")
+    ) == QueueSeen("a", fifo=True)
+    assert policy_decoder.decode_queue(
         api_fixtures.queue("a", dequeueStrategy="traverse")
     ) == QueueSeen("a")
 
@@ -69,7 +69,7 @@ def test_what_is_wished_goes_before_what_was_brought_about(
 ) -> None:
     raw = api_fixtures.queue("a", **({"state": wished} if wished else {}))
     raw["status"] = {"state": brought_about}
-    assert queue_decoder.decode_queue(raw).closed is closed
+    assert policy_decoder.decode_queue(raw).closed is closed
 
 
 @pytest.mark.parametrize(
@@ -78,34 +78,37 @@ def test_what_is_wished_goes_before_what_was_brought_about(
         ({"weight": 0}, "spec.weight: 0 is not a whole number from 1 to 65535"),
         ({"weight": "2"}, "spec.weight: '2' is not a whole number"),
         ({"priority": True}, "spec.priority: True is not"),
-        ({"parent": 5}, "parent: 5 is not a text"),
+        ({"parent": 5}, "parent: 5 is not a string"),
         ({"capability": {GPU: "many"}}, f'spec.capability.{GPU}: "many" is not a quantity'),
         ({"capability": {GPU: "-1"}}, f'spec.capability.{GPU}: "-1" is below zero'),
-        ({"capability": [1]}, "a field is not of the kind"),
-        ({"guarantee": 3}, "a field is not of the kind"),
+        ({"capability": [1]}, "a field has the wrong type"),
+        ({"guarantee": 3}, "a field has the wrong type"),
         ({"reclaimable": "no"}, "spec.reclaimable: 'no' is neither true nor false"),
         ({"state": "Shut"}, 'spec.state: "Shut" is neither Open nor Closed'),
         ({"dequeueStrategy": "lifo"}, 'spec.dequeueStrategy: "lifo" is neither fifo nor traverse'),
         ({"affinity": {"nodeGroupAffinity": {}}}, "spec.affinity: groups of nodes are not"),
-        ({"extendClusters": [{"name": "b"}]}, "spec.extendClusters: there is one cluster"),
+        (
+            {"extendClusters": [{"name": "b"}]},
+            "spec.extendClusters: other clusters are not supported",
+        ),
         (
             {"capability": {GPU: 4}, "deserved": {GPU: 5}},
-            f"spec.deserved.{GPU}: it is more than spec.capability allows",
+            f"spec.deserved.{GPU}: exceeds spec.capability",
         ),
         (
             {"capability": {GPU: 4}, "guarantee": {"resource": {GPU: 5}}},
-            f"spec.guarantee.resource.{GPU}: it is more than",
+            f"spec.guarantee.resource.{GPU}: exceeds",
         ),
     ],
 )
 def test_a_queue_that_cant_be_used_says_why(spec: Json, error: str) -> None:
-    seen = queue_decoder.decode_queue(api_fixtures.queue("a", **spec))
+    seen = policy_decoder.decode_queue(api_fixtures.queue("a", **spec))
     assert seen.name == "a"
     assert seen.error.startswith(error)
 
 
 def test_a_priority_class() -> None:
-    assert queue_decoder.decode_priority_class(
+    assert policy_decoder.decode_priority_class(
         api_fixtures.priority_class("high", 9)
     ) == PrioritySeen("high", 9)
 
@@ -129,6 +132,6 @@ FIELDS = ("weight", "priority", "parent", "capability", "guarantee", "deserved",
 def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json, more: Json) -> None:
     raw: Json = {"metadata": {"name": "q", **meta}, "spec": spec, "status": more, "value": spec}
     raw = json.loads(json.dumps(raw))
-    for convert in (queue_decoder.decode_queue, queue_decoder.decode_priority_class):
+    for convert in (policy_decoder.decode_queue, policy_decoder.decode_priority_class):
         with contextlib.suppress(MalformedObject):
             assert hash(convert(raw)) is not None

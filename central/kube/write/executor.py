@@ -17,7 +17,7 @@ from typing import Protocol
 
 from central.kube.transport.http_client import Client
 from central.kube.transport.workers import WorkerPool
-from central.kube.write import objects_writer, requests
+from central.kube.write import objects_writer, pod_requests
 from central.kube.write.status_writer import StatusWriter
 from central.kube.write.volume_binding import VolumeBinder
 from central.model.decisions import (
@@ -72,7 +72,7 @@ class DecisionExecutor:
         self._may_act = may_act
         self._pod_pool = WorkerPool("effects", workers)
         self._object_pool = WorkerPool("makers", OBJECT_WORKERS)
-        self._evictor = requests.Evictor(client)
+        self._evictor = pod_requests.Evictor(client)
         self._volume_binder = VolumeBinder(client)
         self._status_writer = StatusWriter(client, behind=lambda: self._pod_pool.has_backlog)
 
@@ -108,7 +108,7 @@ class DecisionExecutor:
     def _bind(self, decision: Bind) -> BindDone | BindFailed:
         if decision.claims and (why := self._volume_binder.bind_volumes(decision)):
             return BindFailed(decision.pod, decision.node, why)
-        return requests.bind(self._client, decision)
+        return pod_requests.bind(self._client, decision)
 
     def _later(
         self, call: Callable[[], OutcomeFact], decision: RetriedDecision
@@ -129,7 +129,7 @@ class DecisionExecutor:
             return
         try:
             fact = call()
-        except requests.Retry as again:
+        except pod_requests.Retry as again:
             first, longest = BACKOFF_S
             delay_s = min(longest, first * 2**failures) * random.uniform(0.5, 1.0)
             delay_s = max(delay_s, min(again.after_s, 5.0))

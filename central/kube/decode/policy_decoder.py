@@ -1,41 +1,36 @@
-"""Queues and priority classes as raw JSON -> facts: whose turn it is, and what they may
-use. Pure; nothing is raised but Malformed.
-
-A Queue that can't be used is a fact all the same: QueueSeen.error is a sentence that begins with the
-field.
-"""
+"""The cluster's policies as facts: Queues, PriorityClasses and PodDisruptionBudgets."""
 
 from dataclasses import replace
 
-from central.kube.decode.podspec import resource_amounts
-from central.kube.errors import (
+from central.kube.decode.fields import (
     DECODE_ERRORS,
     FieldError,
     MalformedObject,
     error_text,
-    object_name,
+    identifying,
+    int_field,
     text_field,
 )
-from central.model.facts import Amounts, PrioritySeen, QueueSeen
+from central.kube.decode.pod_affinity import label_expressions
+from central.kube.decode.podspec import resource_amounts
+from central.model.facts import Amounts, BudgetSeen, PrioritySeen, QueueSeen
 from central.model.json_types import Json
 from protos import names
 
 _STATES = ("", "Open", "Closed", "Closing", "Unknown")
 _MOST_WEIGHT = 65535
-_NOT_HERE = {
+_UNSUPPORTED = {
     "affinity": "groups of nodes are not supported; give the pods a node selector",
-    "extendClusters": "there is one cluster",
+    "extendClusters": "other clusters are not supported",
 }
 
 
 def decode_queue(raw: Json) -> QueueSeen:
-    try:
+    with identifying("Queue", raw):
         seen = QueueSeen(
             text_field(raw["metadata"], "name"), uid=text_field(raw["metadata"], "uid")
         )
         hash(seen)
-    except DECODE_ERRORS as error:
-        raise MalformedObject(f"Queue {object_name(raw)}: {error_text(error)}") from error
     if not seen.name:
         raise MalformedObject("Queue without a name")
     try:
@@ -46,12 +41,12 @@ def decode_queue(raw: Json) -> QueueSeen:
 
 def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
-    # What is wished; where the definition knows no wish, what was last brought about.
+    # spec.state is the desired state; CRDs without it have only the observed one.
     states = text_field(spec, "state"), text_field(status, "state")
     for part, state in zip(("spec", "status"), states, strict=True):
         if state not in _STATES:
             raise FieldError(f'{part}.state: "{state}" is neither Open nor Closed')
-    for field, why in _NOT_HERE.items():
+    for field, why in _UNSUPPORTED.items():
         if spec.get(field):
             raise FieldError(f"spec.{field}: {why}")
     strategy = text_field(spec, "dequeueStrategy")
@@ -63,8 +58,8 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
         raise FieldError(f"spec.reclaimable: {reclaimable!r} is neither true nor false")
     found = replace(
         seen,
-        weight=_whole(spec, "weight", 1, 1, _MOST_WEIGHT),
-        priority=_whole(spec, "priority", 0, 0, 2**31 - 1),
+        weight=int_field(spec, "weight", "spec", 1, _MOST_WEIGHT),
+        priority=int_field(spec, "priority", "spec", 0),
         parent=text_field(spec, "parent"),
         capability=_amounts(spec.get("capability"), "spec.capability"),
         guarantee=_amounts(guarantee, "spec.guarantee.resource"),
@@ -77,34 +72,53 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     return replace(found, error=_contradiction(found))
 
 
-def _whole(spec: Json, field: str, default: int, least: int, most: int) -> int:
-    value = spec.get(field)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise FieldError(f"spec.{field}: {value!r} is not a whole number from {least} to {most}")
-    return value
-
-
 def _amounts(quantities: Json | None, field: str) -> Amounts:
     return tuple(sorted(resource_amounts(quantities, field).items()))
 
 
 def _contradiction(seen: QueueSeen) -> str:
-    """A queue can't be promised more than it may use."""
+    """Neither guarantee nor deserved may exceed the capability."""
     capability = dict(seen.capability)
-    for field, promised in (
+    for field, amounts in (
         ("guarantee.resource", seen.guarantee),
         ("deserved", seen.deserved),
     ):
-        for resource, amount in promised:
+        for resource, amount in amounts:
             if amount > capability.get(resource, amount):
-                return f"spec.{field}.{resource}: it is more than spec.capability allows"
+                return f"spec.{field}.{resource}: exceeds spec.capability"
     return ""
 
 
 def decode_priority_class(raw: Json) -> PrioritySeen:
-    try:
+    with identifying("PriorityClass", raw):
         return PrioritySeen(text_field(raw["metadata"], "name"), int(raw["value"]))
-    except DECODE_ERRORS as error:
-        raise MalformedObject(f"PriorityClass {object_name(raw)}: {error_text(error)}") from error
+
+
+def decode_budget(raw: Json, *, empty_is_all: bool = True) -> BudgetSeen:
+    """empty_is_all: a selector without terms covers every pod of the namespace; in policy/v1beta1 it
+    covers none."""
+    with identifying("PodDisruptionBudget", raw):
+        meta, status = raw["metadata"], raw.get("status") or {}
+        selector = (raw.get("spec") or {}).get("selector")
+        if selector is not None and not (empty_is_all or any(selector.values())):
+            selector = None
+        seen = BudgetSeen(
+            meta["namespace"],
+            meta["name"],
+            None if selector is None else tuple(label_expressions(selector, "spec.selector")),
+            _disruptions_allowed(meta, status),
+            tuple(sorted(status.get("disruptedPods") or ())),
+        )
+        hash(seen)
+    return seen
+
+
+def decode_v1beta1_budget(raw: Json) -> BudgetSeen:
+    return decode_budget(raw, empty_is_all=False)
+
+
+def _disruptions_allowed(meta: Json, status: Json) -> int:
+    """0 until the disruption controller has seen the budget's current generation."""
+    if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
+        return 0
+    return int(status.get("disruptionsAllowed") or 0)

@@ -1,0 +1,203 @@
+"""Commands, CronJobs, JobFlows and JobTemplates as facts."""
+
+from dataclasses import replace
+
+from central.controllers.cronjob import ALLOW, FORBID, REPLACE
+from central.kube.decode.fields import (
+    DECODE_ERRORS,
+    FieldError,
+    check_acyclic,
+    error_text,
+    identifying,
+    int_field,
+    text_field,
+)
+from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_time
+from central.model.cron_schedule import BadSchedule, CronSchedule, parse_schedule
+from central.model.facts import (
+    CommandSeen,
+    CronSeen,
+    FlowSeen,
+    FlowStep,
+    ReadinessCheck,
+    TemplateSeen,
+)
+from central.model.json_types import Json
+
+EVERY = "@every "
+KEEP_DONE, KEEP_FAILED = 3, 1
+_KINDS = {"Job": "batch.volcano.sh/", "Queue": "scheduling.volcano.sh/"}
+_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+
+
+def decode_command(raw: Json) -> CommandSeen:
+    """kind is "" if the target is neither a Job nor a Queue of Volcano's API."""
+    with identifying("Command", raw):
+        meta, target = raw["metadata"], raw.get("target") or {}
+        kind = text_field(target, "kind")
+        group = _KINDS.get(kind)
+        ours = group is not None and text_field(target, "apiVersion").startswith(group)
+        return CommandSeen(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            text_field(raw, "action"),
+            kind if ours else "",
+            text_field(target, "name"),
+            text_field(target, "uid"),
+            text_field(raw, "reason"),
+            text_field(raw, "message"),
+            parse_time(meta.get("creationTimestamp")),
+            "deletionTimestamp" in meta,
+        )
+
+
+def decode_cronjob(raw: Json) -> CronSeen:
+    with identifying("CronJob", raw):
+        meta = raw["metadata"]
+        seen = CronSeen(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            created=parse_time(meta.get("creationTimestamp")),
+            status=raw.get("status") or {},
+            deleting="deletionTimestamp" in meta,
+        )
+    try:
+        return _cron(raw, seen)
+    except DECODE_ERRORS as error:
+        return replace(seen, error=error_text(error))
+
+
+def _cron(raw: Json, seen: CronSeen) -> CronSeen:
+    spec, status = raw["spec"], raw.get("status") or {}
+    policy = text_field(spec, "concurrencyPolicy") or ALLOW
+    if policy not in (ALLOW, FORBID, REPLACE):
+        raise FieldError(
+            f'spec.concurrencyPolicy: "{policy}" is not {ALLOW}, {FORBID} or {REPLACE}'
+        )
+    template = spec.get("jobTemplate")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise FieldError("spec.jobTemplate.spec: missing")
+    return replace(
+        seen,
+        plan=_schedule(spec, seen.created),
+        deadline_s=_deadline_s(spec),
+        policy=policy,
+        suspend=spec.get("suspend") is True,
+        template=template,
+        keep_done=_limit(spec, "successfulJobsHistoryLimit", KEEP_DONE),
+        keep_failed=_limit(spec, "failedJobsHistoryLimit", KEEP_FAILED),
+        last=parse_time(status.get("lastScheduleTime")) or None,
+        success=parse_time(status.get("lastSuccessfulTime")) or None,
+    )
+
+
+def _deadline_s(spec: Json) -> float | None:
+    key = "startingDeadlineSeconds"
+    return None if spec.get(key) is None else float(int_field(spec, key, "spec", 0))
+
+
+def _limit(spec: Json, key: str, default: int) -> int:
+    return default if spec.get(key) is None else int_field(spec, key, "spec", 0)
+
+
+def _schedule(spec: Json, created: float) -> CronSchedule:
+    schedule, zone = text_field(spec, "schedule").strip(), text_field(spec, "timeZone")
+    try:
+        if not schedule.startswith(EVERY):
+            return parse_schedule(schedule, zone)
+        every_s = parse_duration(schedule.removeprefix(EVERY).strip())
+        return CronSchedule("", zone, max(1.0, every_s), created)
+    except InvalidQuantity as error:
+        raise FieldError(f'spec.schedule: "{schedule}": {error}') from None
+    except BadSchedule as error:
+        raise FieldError(str(error)) from None
+
+
+def decode_job_template(raw: Json) -> TemplateSeen:
+    with identifying("JobTemplate", raw):
+        meta = raw["metadata"]
+        return TemplateSeen(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            raw.get("spec") or {},
+            meta.get("labels") or {},
+            meta.get("annotations") or {},
+            raw.get("status") or {},
+        )
+
+
+def decode_jobflow(raw: Json) -> FlowSeen:
+    with identifying("JobFlow", raw):
+        meta, status = raw["metadata"], raw.get("status") or {}
+        seen = FlowSeen(
+            meta["namespace"],
+            meta["name"],
+            meta["uid"],
+            phase=text_field(status.get("state") or {}, "phase"),
+            status=status,
+            deleting="deletionTimestamp" in meta,
+        )
+    try:
+        spec = raw["spec"]
+        policy = text_field(spec, "jobRetainPolicy") or "retain"
+        if policy not in ("retain", "delete"):
+            raise FieldError(f'spec.jobRetainPolicy: "{policy}" is neither retain nor delete')
+        steps = tuple(_step(index, one) for index, one in enumerate(spec.get("flows") or ()))
+        _check_order(steps)
+        return replace(seen, steps=steps, retain=policy == "retain")
+    except DECODE_ERRORS as error:
+        return replace(seen, error=error_text(error))
+
+
+def _step(index: int, raw: Json) -> FlowStep:
+    field = f"spec.flows[{index}]"
+    depends = raw.get("dependsOn") or {}
+    probe = depends.get("probe") or {}
+    checks = []
+    for kind in ("httpGetList", "tcpSocketList"):
+        for number, one in enumerate(probe.get(kind) or ()):
+            checks.append(_check(f"{field}.dependsOn.probe.{kind}[{number}]", one, kind))
+    probes = []
+    for one in probe.get("taskStatusList") or ():
+        task, phase = text_field(one, "taskName"), text_field(one, "phase")
+        if phase not in _PHASES:
+            raise FieldError(f'{field}.dependsOn.probe.taskStatusList: "{phase}" is not a phase')
+        probes.append((task, phase))
+    name = text_field(raw, "name")
+    if not name:
+        raise FieldError(f"{field}.name: it must name a JobTemplate")
+    patch = (raw.get("patch") or {}).get("jobSpec") or {}
+    return FlowStep(
+        name, tuple(depends.get("targets") or ()), tuple(probes), tuple(checks), patch=patch
+    )
+
+
+def _check(field: str, raw: Json, kind: str) -> ReadinessCheck:
+    port, task = raw.get("port"), text_field(raw, "taskName")
+    if type(port) is not int or not 1 <= port <= 65535:
+        raise FieldError(f"{field}.port: {port!r} is not a port from 1 to 65535")
+    if kind == "tcpSocketList":
+        return ReadinessCheck(task, port)
+    path, header = text_field(raw, "path"), raw.get("httpHeader") or {}
+    if not path.startswith("/"):
+        raise FieldError(f'{field}.path: "{path}" does not begin with /')
+    name, value = text_field(header, "name"), text_field(header, "value")
+    if value and not name:
+        raise FieldError(f"{field}.httpHeader.name: missing")
+    return ReadinessCheck(task, port, path, (name, value) if name else None)
+
+
+def _check_order(steps: tuple[FlowStep, ...]) -> None:
+    """Names are unique, and every dependency exists and is part of no cycle."""
+    names = [step.name for step in steps]
+    for index, step in enumerate(steps):
+        if step.name in names[:index]:
+            raise FieldError(f"spec.flows[{index}].name: {step.name} is used twice")
+        for target in step.after:
+            if target not in names:
+                field = f"spec.flows[{index}].dependsOn.targets"
+                raise FieldError(f"{field}: there is no step {target}")
+    check_acyclic("spec.flows", {step.name: step.after for step in steps})

@@ -1,0 +1,172 @@
+"""The annotations of a pod, in two tables: those that set a field of PodSeen, and those that change the
+PodSpec. A new annotation is a function below and a row in one of the tables.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from central.kube.decode.fields import FieldError, FirstError
+from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_quantity
+from central.kube.decode.topology_constraints import (
+    TopologyConstraints,
+    highest_tier,
+    placement_policy,
+)
+from central.model.facts import PodSpec
+from central.model.json_types import Json
+from central.model.selectors import fold
+from protos import names, slicing
+from protos.gpu_sharing import RANKS, REQUESTABLE
+from protos.names import GPU_LEAST, GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_MODEL, GPU_SHARE
+
+# The annotations that a reader looks at, the reader, and the field of PodSeen that it sets.
+FieldRow = tuple[frozenset[str], Callable[[Json], Any], str]
+
+_LIMIT = re.compile(r"0|[1-9]\d{0,9}|max", re.ASCII)  # not 010, which is 8 to the kernel
+
+
+class PodAnnotations:
+    """The tables, for a network tree with the levels of `topology`."""
+
+    def __init__(self, topology: TopologyConstraints) -> None:
+        levels = frozenset((names.TOPOLOGY_REQUIRED, names.TOPOLOGY_PREFERRED))
+        tiers = frozenset((names.TOPOLOGY_MODE, names.TOPOLOGY_TIER))
+        read_levels = topology.from_annotations
+        self._any_pod: tuple[FieldRow, ...] = (
+            (frozenset((names.RUNS_FOR,)), _runs_for, "runs_for_s"),
+        )
+        self._our_pods: tuple[FieldRow, ...] = (
+            (levels, lambda annotations: read_levels(annotations)[0], "topology_required"),
+            (levels, lambda annotations: read_levels(annotations)[1], "topology_preferred"),
+            (tiers, highest_tier, "required_tier"),
+            (frozenset((names.PLACEMENT,)), placement_policy, "placement"),
+            *self._any_pod,
+            (frozenset((names.MOVABLE,)), _movable, "movable"),
+        )
+
+    def fields(self, annotations: Json, ours: bool, errors: FirstError) -> Json:
+        """The fields of PodSeen that the annotations set; those that can't be read are left out."""
+        found: Json = {}
+        for keys, read, field in self._our_pods if ours else self._any_pod:
+            if not keys.isdisjoint(annotations):
+                try:
+                    found[field] = read(annotations)
+                except FieldError as error:
+                    errors.add(error)
+        return found
+
+
+def apply_to_spec(annotations: Json, spec: PodSpec, errors: FirstError) -> PodSpec:
+    """The spec with what the annotations of _SPEC_ROWS ask for, as far as they can be read."""
+    for keys, apply in _SPEC_ROWS:
+        if not keys.isdisjoint(annotations):
+            spec = errors.read(spec, apply, annotations, spec)
+    return spec
+
+
+def _runs_for(annotations: Json) -> float | None:
+    """The expected run time in seconds."""
+    if not (value := annotations[names.RUNS_FOR]):
+        return None
+    try:
+        return parse_duration(str(value))
+    except InvalidQuantity as error:
+        raise FieldError(f"annotation {names.RUNS_FOR}: {error}") from None
+
+
+def _movable(annotations: Json) -> bool:
+    value = annotations[names.MOVABLE]
+    if value not in ("true", "false"):
+        raise FieldError(f'annotation {names.MOVABLE}: "{value}" is neither true nor false')
+    return bool(value == "true")
+
+
+def _rdma_limits(annotations: Json, spec: PodSpec) -> PodSpec:
+    """The pod's limits on each of its RDMA NICs, under the kernel's names (-1: max). A pod has at most
+    as many NICs as shares; the sum over them is requested like any other resource."""
+    limits = []
+    for limit, key in (("hca_handle", names.RDMA_HANDLES), ("hca_object", names.RDMA_OBJECTS)):
+        if (value := annotations.get(key)) is None:
+            continue
+        if not _LIMIT.fullmatch(str(value)) or (value != "max" and int(value) >= 2**31 - 1):
+            raise FieldError(f'annotation {key}: "{value}" is neither a whole number nor max')
+        limits.append((limit, -1 if value == "max" else int(value)))
+    if limits and not spec.rdma_containers:
+        raise FieldError(f"annotation {names.RDMA_HANDLES}: no container asks for {names.RDMA}")
+    nics = sum(count for _, count in spec.rdma_containers)
+    total = {limit: most * nics for limit, most in limits if most > 0}
+    requests = tuple(sorted({**dict(spec.requests), **total}.items()))
+    return replace(spec, requests=requests, rdma_limits=tuple(limits))
+
+
+def _gpu_memory(annotations: Json, spec: PodSpec) -> PodSpec:
+    """The cap on GPU memory, and how strictly at least it must be enforced."""
+    cap, level = annotations.get(GPU_MEMORY), annotations.get(GPU_MEMORY_LEVEL)
+    slices = [name for name, _ in spec.requests if slicing.is_slice(name)]
+    if slices and not spec.share_containers:
+        _check_mig_memory(slices, cap, level)
+        return spec
+    if cap is None:
+        raise FieldError(f"annotation {GPU_MEMORY_LEVEL}: there is no {GPU_MEMORY} to enforce")
+    if not spec.share_containers:
+        raise FieldError(f"annotation {GPU_MEMORY}: no container asks for {GPU_SHARE}")
+    size = _bytes(GPU_MEMORY, cap)
+    return replace(
+        spec, memory_cap=size, memory_level=_level(REQUESTABLE[0] if level is None else level)
+    )
+
+
+def _check_mig_memory(slices: list[str], cap: Any, level: Any) -> None:
+    """The profile of a MIG slice gives its memory, and the hardware enforces it, except where compute
+    instances share the memory of their GPU instance."""
+    if cap is not None:
+        raise FieldError(f"annotation {GPU_MEMORY}: the profile of {slices[0]} sets its memory")
+    for name in slices:
+        holds = slicing.enforcement(name.removeprefix(names.MIG))
+        if RANKS[holds] < RANKS[_level(level)]:
+            raise FieldError(
+                f'annotation {GPU_MEMORY_LEVEL}: "{level}": slices like {name} share their memory '
+                f"with others ({holds})"
+            )
+
+
+def _level(level: Any) -> str:
+    if level not in REQUESTABLE:
+        choices = ", ".join(REQUESTABLE)
+        raise FieldError(f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {choices}')
+    return str(level)
+
+
+def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
+    """Which models the pod's GPUs may be, and how much memory each must have."""
+    models, least = annotations.get(GPU_MODEL), annotations.get(GPU_LEAST)
+    key = GPU_MODEL if models is not None else GPU_LEAST
+    gpus = (names.GPU, GPU_SHARE)
+    if not any(name in gpus or name.startswith(names.MIG) for name, _ in spec.requests):
+        raise FieldError(f"annotation {key}: no container asks for GPUs")
+    patterns = tuple(sorted({fold(part) for part in str(models or "").split(",")} - {""}))
+    if models is not None and not patterns:
+        example = "write it like H100,H200 or *80GB*"
+        raise FieldError(f"annotation {GPU_MODEL}: it names no model; {example}")
+    size = _bytes(GPU_LEAST, least) if least is not None else 0
+    return replace(spec, gpu_models=patterns, gpu_memory=size)
+
+
+def _bytes(annotation: str, quantity: object) -> int:
+    try:
+        size = parse_quantity("memory", quantity)
+    except InvalidQuantity as error:
+        raise FieldError(f"annotation {annotation}: {error}") from None
+    if size <= 0:
+        raise FieldError(f'annotation {annotation}: "{quantity}" is not a positive size')
+    return size
+
+
+# The annotations that a reader looks at, and the reader, which returns the changed spec.
+_SPEC_ROWS = (
+    (frozenset((names.RDMA_HANDLES, names.RDMA_OBJECTS)), _rdma_limits),
+    (frozenset((GPU_MEMORY, GPU_MEMORY_LEVEL)), _gpu_memory),
+    (frozenset((GPU_MODEL, GPU_LEAST)), _gpu_model),
+)
