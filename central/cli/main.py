@@ -46,13 +46,17 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            near = get_close_matches(wrong[1], [c.strip("' ") for c in wrong[2].split(",")], 1)
-            message += f"; did you mean {near[0]}?" if near else ""
+        choice = re.search(r"argument (.*): invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        near: list[str] = []
+        if choice:
+            choices = [each.strip("' ") for each in choice[3].split(",")]
+            near = get_close_matches(choice[2], choices, 1)
+            wrong = "unknown" if near else f"not one of {', '.join(choices)}"
+            message = f'{choice[1]}: "{choice[2]}" is {wrong}'
         elif message.startswith("unrecognized arguments: "):
             near = get_close_matches(message.split()[2], self._option_string_actions, 1)
-            message += f"; did you mean {near[0]}?" if near else ""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        message += f"; did you mean {near[0]}?" if near else ""
+        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')} (see {self.prog} --help)\n")
 
 
 def complete() -> int:
@@ -116,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--until",
         metavar="SPAN",
-        help="stop at this virtual time, such as 90 (seconds) or 1h30m (default when nothing happens)",
+        help="stop at this virtual time, such as 90 (seconds) or 1h30m (default when nothing more happens)",
     )
     simulate.add_argument(
         "--figure", metavar="FILE", help="draw GPU usage by job and pending gangs over time (SVG)"
@@ -146,7 +150,7 @@ def parser() -> argparse.ArgumentParser:
     )
     topology.set_defaults(run=_topology)
 
-    explain = _add(commands, "explain", "explain why a gang is pending, or where it runs")
+    explain = _add(commands, "explain", "show why a gang is pending, or where it runs")
     explain.add_argument(
         "name",
         metavar="[NAMESPACE/]NAME",
@@ -163,7 +167,9 @@ def parser() -> argparse.ArgumentParser:
         "completion",
         "print the completion script of a shell: source <(lockstep completion bash)",
     )
-    shell.add_argument("shell", choices=completion.SHELLS, help="the shell")
+    shell.add_argument(
+        "shell", choices=completion.SHELLS, metavar="SHELL", help="bash, zsh or fish"
+    )
     shell.set_defaults(run=_completion)
 
     for asks in (topology, explain):

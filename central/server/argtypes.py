@@ -13,7 +13,7 @@ _LABEL_KEY = re.compile(
 
 def shown(default: object) -> str:
     """A default as a user would type it; empty: there is nothing to show."""
-    if isinstance(default, tuple):
+    if isinstance(default, tuple | list):
         return ",".join(default)
     if default is None or isinstance(default, bool):
         return ""

@@ -30,7 +30,7 @@ TOTALS = {
     "gangs_pending": "Gangs with pods that have no node yet",
     "gangs_partial": "Gangs that started with fewer bound pods than their minimum",
 }
-# The names before version 0.2, exposed beside the present ones for one version.
+# Names of version 0.1, exposed beside the present ones for one version.
 DEPRECATED = {
     "lockstep_scheduler_facts": "lockstep_facts",
     "lockstep_scheduler_decisions": "lockstep_decisions",

@@ -110,7 +110,7 @@ def _copy(
     query = {"container": container}
     if args.follow:
         query["follow"] = "true"
-    if args.tail >= 0:
+    if args.tail is not None:
         query["tailLines"] = str(args.tail)
     if args.timestamps:
         query["timestamps"] = "true"

@@ -118,7 +118,7 @@ LOGS: tuple[Flag, ...] = (
     (
         "--tail N",
         "number of lines to show from the end of each log",
-        {"type": int, "default": -1, "shown": "all"},
+        {"type": count, "default": None, "shown": "all"},
     ),
     ("--timestamps", "begin each line with its time", {}),
     ("-p --previous", "show the previous instance of containers that restarted", {}),

@@ -60,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--server-name",
         default=get("LOCKSTEP_SERVER_NAME") or "",
         metavar="NAME",
-        help="expected name in the scheduler's certificate (env LOCKSTEP_SERVER_NAME; default: the host "
+        help="expected name in the scheduler's certificate (env LOCKSTEP_SERVER_NAME; default the host "
         "of --server)",
     )
 

@@ -37,9 +37,9 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     [
         (["--no-such"], "the following arguments are required: COMMAND"),
         (["central", "--no-such"], "unrecognized arguments: --no-such"),
-        (["schedule"], "invalid choice: 'schedule'"),
-        (["topology", "-o", "yaml"], "invalid choice: 'yaml'"),
-        (["central", "--workers=0"], "argument --workers: 0 is not a whole number above 0"),
+        (["schedule"], 'COMMAND: "schedule" is not one of central, demo'),
+        (["topology", "-o", "yaml"], '-o/--output: "yaml" is not one of table, json'),
+        (["central", "--workers=0"], "--workers: 0 is not a whole number above 0"),
         (["central", "--silent-after=x"], "--silent-after: x is not a number of seconds"),
         (["central", "--topology-levels=a,a"], '--topology-levels: "a,a" contains a name twice'),
         (["central", "--topology-levels=a b"], '"a b" is not a label key, such as lockstep.dev/r'),
