@@ -6,7 +6,10 @@ in the other ways, which takes it off the kubelet's lists until it is free. The 
 act on an older list; Allocate then refuses.
 
 MIG slices can be destroyed while a pod holds them. Such a slice keeps its address occupied, because
-the pod's device files would open the slice that is created there next."""
+the pod's device files would open the slice that is created there next.
+
+Design: docs/design/0030-gpu-shares.md
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,9 @@
 """Reports the node to the scheduler, on every change and as a heartbeat in between, and receives
 the planned devices of pods bound to this node. While the scheduler is unreachable it retries; the
-rest of the agent is not affected."""
+rest of the agent is not affected.
+
+Design: docs/design/0024-incremental-reports.md
+"""
 
 import logging
 import threading

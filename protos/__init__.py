@@ -1,3 +1,6 @@
 """What agent, scheduler and kubelet must agree on: the wire (.proto, stubs, wire.py), the topology
 of a node (topology.py), the choices that agent and scheduler must make alike (closest.py,
-nearest.py, gpu_sharing.py), and Kubernetes names (names.py). Imports neither agent nor central."""
+nearest.py, gpu_sharing.py), and Kubernetes names (names.py). Imports neither agent nor central.
+
+Design: docs/design/0044-version-skew.md
+"""

@@ -1,5 +1,8 @@
 """Watches a directory with inotify for names that come and go. If the kernel has no watches left,
-`watching` is False and callers poll more often."""
+`watching` is False and callers poll more often.
+
+Design: docs/design/0025-idle-agent.md
+"""
 
 import contextlib
 import ctypes

@@ -1,6 +1,9 @@
 """The device plugin API v1beta1: translates between gRPC and a DeviceResource. The kubelet sets no
 timeout on GetPreferredAllocation and Allocate, so their answers are bounded to a few seconds
-here."""
+here.
+
+Design: docs/design/0029-odd-numbers-full-disk.md
+"""
 
 import logging
 import threading

@@ -7,7 +7,10 @@ peer-to-peer over NVLink is usable between the two and both are registered with 
 the two sides report different numbers, the smaller one counts.
 
 Example: two GPUs of an NVSwitch machine with 18 and 17 active links into the switch are NV17, and
-the pair is reported as degraded, because 18 links were built."""
+the pair is reported as degraded, because 18 links were built.
+
+Design: docs/design/0026-gpu-pairs.md
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations

@@ -1,4 +1,7 @@
-"""How many shares each RDMA NIC is advertised as: a share lets one pod use the NIC. Pure."""
+"""How many shares each RDMA NIC is advertised as: a share lets one pod use the NIC. Pure.
+
+Design: docs/design/0027-rdma-nics.md
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

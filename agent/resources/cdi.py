@@ -1,6 +1,9 @@
 """Container Device Interface: specs of devices that the container runtime reads, and their names,
 which the kubelet passes to the runtime. https://github.com/cncf-tags/container-device-interface,
-version 0.5."""
+version 0.5.
+
+Design: docs/design/0034-cdi.md
+"""
 
 import json
 import logging

@@ -3,7 +3,10 @@
 Each line (or part between semicolons) names GPUs and a mode: `0-3: mps`, `4,5: kernel`, `6: watch
 timeslice=long`, `7: whole`. `all` means every GPU. If several lines name a GPU, the last one
 counts. A GPU that no line names is allocated whole only. Without a colon, the GPUs are shared with
-the best enforcement that the node supports: `all`, `0,1`. `none`: no GPU is shared."""
+the best enforcement that the node supports: `all`, `0,1`. `none`: no GPU is shared.
+
+Design: docs/design/0031-gpu-memory-caps.md
+"""
 
 from dataclasses import dataclass
 

@@ -3,7 +3,10 @@
 The action is written to the target together with the Command's uid, and then the Command is deleted. After a
 crash, the uid on the target shows whether the Command was executed. Commands for one target run one at a
 time, in the order of their creation. A Command whose target is unknown stays: another controller may own the
-target, or its object has not arrived yet."""
+target, or its object has not arrived yet.
+
+Design: docs/design/0041-commands-cronjobs-jobflows.md
+"""
 
 from central.controllers.job.job_store import JobStore
 from central.controllers.pending_calls import PendingCalls, build_event

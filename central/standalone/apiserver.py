@@ -3,6 +3,8 @@ Kubernetes clients use. In a thread of its own, with a loop of its own:
 
     with StandaloneApi() as api:
         print(api.url)
+
+Design: docs/design/0001-in-memory-api.md
 """
 
 import asyncio

@@ -4,6 +4,8 @@ One watch for all nodes; a thread for each node with a kubelet, and few for all 
 
     with HollowNodes(client, nodes, directory) as hollow:
         hollow.start_agents(server, ca_file)
+
+Design: docs/design/0002-hollow-nodes.md
 """
 
 import logging

@@ -1,6 +1,8 @@
 """The spec of a job is part of three definitions: this copies it from jobs.yaml into the others.
 
 python -m tests.manifests.spread
+
+Design: docs/design/0035-crd-schemas.md
 """
 
 import re

@@ -1,5 +1,8 @@
 """Reconciles one Job. A new phase is written to the API first; the calls that it requires follow when the write
-has succeeded. So a scheduler that restarts continues from the written phase."""
+has succeeded. So a scheduler that restarts continues from the written phase.
+
+Design: docs/design/0036-jobs.md
+"""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

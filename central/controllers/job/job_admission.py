@@ -1,5 +1,8 @@
 """Whether a Job's pods may be created: only when its queue has quota for them, so that Jobs over quota have no
-pods. Free capacity in the cluster is not checked: pending pods show an autoscaler what is missing."""
+pods. Free capacity in the cluster is not checked: pending pods show an autoscaler what is missing.
+
+Design: docs/design/0042-no-webhook.md
+"""
 
 from collections import deque
 from collections.abc import Iterable

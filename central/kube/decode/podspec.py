@@ -2,6 +2,8 @@
 
 What this version can't honour is named in PodSpec.unsupported, a sentence: such a pod waits with it
 rather than being placed against its wish.
+
+Design: docs/design/0046-no-dra.md
 """
 
 from central.kube.decode.fields import FieldError

@@ -1,5 +1,8 @@
 """One kept connection to the API server: HTTP/1.1, written by hand and parsed in C (httptools), at an
-eighth of the standard library's time per call. Not for several threads at once, but for cut()."""
+eighth of the standard library's time per call. Not for several threads at once, but for cut().
+
+Design: docs/design/0022-binding-speed.md
+"""
 
 import http.client
 import socket

@@ -4,6 +4,8 @@ holder counts as gone when its Lease has not changed for as long as it says, by 
     lease = Lease(client, namespace, "pod-a_1f3c", 15)
     lease.take()     # now and then: takes or renews it; whether it is ours
     lease.held       # whether we may still act: it ends before others may take the Lease
+
+Design: docs/design/0023-leader-election.md
 """
 
 import time

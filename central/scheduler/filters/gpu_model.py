@@ -1,5 +1,8 @@
 """Which kind of GPU a pod asks for, and whether a node has it: by the model and the memory that its agent
-reports, or else by the labels of NVIDIA's GPU Feature Discovery. Pure."""
+reports, or else by the labels of NVIDIA's GPU Feature Discovery. Pure.
+
+Design: docs/design/0009-gpu-models.md
+"""
 
 import re
 from functools import lru_cache

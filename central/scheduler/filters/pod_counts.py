@@ -3,6 +3,8 @@ and go, of pods that match a known rule, of pods that keep apart from others, an
 
 Only pods with rules, and pods that somebody's rule speaks of, are counted: whoever uses no rules
 costs nothing here.
+
+Design: docs/design/0003-inter-pod-rules.md
 """
 
 from collections import Counter

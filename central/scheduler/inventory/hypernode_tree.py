@@ -1,5 +1,8 @@
 """The network tree from HyperNode objects: which nodes each holds, tier by tier. What is wrong with an
-object disables that object and is said of it; the others stand. Pure."""
+object disables that object and is said of it; the others stand. Pure.
+
+Design: docs/design/0017-hypernode-errors.md
+"""
 
 import re
 from collections import Counter

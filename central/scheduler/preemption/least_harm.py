@@ -4,6 +4,8 @@ the least harm. Harm is compared in this order: gangs broken, GPU-seconds of wor
 A gang's members above its minimum are units of their own; the rest of it goes whole or not at all.
 Whoever a disruption budget covers spends of it, and no budget is overspent. The answer is the best there is where a search of all choices ends within its budget; beyond that it
 is one that no unit can be left out of.
+
+Design: docs/design/0019-preemption.md
 """
 
 from collections import Counter

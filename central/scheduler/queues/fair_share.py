@@ -3,6 +3,8 @@ of their widths until it stands level. Pure arithmetic on whole numbers and frac
 
 First everyone's guarantee holds, then what each deserves, then the rest by weight, the more urgent
 siblings before the others; nobody is given more than it can use.
+
+Design: docs/design/0015-queues.md
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
 """PodGroups without pods: whoever makes the pods may wait until the group is let in (phase Inqueue). It is
 as soon as its queue takes it and what it needs at least is free, beside what those need who were let in before;
 and it stays let in. A Job's groups are the Job controller's.
+
+Design: docs/design/0016-min-resources.md
 """
 
 from collections.abc import Collection

@@ -2,7 +2,10 @@
 name their queue and closeness. Operators' pods say it themselves; then the controller is only a name.
 
 Nothing of this needs an object: the gang is called after its controller (deployment/web). A pod's own
-words go before its controller's."""
+words go before its controller's.
+
+Design: docs/design/0039-plain-pod-gangs.md
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,5 +1,8 @@
 """The groups that a gang's members stand in (spec.subGroupPolicy of its PodGroup): who is in which,
-which of them are whole, and whom to start next. A group starts whole or not at all."""
+which of them are whole, and whom to start next. A group starts whole or not at all.
+
+Design: docs/design/0005-subgroups.md
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

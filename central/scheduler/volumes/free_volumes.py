@@ -1,6 +1,9 @@
 """Volumes that exist and nobody has: how many of what claims want can be used from each node, counted as
 volumes and nodes come and go. What is asked is a set of wants: how many volumes do for at least one of
-them."""
+them.
+
+Design: docs/design/0004-existing-volumes.md
+"""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -6,6 +6,8 @@
    keys), which the kubelet turns into variables.
 3. At device allocation, by the node's agent: the GPUs, their island and the nearest RDMA NICs (LOCKSTEP_GPUS,
    LOCKSTEP_ISLAND, LOCKSTEP_NEAREST_HCAS; NCCL_IB_HCA for allocated NICs).
+
+Design: docs/design/0038-pod-location.md
 """
 
 from dataclasses import dataclass
