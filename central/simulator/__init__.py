@@ -1,7 +1,8 @@
-"""`lockstep simulate`: the same core on virtual time.
+"""`lockstep simulate`: the scheduler and its controllers on virtual time.
 
-    manifests -> documents -> scenario (facts, each with its time) -> run: turn by turn, with world as
-    API server, controllers and kubelets -> story (what happened) -> report (JSON, table), figure (SVG)
+    manifests -> documents -> scenario (facts with their times)
+    -> simulation (cycle by cycle; world stands for API server, controllers and kubelets)
+    -> SimulationResult -> sim_report (JSON, table), figure (SVG)
 
-One code path with the live centre: central.kube.objects reads the manifests, central.scheduler.cycle
+The code path is that of the live scheduler: central.kube.decode reads the manifests, central.scheduler.cycle
 decides."""

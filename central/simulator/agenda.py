@@ -1,4 +1,4 @@
-"""What is still to happen, by time; things of one moment in the order in which they were noted."""
+"""A queue of future events by time. Events of the same time keep their order of insertion."""
 
 import heapq
 from typing import Generic, TypeVar
@@ -22,7 +22,7 @@ class Agenda(Generic[Thing]):
         return self._heap[0][0]
 
     def take(self, until: float) -> list[Thing]:
-        """Everything up to the moment, in order."""
+        """Removes and returns everything up to the time, in order."""
         found = []
         while self._heap and self._heap[0][0] <= until:
             found.append(heapq.heappop(self._heap)[2])

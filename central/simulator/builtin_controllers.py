@@ -1,25 +1,24 @@
-"""Kubernetes' own controllers, as placement knows them: batch Jobs, ReplicaSets (a Deployment's, too),
-StatefulSets. How many pods should be there and which comes next; the world makes and takes them."""
+"""Kubernetes' own controllers, as far as placement is concerned: batch Jobs, ReplicaSets (also of Deployments)
+and StatefulSets. They say how many pods should exist and which one comes next; world creates and deletes them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from central.model.json_types import Json
-from central.simulator.document_object import ManifestObject
-from central.simulator.documents import BadInput
+from central.simulator.documents import BadInput, ManifestObject
 
 INDEX = "batch.kubernetes.io/job-completion-index"
-NO_END = 10**9  # completions of a Job that is over when one of its pods has succeeded
+NO_END = 10**9  # completions of a Job that ends when one of its pods has succeeded
 
 
 @dataclass(slots=True)
 class BuiltinController:
     kind: str  # Job, ReplicaSet, StatefulSet
     raw: Json
-    pods: dict[str, str] = field(default_factory=dict)  # of those that should work, name by uid
-    done: set[str] = field(default_factory=set)  # names of those that have succeeded
-    names: set[str] = field(default_factory=set)  # that are not used again
-    upcoming: int = 0  # no number below is free
+    pods: dict[str, str] = field(default_factory=dict)  # names by uid, of pods that have not ended
+    done: set[str] = field(default_factory=set)  # names of succeeded pods
+    names: set[str] = field(default_factory=set)  # taken names
+    upcoming: int = 0  # all lower numbers are taken
     over: bool = False
 
     @property
@@ -33,7 +32,7 @@ class BuiltinController:
 
     @property
     def wanted(self) -> int:
-        """How many should work now."""
+        """How many pods should run now."""
         spec = self.raw["spec"]
         if self.over or spec.get("suspend") is True:
             return 0
@@ -41,7 +40,7 @@ class BuiltinController:
             return int(spec.get("replicas", 1))
         left = self.completions - len(self.done)
         if self.completions == NO_END and self.done:
-            return len(self.pods)  # the work is done, and the others see it
+            return len(self.pods)  # the work is done; the other pods end by themselves
         return min(int(spec.get("parallelism", 1)), left)
 
     @property
@@ -51,40 +50,40 @@ class BuiltinController:
 
     @property
     def numbered(self) -> bool:
-        """Each number stands for one pod, however often that is made."""
+        """Whether pods have identities: a recreated pod keeps its number."""
         indexed = self.raw["spec"].get("completionMode") == "Indexed"
         return self.kind == "StatefulSet" or indexed
 
     @property
     def one_by_one(self) -> bool:
-        """The next pod is made when those before it run."""
+        """Whether the next pod is created only when all others run."""
         parallel = self.raw["spec"].get("podManagementPolicy") == "Parallel"
         return self.kind == "StatefulSet" and not parallel
 
     def completed(self) -> bool:
-        """Whether it has just come to its end."""
+        """Whether the Job has just completed."""
         if self.kind != "Job" or self.over or self.pods or not self.done:
             return False
         self.over = self.completions == NO_END or len(self.done) >= self.completions
         return self.over
 
     def next(self) -> Json:
-        """One more pod."""
+        """The manifest of one more pod."""
         name = self.raw["metadata"]["name"]
         while f"{name}-{self.upcoming}" in self.names:
             self.upcoming += 1
         return pod_of(self.kind, self.raw, self.upcoming)
 
-    def come(self, uid: str, name: str, phase: str) -> None:
+    def add(self, uid: str, name: str, phase: str) -> None:
         if phase == "Failed":
-            return  # another is made for it
+            return  # it is replaced
         self.names.add(name)
         if phase == "Succeeded":
             self.done.add(name)
         else:
             self.pods[uid] = name
 
-    def go(self, uid: str, *, done: bool = False) -> None:
+    def remove(self, uid: str, *, done: bool = False) -> None:
         name = self.pods.pop(uid, None)
         if name is not None and done:
             self.done.add(name)
@@ -93,7 +92,7 @@ class BuiltinController:
             self.upcoming = 0
 
     def too_many(self) -> list[str]:
-        """uids of those that should go, the last first."""
+        """uids of pods to delete, highest number first."""
         uids = list(self.pods)
         if self.numbered:
             uids.sort(key=lambda uid: (len(self.pods[uid]), self.pods[uid]))
@@ -101,49 +100,49 @@ class BuiltinController:
 
 
 class BuiltinControllers:
-    """All of them, and who of them may have something to do."""
+    """All controllers, and those that may have something to do."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, BuiltinController] = {}
         self._changed: dict[str, None] = {}
 
-    def come(self, raw: Json) -> None:
-        """One; or the same again, changed: who is there stays as it is."""
+    def add(self, raw: Json) -> None:
+        """Adds or changes a controller; its pods stay."""
         found = self._by_uid.setdefault(raw["metadata"]["uid"], BuiltinController(raw["kind"], raw))
         found.raw = raw
         found.over = found.over or _ended(raw)
         self._changed[found.uid] = None
 
-    def go(self, uid: str) -> list[str]:
-        """uids of its pods, which go with it."""
+    def remove(self, uid: str) -> list[str]:
+        """Removes a controller. Returns the uids of its pods, which are deleted with it."""
         found = self._by_uid.pop(uid, None)
         return list(found.pods) if found is not None else []
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
-    def born(self, owner: str, uid: str, name: str, phase: str) -> None:
+    def pod_created(self, owner: str, uid: str, name: str, phase: str) -> None:
         if (found := self._by_uid.get(owner)) is not None:
-            found.come(uid, name, phase)
+            found.add(uid, name, phase)
             self._changed[owner] = None
 
-    def ended(self, owner: str, uid: str) -> None:
+    def pod_ended(self, owner: str, uid: str) -> None:
         if (found := self._by_uid.get(owner)) is not None:
-            found.go(uid, done=True)
+            found.remove(uid, done=True)
             self._changed[owner] = None
 
-    def lost(self, owner: str, uid: str) -> None:
+    def pod_lost(self, owner: str, uid: str) -> None:
         if (found := self._by_uid.get(owner)) is not None:
-            found.go(uid)
+            found.remove(uid)
             self._changed[owner] = None
 
-    def runs(self, owner: str) -> None:
-        """One of its pods does."""
+    def pod_started(self, owner: str) -> None:
+        """One of its pods runs now."""
         if (found := self._by_uid.get(owner)) is not None and found.one_by_one:
             self._changed[owner] = None
 
     def changed(self) -> Iterator[BuiltinController]:
-        """Those that may have something to do."""
+        """Yields the controllers that may have something to do."""
         while self._changed:
             uid = next(iter(self._changed))
             del self._changed[uid]
@@ -152,7 +151,7 @@ class BuiltinControllers:
 
 
 class Template(ManifestObject):
-    """One of a controller's pods, before any is made: what is wrong with it is the controller's."""
+    """A controller's pod template as an object. Errors name the controller."""
 
     __slots__ = ("_of",)
 
@@ -165,7 +164,7 @@ class Template(ManifestObject):
 
 
 def check(found: ManifestObject) -> None:
-    """Raises BadInput. What says nothing of a number is taken away."""
+    """Checks a controller's spec and removes numbers that are null. Raises BadInput."""
     spec = found.part("spec")
     for key in ("replicas", "parallelism", "completions"):
         number = spec.get(key)
@@ -175,13 +174,13 @@ def check(found: ManifestObject) -> None:
             raise found.wrong(f"spec.{key}: {number!r} is not a whole number")
     template = spec.get("template")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise found.wrong("spec.template.spec: it is missing")
+        raise found.wrong("spec.template.spec: missing")
     if not isinstance(template.get("metadata") or {}, dict):
-        raise found.wrong("spec.template.metadata: it is not an object")
+        raise found.wrong("spec.template.metadata: not an object")
 
 
 def replica_set(deployment: Json) -> Json:
-    """A Deployment's: it has its name here, and what it says."""
+    """A Deployment's ReplicaSet. It has the Deployment's name and annotations."""
     meta, spec = deployment["metadata"], deployment["spec"]
     owner = {"apiVersion": deployment["apiVersion"], "kind": "Deployment", "name": meta["name"]}
     return {
@@ -198,13 +197,13 @@ def replica_set(deployment: Json) -> Json:
 
 
 def _ended(raw: Json) -> bool:
-    """As the status of a dump says."""
+    """Whether the status, in a dump of a cluster, says that the Job has ended."""
     told = (raw.get("status") or {}).get("conditions") or ()
     return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
 
 
 def pod_of(kind: str, raw: Json, number: int) -> Json:
-    """As the controller would make it."""
+    """The pod with this number, as the controller would create it."""
     meta, template = raw["metadata"], raw["spec"]["template"]
     told = template.get("metadata") or {}
     name = f"{meta['name']}-{number}"

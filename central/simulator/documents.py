@@ -1,10 +1,10 @@
-"""Files and folders -> documents, each with where it stands. YAML as kubectl reads it; a document that
-starts with "{" is parsed as JSON, which is fifty times faster."""
+"""Reads files and folders as documents with their source location, and documents as objects. YAML as kubectl
+reads it; a document that starts with "{" is parsed as JSON, which is fifty times faster."""
 
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import orjson
 import yaml
 
+from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model.json_types import Json
+from central.simulator import scenario_kinds
 
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _MARKER = re.compile(r"^---(?=\s|$)[ \t]*(?:#.*)?", re.MULTILINE)
@@ -20,14 +22,17 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class BadInput(ValueError):
-    """One sentence for the user, with file, document and field."""
+    """A sentence for the user that names file, document and field."""
+
+
+MakeError = Callable[[str], BadInput]  # from what is wrong with an object
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
     file: str
     document: int  # from 1
-    item: int = 0  # of a List, from 1; 0: the document itself
+    item: int = 0  # in a List, from 1; 0: the document itself
 
     def __str__(self) -> str:
         item = f", item {self.item}" if self.item else ""
@@ -38,8 +43,8 @@ class SourceLocation:
 
 
 def read(paths: Iterable[str]) -> Iterator[tuple[SourceLocation, Json]]:
-    """Every object in the order in which it stands; Lists are unfolded. "-" is standard input.
-    Raises BadInput."""
+    """Every object, in the order of the files; the items of Lists one by one. "-" is standard input. Raises
+    BadInput."""
     for path in paths:
         for file in _files(path):
             for place, document in _documents(*file):
@@ -54,14 +59,14 @@ def _files(path: str) -> Iterator[tuple[str, str]]:
     if found[0].is_dir():
         found = sorted(file for file in found[0].rglob("*") if file.suffix in _SUFFIXES)
         if not found:
-            raise BadInput(f"{path}: no file in it ends in {', '.join(_SUFFIXES)}")
+            raise BadInput(f"{path}: contains no file that ends in {', '.join(_SUFFIXES)}")
     for file in found:
         try:
             yield str(file), file.read_text(encoding="utf-8")
         except OSError as error:
             raise BadInput(f"{file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise BadInput(f"{file}: it is not text in UTF-8") from error
+            raise BadInput(f"{file}: not UTF-8 text") from error
 
 
 def _documents(name: str, text: str) -> Iterator[tuple[SourceLocation, Any]]:
@@ -76,7 +81,7 @@ def _documents(name: str, text: str) -> Iterator[tuple[SourceLocation, Any]]:
 
 
 def _parsed(name: str, number: int, start: tuple[str, int], text: str) -> Iterator[Any]:
-    """What stands between two markers: one YAML document, or any number of JSON ones."""
+    """The text between two markers: one YAML document, or any number of JSON documents."""
     stripped = text.strip()
     if stripped.startswith("{"):
         yield from _json(name, number, stripped)
@@ -101,7 +106,7 @@ def _json(name: str, number: int, text: str) -> Iterator[Any]:
         yield orjson.loads(text)
         return
     except ValueError:
-        pass  # more than one, or broken: the slow way tells
+        pass  # several documents, or an error, which the slower parser locates
     decoder = json.JSONDecoder()
     at = 0
     while at < len(text):
@@ -119,7 +124,7 @@ def _json(name: str, number: int, text: str) -> Iterator[Any]:
 
 
 def _flow_mapping(text: str) -> Any:
-    """YAML may start with a brace as well."""
+    """YAML may start with a brace, too."""
     try:
         return yaml.load(text, Loader=_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -128,19 +133,92 @@ def _flow_mapping(text: str) -> Any:
 
 def _unfold(place: SourceLocation, document: Any) -> Iterator[tuple[SourceLocation, Json]]:
     if not isinstance(document, dict):
-        raise place.wrong("it is not an object with apiVersion, kind and metadata")
+        raise place.wrong("not an object with apiVersion, kind and metadata")
     kind = document.get("kind")
     if not (isinstance(kind, str) and kind.endswith("List") and "items" in document):
         yield place, document
         return
     items = document["items"]
     if not isinstance(items, list):
-        raise place.wrong("items: it is not a list")
+        raise place.wrong("items: not a list")
     for number, item in enumerate(items, 1):
         inside = SourceLocation(place.file, place.document, number)
         if not isinstance(item, dict):
-            raise inside.wrong("it is not an object with apiVersion, kind and metadata")
-        if kind != "List":  # the items of a NodeList need not say what they are
+            raise inside.wrong("not an object with apiVersion, kind and metadata")
+        if kind != "List":  # the items of a NodeList may omit their kind
             item.setdefault("kind", kind.removesuffix("List"))
             item.setdefault("apiVersion", document.get("apiVersion"))
         yield inside, item
+
+
+class ManifestObject:
+    """A document that is an object of a known kind, with checked metadata. Methods raise BadInput."""
+
+    __slots__ = ("annotations", "kind", "labels", "meta", "name", "namespace", "place", "raw")
+
+    def __init__(self, place: SourceLocation, raw: Json) -> None:
+        self.place, self.raw = place, raw
+        version, kind = raw.get("apiVersion"), raw.get("kind")
+        for key, value in (("apiVersion", version), ("kind", kind)):
+            if not isinstance(value, str) or not value:
+                raise place.wrong(f"{key}: {_missing(value)}")
+        self.kind: scenario_kinds.GroupKind = (scenario_kinds.group_of(str(version)), str(kind))
+        if not scenario_kinds.known(self.kind):
+            raise place.wrong(f"kind: unknown kind {kind} of {version}")
+        meta = raw.get("metadata")
+        if not isinstance(meta, dict):
+            raise place.wrong(f"metadata: {_missing(meta)}")
+        self.meta = meta
+        self.name = self._text("name")
+        self.namespace = (
+            self._text("namespace", "default") if scenario_kinds.namespaced(self.kind) else ""
+        )
+        self.labels = self._texts("labels")
+        self.annotations = self._texts("annotations")
+
+    def _text(self, key: str, default: str = "") -> str:
+        value = self.meta.get(key) or default
+        if not isinstance(value, str) or not value:
+            raise self.place.wrong(f"metadata.{key}: {_missing(value or None)}")
+        return value
+
+    def _texts(self, key: str) -> dict[str, str]:
+        found = self.meta.get(key) or {}
+        if not isinstance(found, dict):
+            raise self.place.wrong(f"metadata.{key}: not a mapping")
+        for name, value in found.items():
+            if not isinstance(value, str):
+                raise self.place.wrong(
+                    f"metadata.{key}.{name}: {value!r} is not a string; put it in quotes"
+                )
+        return found
+
+    def seconds(self, annotation: str) -> float | None:
+        told = self.annotations.get(annotation)
+        if told is None:
+            return None
+        try:
+            return parse_duration(told)
+        except InvalidQuantity as error:
+            raise self.wrong(f"metadata.annotations.{annotation}: {error}") from error
+
+    def part(self, key: str) -> Json:
+        found = self.raw.get(key)
+        if found is None:
+            found = self.raw[key] = {}
+        if not isinstance(found, dict):
+            raise self.wrong(f"{key}: not an object")
+        return found
+
+    def owners(self) -> list[Json]:
+        """The ownerReferences of its controllers."""
+        told = self.meta.get("ownerReferences") or ()
+        return [owner for owner in told if isinstance(owner, dict) and owner.get("controller")]
+
+    def wrong(self, what: str) -> BadInput:
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return self.place.wrong(f"{self.kind[1]} {name}: {what}")
+
+
+def _missing(value: Any) -> str:
+    return "missing" if value is None or value == "" else f"{value!r} is not a string"

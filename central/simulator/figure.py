@@ -1,5 +1,5 @@
-"""A story as one picture (SVG): GPUs over time by job (pods, where no node has GPUs), and below it who
-waits. Pure."""
+"""A simulation's result as an SVG: GPUs in use over time by job (running pods, if no node has GPUs), and pending
+pods and gangs below. Pure."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate, pairwise
 
-from central.simulator.durations import format_duration
-from central.simulator.outcome import SimulationResult
+from central.model.wording import format_duration
+from central.simulator.simulation_result import SimulationResult
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
 OTHERS, INK, FAINT, GRID = "#c9ccd1", "#24292f", "#6e7781", "#e6e8eb"
 PODS, GANGS = "#24292f", "#ff725c"
 WIDTH, LEFT, RIGHT = 980, 64, 210
 TOP, UPPER, GAP, LOWER = 44, 250, 44, 110
-MOST_COLUMNS = 600  # where more happens, columns show averages
+MOST_COLUMNS = 600  # with more changes than that, each column shows an average
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 _DAY_S = 86400
 
-LevelChange = tuple[float, float]  # from this time on: so much more, or less
+LevelChange = tuple[float, float]  # time, and by how much the level changes
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """Where a panel stands, and what its axes mean."""
+    """A panel's position and the scale of its axes."""
 
     y: float
     height: float
@@ -41,15 +41,15 @@ class _Panel:
         return self.y + self.height * (1 - value / self.most)
 
 
-def svg(story: SimulationResult) -> str:
-    end_s = max(story.end_s, story.makespan_s) or 1.0
-    title, by_job, most = "GPUs in use", story.held, float(story.gpus)
-    if not story.gpus:
-        title, by_job, most = "Pods running", story.ran, _most(story.ran)
+def svg(result: SimulationResult) -> str:
+    end_s = max(result.end_s, result.makespan_s) or 1.0
+    title, by_job, most = "GPUs in use", result.held, float(result.gpus)
+    if not result.gpus:
+        title, by_job, most = "Pods running", result.ran, _most(result.ran)
     upper = _Panel(TOP, UPPER, max(most, 1), end_s)
-    pods = _levels([(load.at_s, load.pods_waiting) for load in story.loads])
-    gangs = _levels([(load.at_s, load.gangs_waiting) for load in story.loads])
-    longest = max((load.pods_waiting for load in story.loads), default=0)
+    pods = _levels([(load.at_s, load.pods_waiting) for load in result.loads])
+    gangs = _levels([(load.at_s, load.gangs_waiting) for load in result.loads])
+    longest = max((load.pods_waiting for load in result.loads), default=0)
     lower = _Panel(TOP + UPPER + GAP, LOWER, max(longest, 1), end_s)
     height = TOP + UPPER + GAP + LOWER + 40
     parts = [
@@ -57,7 +57,7 @@ def svg(story: SimulationResult) -> str:
         f'width="{WIDTH}" height="{height}" font-family="Helvetica, Arial, sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         _text(LEFT, 24, title, bold=True),
-        _text(LEFT, TOP + UPPER + GAP - 10, "Waiting", bold=True),
+        _text(LEFT, TOP + UPPER + GAP - 10, "Pending", bold=True),
         *_axes(upper, labels=False),
         *_stack(by_job, upper),
         *_axes(lower, labels=True),
@@ -81,7 +81,7 @@ def _stack(by_job: Sequence[tuple[float, str, float]], panel: _Panel) -> list[st
         worth[job] += more * (panel.end_s - at_s)  # GPU-seconds until the end
     ranked = sorted(jobs, key=lambda job: (-worth[job], job))
     shown, rest = ranked[: len(COLOURS)], ranked[len(COLOURS) :]
-    # Those that came first lie at the bottom, so that little moves above them.
+    # The earliest jobs are at the bottom, so that the layers move little.
     shown.sort(key=lambda job: jobs[job][0][0])
     layers = [(job, COLOURS[place], jobs[job]) for place, job in enumerate(shown)]
     if rest:
@@ -99,7 +99,7 @@ def _stack(by_job: Sequence[tuple[float, str, float]], panel: _Panel) -> list[st
 
 
 def _grid(times: Sequence[float], end_s: float) -> list[float]:
-    """The moments between which the picture is level."""
+    """The times between which all levels are drawn constant."""
     found = sorted({0.0, end_s, *(time for time in times if time < end_s)})
     if len(found) <= MOST_COLUMNS:
         return found
@@ -107,7 +107,7 @@ def _grid(times: Sequence[float], end_s: float) -> list[float]:
 
 
 def _means(changes: Sequence[LevelChange], grid: Sequence[float]) -> list[float]:
-    """The mean of what has changed so far, between one moment of the grid and the next."""
+    """The mean level in each interval of the grid."""
     means, level, at = [], 0.0, 0
     for begin, end in pairwise(grid):
         area, since = 0.0, begin
@@ -121,7 +121,7 @@ def _means(changes: Sequence[LevelChange], grid: Sequence[float]) -> list[float]
 
 
 def _levels(points: Sequence[LevelChange]) -> list[LevelChange]:
-    """Heights as changes."""
+    """Turns levels at times into changes."""
     before = [0.0, *(value for _, value in points)]
     return [(at, value - last) for (at, value), last in zip(points, before, strict=False)]
 

@@ -1,10 +1,11 @@
-"""What the scheduler has made, changed and taken away, as the API server would: Jobs and what they
-own. Objects are kept as they are written, and read as the centre reads them."""
+"""The API server's store of Jobs and the objects around them, which the scheduler creates, changes and deletes.
+Objects are raw JSON, and are decoded as the live scheduler decodes them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from central.controllers.pending_calls import ObjectKey
 from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import MalformedObject
@@ -12,23 +13,22 @@ from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
 from central.model.json_types import Json
 from central.simulator.documents import BadInput
-from central.simulator.outcome import Ended, SimulationResult
 from central.simulator.priorities import PriorityClasses
+from central.simulator.simulation_result import Ended, SimulationResult
 
-ObjectKey = tuple[str, str, str]  # kind, namespace, name
 OWNERS = ("Job", "CronJob", "JobFlow", "JobTemplate", "Command")  # deleted with what they own
 ENDINGS = ("Completed", "Failed", "Terminated", "Aborted", "Succeed")
-STEP_S = 1e-6  # between two objects of one moment
+STEP_S = 1e-6  # between the creation of two objects at one time
 
 
 class JobObjects:
-    """pod(seen, raw, now): a pod is born. delete(uid, now): one is deleted."""
+    """Callbacks: pod(seen, raw, now) adds a pod to the world, delete(uid, now) deletes one."""
 
     def __init__(
         self,
         reader: Decoder,
         priorities: PriorityClasses,
-        story: SimulationResult,
+        result: SimulationResult,
         *,
         pod: Callable[[PodSeen, Json, float], Iterator[Fact]],
         delete: Callable[[str, float], Iterator[Fact]],
@@ -36,37 +36,37 @@ class JobObjects:
         self._reader = reader
         self._kinds = api_kinds.kinds_by_name(reader)
         self._priorities = priorities
-        self._story = story
+        self._result = result
         self._pod = pod
         self._delete = delete
         self._there: dict[ObjectKey, Json] = {}
         self._created: dict[ObjectKey, float] = {}
-        self._births = 0
+        self._object_count = 0
 
-    def come(self, fact: JobSeen, raw: Json) -> Iterator[Fact]:
-        """A Job; or the same again, changed."""
+    def add(self, fact: JobSeen, raw: Json) -> Iterator[Fact]:
+        """Adds or changes a Job."""
         place = ("Job", fact.spec.namespace, fact.spec.name)
         if known := self._there.get(place):
             meta = {**raw["metadata"], "uid": known["metadata"]["uid"]}
             raw = {**raw, "metadata": meta, "status": known.get("status") or {}}
         self._there[place] = raw
         self._created.setdefault(place, fact.created)
-        yield from self._told(place, raw)
+        yield from self._facts_of(place, raw)
 
     def put(self, raw: Json) -> Iterator[Fact]:
-        """A CronJob, a JobFlow, a JobTemplate, a Command; or the same again, changed."""
+        """Adds or changes a CronJob, JobFlow, JobTemplate or Command."""
         place = (raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"])
         if known := self._there.get(place):
             raw = {**raw, "status": known.get("status") or {}}
         self._there[place] = raw
         self._created.setdefault(place, 0.0)
-        yield from self._told(place, raw)
+        yield from self._facts_of(place, raw)
 
     def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
-        """A Job, or what makes Jobs, is deleted, with all that it owns."""
+        """Deletes a Job, or an object that owns Jobs, with all that it owns."""
         for place, raw in self._there.items():
             if place[0] in OWNERS and self._kinds[place[0]].gone(raw) == gone:
-                yield from self._take(place, now)
+                yield from self._delete_object(place, now)
                 return
 
     def apply_decision(
@@ -81,22 +81,22 @@ class JobObjects:
                 yield from self._create(place, asked, now)
             case Delete():
                 yield Answered(verb, *place)
-                yield from self._take(place, now)
+                yield from self._delete_object(place, now)
             case SetStatus() | Patch():
                 raw = self._there.get(place)
                 if raw is None:
-                    yield Answered(verb, *place, why="it is gone", code=404)
+                    yield Answered(verb, *place, why="not found", code=404)
                     return
                 yield Answered(verb, *place, uid=asked.uid)
                 yield from self._change(place, raw, asked, now)
 
     def _create(self, place: ObjectKey, asked: Create, now: float) -> Iterator[Fact]:
-        self._births += 1
-        created = now + self._births * STEP_S
-        meta = {**asked.body["metadata"], "uid": f"{asked.kind}-{self._births}"}
+        self._object_count += 1
+        created = now + self._object_count * STEP_S
+        meta = {**asked.body["metadata"], "uid": f"{asked.kind}-{self._object_count}"}
         raw: dict[str, Any] = {"kind": asked.kind, **asked.body, "metadata": meta}
         if asked.kind == "Pod":
-            meta["uid"] = f"Pod/{asked.namespace}/{asked.name}#{self._births}"
+            meta["uid"] = f"Pod/{asked.namespace}/{asked.name}#{self._object_count}"
             spec = raw["spec"] = dict(raw["spec"])
             try:
                 self._priorities.apply(spec, BadInput)
@@ -109,7 +109,7 @@ class JobObjects:
             seen = replace(self._reader.pod(raw), created=created)
             yield from self._pod(seen, raw, now)
         else:
-            yield from self._told(place, raw)
+            yield from self._facts_of(place, raw)
 
     def _change(
         self, place: ObjectKey, raw: Json, asked: SetStatus | Patch, now: float
@@ -119,16 +119,16 @@ class JobObjects:
             raw = {**raw, "status": asked.status}
             phase = (asked.status.get("state") or {}).get("phase")
             if phase != before and phase in ENDINGS:
-                self._story.ended.append(Ended(now, place[1], place[2], place[0], phase))
+                self._result.ended.append(Ended(now, place[1], place[2], place[0], phase))
         else:
             raw = {**raw, "spec": {**raw["spec"], **asked.body["spec"]}}
         self._there[place] = raw
-        yield from self._told(place, raw)
+        yield from self._facts_of(place, raw)
 
-    def _told(self, place: ObjectKey, raw: Json) -> Iterator[Fact]:
+    def _facts_of(self, place: ObjectKey, raw: Json) -> Iterator[Fact]:
         kind = self._kinds.get(place[0])
         if kind is None:
-            return  # nobody looks at it
+            return  # not watched
         try:
             fact = kind.seen(raw)
         except MalformedObject as error:  # the scheduler wrote it itself
@@ -137,7 +137,7 @@ class JobObjects:
             fact = replace(fact, created=self._created[place])
         yield fact
 
-    def _take(self, place: ObjectKey, now: float) -> Iterator[Fact]:
+    def _delete_object(self, place: ObjectKey, now: float) -> Iterator[Fact]:
         raw = self._there.pop(place, None)
         if raw is None:
             return
@@ -150,4 +150,4 @@ class JobObjects:
             for owned, body in list(self._there.items()):
                 owners = body["metadata"].get("ownerReferences") or ()
                 if any(owner["uid"] == uid for owner in owners):
-                    yield from self._take(owned, now)
+                    yield from self._delete_object(owned, now)

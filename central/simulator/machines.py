@@ -1,5 +1,5 @@
-"""Named machines, as `lockstep-agent topology -o json` shows captures of them, and machines of equal
-GPUs where nothing is known but a number."""
+"""Named machines (machines/*.json, captures as `lockstep-agent topology -o json` prints them), and uniform
+machines for nodes of which only the number of GPUs is known."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,11 +13,11 @@ from protos.gpu_sharing import WHOLE
 from protos.topology import Gpu, Hca, NodeTopology, RdmaLimit, Slice
 
 FOLDER = Path(__file__).parent / "machines"
-MOST_EQUAL = 64  # beyond so many, which GPUs sit closest is not asked
+MAX_UNIFORM = 64  # above this, GPUs of a node are not told apart
 
 
 class Unknown(ValueError):
-    """One sentence: what is not a machine, and which there are."""
+    """The message names the unknown machine and the known ones."""
 
 
 def known() -> list[str]:
@@ -26,7 +26,7 @@ def known() -> list[str]:
 
 @lru_cache(maxsize=256)
 def named(name: str) -> tuple[NodeTopology, Mapping[str, int]]:
-    """The topology, and what the machine has of cpu (in thousandths) and memory, where it is told."""
+    """The topology, and the machine's cpu (in thousandths) and memory (in bytes), if the capture has them."""
     if name not in known():
         raise Unknown(f'"{name}" is not one of {", ".join(known())}')
     raw = orjson.loads((FOLDER / f"{name}.json").read_bytes())
@@ -49,8 +49,8 @@ def _gpu(raw: dict[str, Any]) -> Gpu:
 
 
 @lru_cache(maxsize=256)
-def shared(topology: NodeTopology, level: str = "none") -> NodeTopology:
-    """The same, offered in shares, too, whose caps of memory hold so."""
+def with_shares(topology: NodeTopology, level: str = "none") -> NodeTopology:
+    """The same machine, which also offers GPU shares with this level of memory enforcement."""
     gpus = tuple(
         gpu if gpu.mig else replace(gpu, shares=WHOLE, enforcement=level) for gpu in topology.gpus
     )
@@ -58,10 +58,10 @@ def shared(topology: NodeTopology, level: str = "none") -> NodeTopology:
 
 
 @lru_cache(maxsize=256)
-def carded(
+def with_nics(
     topology: NodeTopology, names: tuple[str, ...], shares: int, limits: RdmaLimit
 ) -> NodeTopology:
-    """The same, with these network cards offered. limits: of all pods together, on each of them."""
+    """The same machine, which offers these NICs. limits: per NIC, of all pods together."""
     cards = tuple(
         replace(hca, shares=shares) if hca.name in names else hca for hca in topology.hcas
     )
@@ -69,9 +69,9 @@ def carded(
     return replace(topology, hcas=cards, rdma_cgroup=known, rdma_settable=known is not None)
 
 
-@lru_cache(maxsize=MOST_EQUAL)
-def equal(gpus: int) -> NodeTopology:
-    """One island of equal GPUs."""
+@lru_cache(maxsize=MAX_UNIFORM)
+def uniform(gpus: int) -> NodeTopology:
+    """A machine of equal GPUs in one island."""
     return NodeTopology(
         gpus=tuple(Gpu(index, f"GPU-{index}", "", 0, "") for index in range(gpus)),
         links=tuple(tuple("X" if a == b else "NV1" for b in range(gpus)) for a in range(gpus)),

@@ -1,11 +1,11 @@
-"""What a kubelet and the machine's agent would tell of a Node, where the manifest does not."""
+"""Completes a Node's status with what its kubelet and its agent would report."""
 
 from collections import Counter
 from typing import Any
 
 from central.model.facts import NodeSeen
 from central.simulator import machines
-from central.simulator.document_object import ManifestObject
+from central.simulator.documents import ManifestObject
 from protos import slicing
 from protos.gpu_sharing import REQUESTABLE, WHOLE
 from protos.names import (
@@ -26,14 +26,14 @@ _READY = [{"type": "Ready", "status": "True"}]
 
 
 def node(found: ManifestObject) -> NodeTopology | None:
-    """Completes its status. The hardware, where a capture is named."""
+    """Completes the Node's status. Returns its hardware, if it names a capture."""
     status = found.part("status")
     status.setdefault("conditions", _READY)
     if "allocatable" not in status:
         status["allocatable"] = dict(status.get("capacity") or {})
     allocatable = status["allocatable"]
     if not isinstance(allocatable, dict):
-        raise found.wrong("status.allocatable: it is not a mapping")
+        raise found.wrong("status.allocatable: not a mapping")
     allocatable.setdefault("pods", PODS_PER_NODE)
     capture = found.annotations.get(CAPTURE)
     level = found.annotations.get(GPU_MEMORY_LEVEL, "none")
@@ -41,10 +41,10 @@ def node(found: ManifestObject) -> NodeTopology | None:
         why = f'"{level}" is not one of {", ".join(REQUESTABLE)}'
         raise found.wrong(f"metadata.annotations.{GPU_MEMORY_LEVEL}: {why}")
     if capture is None:
-        _offer_shares(allocatable)
+        _add_shares(allocatable)
         gpus = _count(allocatable)
-        plain = level == "none" or not 0 < gpus <= machines.MOST_EQUAL
-        return None if plain else machines.shared(machines.equal(gpus), level)
+        plain = level == "none" or not 0 < gpus <= machines.MAX_UNIFORM
+        return None if plain else machines.with_shares(machines.uniform(gpus), level)
     try:
         topology, has = machines.named(capture)
     except machines.Unknown as error:
@@ -54,28 +54,28 @@ def node(found: ManifestObject) -> NodeTopology | None:
         slicing.resource(part.profile) for _, part in slicing.of(topology)
     ).items():
         allocatable.setdefault(name, count)
-    _offer_shares(allocatable)
+    _add_shares(allocatable)
     if "cpu" in has:
         allocatable.setdefault("cpu", f"{has['cpu']}m")
     if "memory" in has:
         allocatable.setdefault("memory", has["memory"])
     if allocatable.get(GPU_SHARE):
-        topology = machines.shared(topology, level)
-    return _offer_cards(found, allocatable, topology)
+        topology = machines.with_shares(topology, level)
+    return _add_nics(found, allocatable, topology)
 
 
-def _offer_cards(
+def _add_nics(
     found: ManifestObject, allocatable: dict[str, Any], topology: NodeTopology
 ) -> NodeTopology:
-    """The network cards beside its GPUs, as agents do; and what all pods may have of each in sum, where
-    the Node says so: then its agent sets pods' limits."""
+    """Offers the NICs next to the GPUs, as agents do. If the Node has annotations with limits per NIC, its agent
+    enforces pods' limits."""
     offered = rails(topology)
     allocatable.setdefault(RDMA, SHARES * len(offered))
     count = str(allocatable[RDMA])
     if not offered or not (count.isascii() and count.isdigit()):
-        return topology  # what is no number is refused elsewhere
+        return topology  # an invalid number is reported when the Node is decoded
     limits = RdmaLimit(_limit(found, RDMA_HANDLES), _limit(found, RDMA_OBJECTS))
-    return machines.carded(topology, offered, int(count) // len(offered), limits)
+    return machines.with_nics(topology, offered, int(count) // len(offered), limits)
 
 
 def _limit(found: ManifestObject, annotation: str) -> int:
@@ -89,22 +89,22 @@ def _limit(found: ManifestObject, annotation: str) -> int:
     )
 
 
-def equal(seen: NodeSeen) -> NodeTopology | None:
-    """Of a node whose GPUs are nothing but a number."""
+def uniform(seen: NodeSeen) -> NodeTopology | None:
+    """The hardware of a node of which only the number of GPUs is known."""
     gpus = seen.allocatable.get(GPU, 0)
-    if not 0 < gpus <= machines.MOST_EQUAL:
+    if not 0 < gpus <= machines.MAX_UNIFORM:
         return None
-    made = machines.equal(gpus)
-    return machines.shared(made) if seen.allocatable.get(GPU_SHARE) else made
+    made = machines.uniform(gpus)
+    return machines.with_shares(made) if seen.allocatable.get(GPU_SHARE) else made
 
 
-def _offer_shares(allocatable: dict[str, Any]) -> None:
-    """As agents do where nothing else is said."""
+def _add_shares(allocatable: dict[str, Any]) -> None:
+    """Offers all GPUs as shares, as agents do by default."""
     if gpus := _count(allocatable):
         allocatable.setdefault(GPU_SHARE, gpus * WHOLE)
 
 
 def _count(allocatable: dict[str, Any]) -> int:
-    """Of whole GPUs; what is no number is refused elsewhere."""
+    """The number of GPUs; an invalid one counts as 0 and is reported when the Node is decoded."""
     gpus = str(allocatable.get(GPU, 0))
     return int(gpus) if gpus.isascii() and gpus.isdigit() else 0

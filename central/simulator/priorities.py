@@ -1,12 +1,9 @@
-"""What the API server's priority admission does: a PriorityClass becomes the pod's number."""
+"""The API server's priority admission: resolves a PriorityClass to a pod's priority."""
 
-from collections.abc import Callable
 from typing import Any
 
 from central.model.json_types import Json
-from central.simulator.documents import BadInput
-
-MakeError = Callable[[str], BadInput]
+from central.simulator.documents import MakeError
 
 _BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 

@@ -1,5 +1,5 @@
-"""Documents -> what happens when: facts with their times, as the centre would read them, and what the
-simulated world must know beside them. Raises BadInput."""
+"""Turns documents into a scenario: facts with their times, decoded as the live scheduler would, and what the
+simulated world needs beyond them. Raises BadInput."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +24,7 @@ from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.model.volumes import ClaimSeen
 from central.simulator import builtin_controllers, node_defaults, scenario_kinds
-from central.simulator.document_object import ManifestObject
-from central.simulator.documents import BadInput, SourceLocation
+from central.simulator.documents import BadInput, ManifestObject, SourceLocation
 from central.simulator.priorities import PriorityClasses
 from central.simulator.sim_budgets import DisruptionBudget
 from central.simulator.sim_pod import PodPlan
@@ -37,19 +36,23 @@ LEAVES = f"{DOMAIN}/leaves-at"
 RECREATE = f"{DOMAIN}/recreate"
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-STEP_S = 1e-6  # between two objects of one moment: the order in the file is the order of creation
+STEP_S = (
+    1e-6  # between objects that arrive together: their order in the files is the order of creation
+)
 
 
 @dataclass(slots=True)
 class Scenario:
     arrivals: list[tuple[float, Fact]] = field(default_factory=list)
     departures: list[tuple[float, Fact]] = field(default_factory=list)
-    lives: dict[str, PodPlan] = field(default_factory=dict)  # by uid
+    plans: dict[str, PodPlan] = field(default_factory=dict)  # by uid
     machines: dict[str, NodeTopology] = field(default_factory=dict)  # by node
     budgets: list[DisruptionBudget] = field(default_factory=list)
-    jobs: dict[float, Json] = field(default_factory=dict)  # as they are written, by creation
-    batch: dict[int, Json] = field(default_factory=dict)  # what makes Jobs or pods, by fact's id
-    endless: str = ""  # who never comes to an end by itself
+    jobs: dict[float, Json] = field(default_factory=dict)  # raw, by creation time
+    batch: dict[int, Json] = field(
+        default_factory=dict
+    )  # raw owners of Jobs or pods, by the fact's id()
+    endless: str = ""  # an object with which the simulation never ends by itself
     warnings: list[str] = field(default_factory=list)
     priorities: PriorityClasses = field(default_factory=PriorityClasses)
     reader: Decoder = field(default_factory=lambda: Decoder((), ()))
@@ -63,10 +66,10 @@ def read(
     objects = [ManifestObject(place, raw) for place, raw in documents]
     if not objects:
         raise BadInput("no objects: the files are empty")
-    return _Reading(objects, Decoder(scheduler_names, levels)).read()
+    return _ScenarioBuilder(objects, Decoder(scheduler_names, levels)).read()
 
 
-class _Reading:
+class _ScenarioBuilder:
     def __init__(self, objects: Sequence[ManifestObject], reader: Decoder) -> None:
         self._objects = objects
         self._reader = reader
@@ -76,7 +79,7 @@ class _Reading:
         self._groups: dict[tuple[str, str], ManifestObject] = {}
         self._seen: dict[tuple[scenario_kinds.GroupKind, str, str, float], SourceLocation] = {}
         self._unread: Counter[scenario_kinds.GroupKind] = Counter()
-        self._strangers = 0
+        self._foreign_pods = 0
         self._jobs: set[tuple[str, str]] = set()
         self._found = Scenario(reader=reader)
         self._priorities = self._found.priorities
@@ -94,7 +97,7 @@ class _Reading:
         return self._found
 
     def _without_deployments(self) -> Iterator[ManifestObject]:
-        """Each is a ReplicaSet; in a dump this is there already."""
+        """Replaces Deployments by ReplicaSets, except where a dump contains these already."""
         there = {
             (found.namespace, owner.get("name"))
             for found in self._objects
@@ -109,7 +112,7 @@ class _Reading:
                 yield ManifestObject(found.place, builtin_controllers.replica_set(found.raw))
 
     def _namespaces(self) -> list[ManifestObject]:
-        """Those that are used and not in the input; all carry their name as a label."""
+        """Namespaces that are used but not in the input. All namespaces get their name as a label."""
         told = [found for found in self._objects if found.kind == scenario_kinds.NAMESPACE]
         for found in told:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
@@ -128,7 +131,7 @@ class _Reading:
 
     def _add(self, order: int, found: ManifestObject) -> None:
         arrives = self._inherited(found, ARRIVES) or 0.0
-        self._once(found, arrives)
+        self._check_unique(found, arrives)
         if found.kind == scenario_kinds.BUDGET:
             self._found.budgets.append(
                 DisruptionBudget.read(found.namespace, found.name, found.raw, found.wrong)
@@ -137,7 +140,7 @@ class _Reading:
         if kind is None:
             self._unread[found.kind] += found.kind not in scenario_kinds.OF_NO_MATTER
             return
-        self._furnish(order, found, arrives)
+        self._complete(order, found, arrives)
         try:
             fact = kind.seen(found.raw)
         except MalformedObject as error:
@@ -156,8 +159,8 @@ class _Reading:
             if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
 
-    def _furnish(self, order: int, found: ManifestObject, arrives: float) -> None:
-        """With what the API server and the world give it."""
+    def _complete(self, order: int, found: ManifestObject, arrives: float) -> None:
+        """Adds what the API server and the controllers would add."""
         meta = found.meta
         own = meta.get("uid")
         meta["uid"] = f"{found.kind[1]}/{found.namespace}/{found.name}"
@@ -169,26 +172,26 @@ class _Reading:
             if (machine := node_defaults.node(found)) is not None:
                 self._found.machines[found.name] = machine
         elif found.kind == scenario_kinds.POD:
-            self._furnish_pod(found)
+            self._complete_pod(found)
         elif found.kind in scenario_kinds.CONTROLLERS:
-            meta["uid"] = own or meta["uid"]  # which pods name as their owner's
-            self._furnish_template(order, found, arrives)
+            meta["uid"] = own or meta["uid"]  # pods refer to it as their owner's
+            self._complete_template(order, found, arrives)
         elif found.kind == scenario_kinds.JOB:
             meta["uid"] = own or f"job{order}"  # part of its PodGroup's name
             self._jobs.add((found.namespace, found.name))
         elif found.kind == scenario_kinds.CRON_JOB:
-            meta["creationTimestamp"] = stamp(arrives)  # its times count from then
+            meta["creationTimestamp"] = stamp(arrives)  # its schedule starts then
 
-    def _once(self, found: ManifestObject, arrives: float) -> None:
-        """An object may come again later, changed; a pod may not."""
+    def _check_unique(self, found: ManifestObject, arrives: float) -> None:
+        """An object may appear again later with changes; a pod may not."""
         moment = 0.0 if found.kind == scenario_kinds.POD else arrives
         key = (found.kind, found.namespace, found.name, moment)
         if key in self._seen:
-            raise found.wrong(f"metadata.name: it stands already in {self._seen[key]}")
+            raise found.wrong(f"metadata.name: already defined in {self._seen[key]}")
         self._seen[key] = found.place
 
     def _inherited(self, found: ManifestObject, annotation: str) -> float | None:
-        """A pod that does not say follows its PodGroup."""
+        """A duration annotation; a pod without it inherits its PodGroup's."""
         value = found.seconds(annotation)
         if value is None and found.kind == scenario_kinds.POD:
             for key in GROUP_NAMES:
@@ -197,13 +200,13 @@ class _Reading:
                     return group.seconds(annotation)
         return value
 
-    def _furnish_pod(self, found: ManifestObject) -> None:
-        """What admission and the kubelet would add."""
+    def _complete_pod(self, found: ManifestObject) -> None:
+        """Adds what admission and the kubelet would add to a pod."""
         spec = found.part("spec")
         containers = spec.get("containers")
         if not isinstance(containers, list) or not containers:
-            problem = "is missing" if containers is None else "is not a list with a container"
-            raise found.wrong(f"spec.containers: it {problem}")
+            problem = "missing" if containers is None else "not a list with a container"
+            raise found.wrong(f"spec.containers: {problem}")
         self._priorities.apply(spec, found.wrong)
         status = found.part("status")
         if spec.get("nodeName"):
@@ -212,7 +215,7 @@ class _Reading:
         runs_s = self._inherited(found, RUNS_FOR)
         if runs_s is not None and RUNS_FOR not in found.annotations:
             found.meta["annotations"] = {**found.annotations, RUNS_FOR: f"{runs_s:.6f}s"}
-        self._found.lives[found.meta["uid"]] = PodPlan(
+        self._found.plans[found.meta["uid"]] = PodPlan(
             runs_s,
             bool(owners) or found.annotations.get(RECREATE) == "true",
             tuple(found.labels.items()),
@@ -226,13 +229,13 @@ class _Reading:
         except DECODE_ERRORS as error:
             raise found.wrong(f"spec.volumes: {error_text(error)}") from error
 
-    def _furnish_template(self, order: int, found: ManifestObject, arrives: float) -> None:
-        """As one of its pods, which is looked at like any other."""
+    def _complete_template(self, order: int, found: ManifestObject, arrives: float) -> None:
+        """Checks and completes a pod template as if it were a pod."""
         builtin_controllers.check(found)
         spec = found.raw["spec"]
         pod = builtin_controllers.Template(found)
-        self._furnish(order, pod, arrives)
-        del self._found.lives[pod.meta["uid"]]
+        self._complete(order, pod, arrives)
+        del self._found.plans[pod.meta["uid"]]
         try:
             seen = self._reader.pod(pod.raw)
         except MalformedObject as error:
@@ -242,15 +245,15 @@ class _Reading:
         spec["template"] = {"metadata": told, "spec": pod.raw["spec"]}
 
     def _is_job(self, found: ManifestObject, owner: Json) -> bool:
-        """One that the scheduler itself looks after."""
+        """Whether the owner is a Job of the scheduler's own Job controller."""
         kind = (scenario_kinds.group_of(str(owner.get("apiVersion"))), owner.get("kind"))
         return kind == scenario_kinds.JOB and (found.namespace, owner.get("name")) in self._jobs
 
     def _check(self, found: ManifestObject, fact: Fact) -> None:
-        """What an API server would not have accepted is an error here; what this version can't do
-        is the gang's reason to wait."""
+        """What an API server would reject is an error here. What this version does not support is not: its gang
+        stays pending with the reason."""
         if isinstance(fact, PodSeen):
-            self._strangers += not fact.ours and not fact.node
+            self._foreign_pods += not fact.ours and not fact.node
             if fact.spec.unsupported:
                 try:
                     spec = found.raw["spec"]
@@ -266,7 +269,7 @@ class _Reading:
             if fact.error.startswith("spec.") and "not supported" not in fact.error:
                 raise found.wrong(fact.error)
         elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:
-            machine = node_defaults.equal(fact)
+            machine = node_defaults.uniform(fact)
             if machine is not None:
                 self._found.machines[fact.name] = machine
 
@@ -274,9 +277,9 @@ class _Reading:
         for kind, count in sorted(self._unread.items()):
             objects = f"{count} {kind[1]} object{'s' if count != 1 else ''}"
             group = kind[0] or "the core API"
-            self._found.warnings.append(f"{objects} of {group}: {scenario_kinds.unread(kind)} yet")
-        if self._strangers:
+            self._found.warnings.append(f"{objects} of {group}: {scenario_kinds.unread(kind)}")
+        if self._foreign_pods:
             self._found.warnings.append(
-                f"{self._strangers} pods have another scheduler's schedulerName: nobody places them "
-                "here (--scheduler-names)"
+                f"{self._foreign_pods} pods have the schedulerName of another scheduler and will not be "
+                "placed (--scheduler-names)"
             )

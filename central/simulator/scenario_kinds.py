@@ -1,5 +1,5 @@
-"""Which objects a scenario may hold. Those that the centre watches are read as it reads them; some
-others only matter to the simulated world; the rest are noted and left alone."""
+"""The kinds of objects that a scenario may contain: those that the scheduler watches, those that only the
+simulated world needs, and those that are ignored, some of them with a warning."""
 
 from central.kube import resource_paths
 
@@ -11,11 +11,11 @@ JOB, CRON_JOB = ("batch.volcano.sh", "Job"), ("batch.volcano.sh", "CronJob")
 PRIORITY, BUDGET = ("scheduling.k8s.io", "PriorityClass"), ("policy", "PodDisruptionBudget")
 
 DEPLOYMENT, REPLICA_SET = ("apps", "Deployment"), ("apps", "ReplicaSet")
-# Their pods are made here.
+# Controllers that are simulated.
 CONTROLLERS = {REPLICA_SET, ("apps", "StatefulSet"), ("batch", "Job")}
-# Their pods are not, but may be in the input.
+# Controllers that are not; their pods may be in the input.
 _OTHER_CONTROLLERS = {("apps", "DaemonSet"), ("batch", "CronJob")}
-# Nothing that placement would ask about.
+# Irrelevant to placement.
 OF_NO_MATTER = {("", "Service"), ("", "ServiceAccount"), ("", "ConfigMap"), ("", "Secret")}
 _QUOTAS = {("", "ResourceQuota"), ("", "LimitRange")}
 
@@ -31,8 +31,8 @@ def namespaced(kind: GroupKind) -> bool:
 
 
 def unread(kind: GroupKind) -> str:
-    """Why it counts for nothing."""
-    return "its controller is not simulated" if kind in _OTHER_CONTROLLERS else "not looked at"
+    """Why the kind is ignored."""
+    return "the controller is not simulated" if kind in _OTHER_CONTROLLERS else "not simulated"
 
 
 def group_of(api_version: str) -> str:

@@ -1,6 +1,6 @@
-"""PodDisruptionBudgets, as the Eviction API keeps them."""
+"""PodDisruptionBudgets: the Eviction API's check and the disruption controller's status."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
@@ -8,31 +8,29 @@ from typing import Any, Self
 
 from central.model.facts import BudgetGone, BudgetSeen
 from central.model.json_types import Json
-from central.simulator.documents import BadInput
-
-MakeError = Callable[[str], BadInput]
+from central.simulator.documents import MakeError
 
 
 @dataclass(slots=True)
 class DisruptionBudget:
     namespace: str
     name: str
-    least: int | Fraction | None  # minAvailable: pods, or a share of them
+    least: int | Fraction | None  # minAvailable: pods, or a fraction of them
     most: int | Fraction | None  # maxUnavailable
     labels: Mapping[str, str]
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
-    pods: set[str] = field(default_factory=set)  # uids of those that should run
+    pods: set[str] = field(default_factory=set)  # uids of covered pods
     running: set[str] = field(default_factory=set)
-    there: bool = False  # it has come, and is not gone
+    there: bool = False  # its object exists
 
     @classmethod
     def read(cls, namespace: str, name: str, raw: Json, wrong: MakeError) -> Self:
         spec = raw.get("spec")
         if not isinstance(spec, dict):
-            raise wrong("spec: it is missing")
+            raise wrong("spec: missing")
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if (least is None) == (most is None):
-            raise wrong("spec: it needs one of minAvailable and maxUnavailable")
+            raise wrong("spec: exactly one of minAvailable and maxUnavailable is required")
         selector = spec.get("selector") or {}
         try:
             return cls(
@@ -47,7 +45,7 @@ class DisruptionBudget:
                 ),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise wrong(f"spec.selector: it can't be read: {error}") from error
+            raise wrong(f"spec.selector: invalid: {error}") from error
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return (
@@ -57,7 +55,7 @@ class DisruptionBudget:
         )
 
     def allows(self) -> bool:
-        """Whether one more of the running pods may be taken away."""
+        """Whether one more running pod may be evicted."""
         return not self.there or self.allowed() > 0
 
     def allowed(self) -> int:
@@ -70,27 +68,27 @@ class DisruptionBudget:
 
 
 class BudgetStatuses:
-    """What the disruption controller writes."""
+    """The status that the disruption controller writes."""
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._budgets = {(budget.namespace, budget.name): budget for budget in budgets}
-        self._told: dict[tuple[str, str], BudgetSeen] = {}
+        self._written: dict[tuple[str, str], BudgetSeen] = {}
 
-    def come(self, fact: BudgetSeen) -> None:
+    def add(self, fact: BudgetSeen) -> None:
         name = (fact.namespace, fact.name)
         self._budgets[name].there = True
-        self._told[name] = fact
+        self._written[name] = fact
 
-    def go(self, fact: BudgetGone) -> None:
+    def remove(self, fact: BudgetGone) -> None:
         name = (fact.namespace, fact.name)
         self._budgets[name].there = False
-        self._told.pop(name, None)
+        self._written.pop(name, None)
 
     def changes(self) -> Iterator[BudgetSeen]:
-        for name, told in self._told.items():
+        for name, told in self._written.items():
             allowed = self._budgets[name].allowed()
             if allowed != told.allowed:
-                self._told[name] = fresh = replace(told, allowed=allowed)
+                self._written[name] = fresh = replace(told, allowed=allowed)
                 yield fresh
 
 
@@ -107,7 +105,7 @@ def _holds(value: str | None, operator: Any, values: Any) -> bool:
 
 
 def _amount(told: Any, where: str, wrong: MakeError) -> int | Fraction | None:
-    """A whole number, or a share."""
+    """A whole number, or a fraction."""
     if told is None or (isinstance(told, int) and not isinstance(told, bool) and told >= 0):
         return told
     if isinstance(told, str) and told.endswith("%") and told[:-1].isdigit():
@@ -116,5 +114,5 @@ def _amount(told: Any, where: str, wrong: MakeError) -> int | Fraction | None:
 
 
 def _of(amount: int | Fraction, expected: int) -> int:
-    """Shares are rounded up, as Kubernetes does for both fields."""
+    """Fractions are rounded up, as Kubernetes does for both fields."""
     return amount if isinstance(amount, int) else ceil(amount * expected)

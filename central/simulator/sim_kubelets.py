@@ -1,4 +1,4 @@
-"""The simulated nodes: kubelets that hand out GPUs, and agents that report who holds which."""
+"""The simulated nodes: kubelets that allocate GPUs to pods, and agents that report the allocations."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,11 @@ class SimKubelets:
         self.gpus_there = 0
         self._machines = machines
         self._nodes: dict[str, NodeSeen] = {}
-        self._on: dict[str, dict[str, SimPod]] = {}  # by node and uid: those that run
-        self._taken: dict[str, int] = {}  # GPUs in use as a whole, by node
-        self._parts: dict[str, Counter[int]] = {}  # hundredths of the others in use, by node
+        self._on: dict[str, dict[str, SimPod]] = {}  # running pods by node and uid
+        self._taken: dict[str, int] = {}  # mask of exclusively used GPUs, by node
+        self._parts: dict[str, Counter[int]] = {}  # used hundredths of shared GPUs, by node
         self._shapes: dict[str, Shape] = {}
-        self._changed: dict[str, None] = {}  # nodes whose agents have something to tell
+        self._changed: dict[str, None] = {}  # nodes whose agents have a report to send
         self._generation = 0
 
     # --- nodes ------------------------------------------------------------------
@@ -29,14 +29,14 @@ class SimKubelets:
     def __contains__(self, node: str) -> bool:
         return node in self._nodes
 
-    def come(self, seen: NodeSeen) -> None:
-        """A node; or the same again, changed."""
-        self.go(seen.name)
+    def add(self, seen: NodeSeen) -> None:
+        """Adds or changes a node."""
+        self.remove(seen.name)
         self._nodes[seen.name] = seen
         self.gpus_there += seen.allocatable.get(GPU, 0)
         self._changed[seen.name] = None
 
-    def go(self, node: str) -> None:
+    def remove(self, node: str) -> None:
         seen = self._nodes.pop(node, None)
         if seen is not None:
             self.gpus_there -= seen.allocatable.get(GPU, 0)
@@ -50,43 +50,45 @@ class SimKubelets:
         for on in self._on.values():
             yield from on.values()
 
-    def runs(self, live: SimPod) -> bool:
-        return live.seen.uid in self._on.get(live.seen.node, {})
+    def runs(self, sim_pod: SimPod) -> bool:
+        return sim_pod.seen.uid in self._on.get(sim_pod.seen.node, {})
 
-    def start(self, live: SimPod, planned: int = 0) -> None:
+    def start(self, sim_pod: SimPod, planned: int = 0) -> None:
         """planned: the GPUs that the scheduler chose, as a mask."""
-        seen = live.seen
-        live.gpus = self._give(live, planned) if gpus_of(seen) else 0
-        self._on.setdefault(seen.node, {})[seen.uid] = live
+        seen = sim_pod.seen
+        sim_pod.gpus = self._allocate(sim_pod, planned) if gpus_of(seen) else 0
+        self._on.setdefault(seen.node, {})[seen.uid] = sim_pod
 
-    def stop(self, live: SimPod) -> None:
-        node, share = live.seen.node, live.seen.spec.request(GPU_SHARE)
-        self._on.get(node, {}).pop(live.seen.uid, None)
+    def stop(self, sim_pod: SimPod) -> None:
+        node, share = sim_pod.seen.node, sim_pod.seen.spec.request(GPU_SHARE)
+        self._on.get(node, {}).pop(sim_pod.seen.uid, None)
         if not share:
-            self._taken[node] = self._taken.get(node, 0) & ~live.gpus
-        elif live.gpus:
-            self._parts[node][live.gpus.bit_length() - 1] -= share
+            self._taken[node] = self._taken.get(node, 0) & ~sim_pod.gpus
+        elif sim_pod.gpus:
+            self._parts[node][sim_pod.gpus.bit_length() - 1] -= share
 
-    def _give(self, live: SimPod, planned: int) -> int:
-        """The GPUs that the kubelet hands out: the planned ones, else the closest that are free."""
-        node, share = live.seen.node, live.seen.spec.request(GPU_SHARE)
+    def _allocate(self, sim_pod: SimPod, planned: int) -> int:
+        """The mask of GPUs that the kubelet allocates: the planned ones, otherwise the closest free ones."""
+        node, share = sim_pod.seen.node, sim_pod.seen.spec.request(GPU_SHARE)
         taken, parts = self._taken.get(node, 0), self._parts.setdefault(node, Counter())
         if share:
-            given = planned or self._open(node, share, taken)
+            given = planned or self._pick_share(node, share, taken)
             gpu = given.bit_length() - 1
             if given & taken or (given and parts[gpu] + share > WHOLE):
-                raise AssertionError(f"{node}: GPU {gpu} has not {share} hundredths left")
+                raise AssertionError(f"{node}: GPU {gpu} has less than {share} hundredths left")
             if given:
                 parts[gpu] += share
             return given
         taken |= mask_of(gpu for gpu, part in parts.items() if part)
         if planned & taken:
-            raise AssertionError(f"{node}: GPUs {list(indices_of(planned & taken))} given twice")
-        given = planned or self._pick(node, live.seen.spec.request(GPU), taken)
+            raise AssertionError(
+                f"{node}: GPUs {list(indices_of(planned & taken))} allocated twice"
+            )
+        given = planned or self._pick(node, sim_pod.seen.spec.request(GPU), taken)
         self._taken[node] = self._taken.get(node, 0) | given
         return given
 
-    def _open(self, node: str, share: int, taken: int) -> int:
+    def _pick_share(self, node: str, share: int, taken: int) -> int:
         topology = self._machines.get(node)
         if topology is None:
             return 0
@@ -108,21 +110,24 @@ class SimKubelets:
 
     # --- agents -----------------------------------------------------------------
 
-    def notice(self, node: str) -> None:
-        """Others than the scheduler put a pod with GPUs there."""
+    def mark_changed(self, node: str) -> None:
+        """A pod with GPUs runs on the node that the scheduler did not bind."""
         self._changed[node] = None
 
     def reports(self) -> Iterator[NodeReported]:
-        """The hardware, and who holds what, of the nodes where there is something to tell."""
+        """Hardware and allocations of the nodes that changed."""
         for node in self._changed:
             topology = self._machines.get(node)
             if topology is None or node not in self._nodes:
                 continue
             self._generation += 1
             grants = tuple(
-                _grant(live.seen, tuple(topology.gpus[gpu].uuid for gpu in indices_of(live.gpus)))
-                for live in self.on(node)
-                if live.gpus and (live.seen.spec.gpu_containers or live.seen.spec.share_containers)
+                _grant(
+                    sim_pod.seen, tuple(topology.gpus[gpu].uuid for gpu in indices_of(sim_pod.gpus))
+                )
+                for sim_pod in self.on(node)
+                if sim_pod.gpus
+                and (sim_pod.seen.spec.gpu_containers or sim_pod.seen.spec.share_containers)
             )
             yield NodeReported(node, "boot", self._generation, topology, grants)
         self._changed.clear()

@@ -1,4 +1,4 @@
-"""A pod of the simulated world: what is known of it beside what the scheduler is told."""
+"""A pod of the simulated world: what the world knows beyond the scheduler's facts."""
 
 from dataclasses import dataclass
 
@@ -11,22 +11,22 @@ from protos.names import GPU, GPU_SHARE
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """As the manifest tells it."""
+    """A pod's behaviour, from its manifest."""
 
-    runs_s: float | None  # None: for ever
-    again: bool  # a controller makes it again when it is evicted or lost
+    runs_s: float | None  # None: forever
+    again: bool  # a controller recreates it when it is evicted or lost
     labels: tuple[tuple[str, str], ...]
     owner: str = ""  # uid of its controller
-    claims: tuple[ClaimSeen, ...] = ()  # that come and go with it
+    claims: tuple[ClaimSeen, ...] = ()  # created and deleted with the pod
 
 
 @dataclass(slots=True)
 class SimPod:
-    """One that is there."""
+    """An existing pod."""
 
     seen: PodSeen
-    life: PodPlan
-    since: float  # when it came
+    plan: PodPlan
+    since: float  # creation
     budgets: tuple[DisruptionBudget, ...]
     gpus: int = 0  # mask
     started: float = 0.0
@@ -37,13 +37,13 @@ def waits(seen: PodSeen) -> bool:
 
 
 def gpus_of(seen: PodSeen) -> float:
-    """How many it uses; of one in shares its part."""
+    """How many GPUs it uses; a share counts as a fraction."""
     share = seen.spec.request(GPU_SHARE)
     return share / WHOLE if share else seen.spec.request(GPU)
 
 
 def group_of(seen: PodSeen) -> str:
-    """The name of what it is a part of: a Job, a gang, a controller."""
+    """The name of its Job, gang or controller; empty: none."""
     job = seen.part.job if seen.part is not None else ""
     return job or seen.gang or seen.owner_name.rpartition("/")[2]
 
@@ -53,5 +53,5 @@ def job_of(seen: PodSeen) -> str:
 
 
 def first_uid(uid: str) -> str:
-    """Of the pod that the manifest made, however often it was made again."""
+    """The uid of the pod in the manifests that this one is a successor of."""
     return uid.partition("#")[0]

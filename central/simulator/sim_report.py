@@ -1,4 +1,4 @@
-"""A story in numbers, as JSON for programs and as a table for people."""
+"""A simulation's result as JSON for programs and as a table for people."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from central.simulator.durations import format_duration
-from central.simulator.outcome import Placed, SimulationResult
+from central.model.wording import format_duration
+from central.simulator.simulation_result import Placed, SimulationResult
 
 LONGEST_TABLE = 40
 
 
-def to_json(story: SimulationResult) -> dict[str, Any]:
+def to_json(result: SimulationResult) -> dict[str, Any]:
     return {
         "placements": [
             {
@@ -23,7 +23,7 @@ def to_json(story: SimulationResult) -> dict[str, Any]:
                 "gpus": list(placed.gpus),
                 "at_s": _time(placed.at_s),
             }
-            for placed in story.placed
+            for placed in result.placed
         ],
         "evictions": [
             {
@@ -33,11 +33,11 @@ def to_json(story: SimulationResult) -> dict[str, Any]:
                 "reason": evicted.reason,
                 "at_s": _time(evicted.at_s),
             }
-            for evicted in story.evicted
+            for evicted in result.evicted
         ],
         "waiting": [
             {"namespace": w.namespace, "name": w.name, "reason": w.reason, "pods": w.pods}
-            for w in story.waiting
+            for w in result.waiting
         ],
         "ended": [
             {
@@ -47,43 +47,43 @@ def to_json(story: SimulationResult) -> dict[str, Any]:
                 "phase": ended.phase,
                 "kind": ended.kind,
             }
-            for ended in story.ended
+            for ended in result.ended
         ],
-        "metrics": metrics(story),
+        "metrics": metrics(result),
     }
 
 
-def metrics(story: SimulationResult) -> dict[str, Any]:
-    """turn_ms_* and decide_s_total are of this machine's clock, all else of the virtual one."""
-    turns = sorted(story.turn_s)
-    waits = sorted(placed.waited_s for placed in story.placed)
+def metrics(result: SimulationResult) -> dict[str, Any]:
+    """turn_ms_* and decide_s_total are measured on this machine; all other times are virtual."""
+    turns = sorted(result.turn_s)
+    waits = sorted(placed.waited_s for placed in result.placed)
     return {
-        "makespan_s": _time(story.makespan_s),
-        "gpu_utilization": round(_utilization(story), 6),
-        "gpus": story.gpus,
-        "gpu_hours_used": round(story.gpu_seconds_used / 3600, 6),
-        "gpu_hours_lost": round(story.gpu_seconds_lost / 3600, 6),
-        "pods_placed": len(story.placed),
-        "pods_waiting": sum(waits.pods for waits in story.waiting),
-        "evictions": len(story.evicted),
+        "makespan_s": _time(result.makespan_s),
+        "gpu_utilization": round(_utilization(result), 6),
+        "gpus": result.gpus,
+        "gpu_hours_used": round(result.gpu_seconds_used / 3600, 6),
+        "gpu_hours_lost": round(result.gpu_seconds_lost / 3600, 6),
+        "pods_placed": len(result.placed),
+        "pods_waiting": sum(waits.pods for waits in result.waiting),
+        "evictions": len(result.evicted),
         "wait_s_mean": _time(sum(waits) / len(waits)) if waits else 0.0,
         "wait_s_p50": _time(percentile(waits, 0.5)),
         "wait_s_p99": _time(percentile(waits, 0.99)),
         "turns": len(turns),
         "turn_ms_p50": round(percentile(turns, 0.5) * 1000, 3),
         "turn_ms_p99": round(percentile(turns, 0.99) * 1000, 3),
-        "decide_s_total": round(story.decide_s, 6),
-        "end_s": _time(story.end_s),
-        "stopped": story.stopped,
+        "decide_s_total": round(result.decide_s, 6),
+        "end_s": _time(result.end_s),
+        "stopped": result.stopped,
     }
 
 
-def _utilization(story: SimulationResult) -> float:
-    """GPU-seconds used of those there were; where no time passed, the GPUs in use at the end."""
-    if story.gpu_seconds_there > 0:
-        return story.gpu_seconds_used / story.gpu_seconds_there
-    used = story.loads[-1].gpus if story.loads else 0
-    return used / story.gpus if story.gpus else 0.0
+def _utilization(result: SimulationResult) -> float:
+    """The share of the available GPU-seconds that was used; if no time passed, of the GPUs in use at the end."""
+    if result.gpu_seconds_there > 0:
+        return result.gpu_seconds_used / result.gpu_seconds_there
+    used = result.loads[-1].gpus if result.loads else 0
+    return used / result.gpus if result.gpus else 0.0
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -103,24 +103,26 @@ class _Row:
     waited_s: float = 0.0
 
 
-def table(story: SimulationResult, console: Console) -> None:
-    shown = _placements(story.placed)
+def table(result: SimulationResult, console: Console) -> None:
+    shown = _placements(result.placed)
     console.print(shown)
-    if len(shown.rows) < len({(p.namespace, p.gang or p.pod) for p in story.placed}):
-        console.print(f"... the first {LONGEST_TABLE} of them; -o json has all", style="dim")
-    for evicted in story.evicted[:LONGEST_TABLE]:
+    if len(shown.rows) < len({(p.namespace, p.gang or p.pod) for p in result.placed}):
+        console.print(f"... only the first {LONGEST_TABLE}; -o json prints all", style="dim")
+    for evicted in result.evicted[:LONGEST_TABLE]:
         console.print(
             f"at {format_duration(evicted.at_s)}: {evicted.namespace}/{evicted.pod} evicted from "
             f"{evicted.node}: {evicted.reason}",
             highlight=False,
         )
-    for waits in story.waiting[:LONGEST_TABLE]:
+    for waits in result.waiting[:LONGEST_TABLE]:
         console.print(
-            f"{waits.namespace}/{waits.name} waits: {waits.reason}", highlight=False, style="yellow"
+            f"{waits.namespace}/{waits.name} is pending: {waits.reason}",
+            highlight=False,
+            style="yellow",
         )
-    if len(story.waiting) > LONGEST_TABLE:
-        console.print(f"... {len(story.waiting)} wait in all", style="dim")
-    console.print(_summary(story), highlight=False)
+    if len(result.waiting) > LONGEST_TABLE:
+        console.print(f"... {len(result.waiting)} pending in total", style="dim")
+    console.print(_summary(result), highlight=False)
 
 
 def _placements(placed: Sequence[Placed]) -> Table:
@@ -150,19 +152,19 @@ def _placements(placed: Sequence[Placed]) -> Table:
     return shown
 
 
-def _summary(story: SimulationResult) -> str:
-    numbers = metrics(story)
-    ended = sum(ended.kind == "Pod" for ended in story.ended)
-    rate = numbers["pods_placed"] / story.decide_s if story.decide_s else 0.0
-    busy = f"; {100 * numbers['gpu_utilization']:.1f} % of {story.gpus} GPUs in use on average"
+def _summary(result: SimulationResult) -> str:
+    numbers = metrics(result)
+    ended = sum(ended.kind == "Pod" for ended in result.ended)
+    rate = numbers["pods_placed"] / result.decide_s if result.decide_s else 0.0
+    busy = f"; {100 * numbers['gpu_utilization']:.1f} % of {result.gpus} GPUs in use on average"
     lines = [
         f"{numbers['pods_placed']} pods placed, {ended} ended, {numbers['evictions']} evicted, "
-        f"{numbers['pods_waiting']} wait",
-        f"the last thing happened at {format_duration(story.makespan_s)}{busy if story.gpus else ''}",
-        f"{numbers['turns']} turn{'s' if numbers['turns'] != 1 else ''}, {numbers['turn_ms_p50']:.2f} ms each "
-        f"(99th percentile {numbers['turn_ms_p99']:.2f}); {story.decide_s:.3f} s spent deciding "
+        f"{numbers['pods_waiting']} pending",
+        f"the last event was at {format_duration(result.makespan_s)}{busy if result.gpus else ''}",
+        f"{numbers['turns']} cycle{'s' if numbers['turns'] != 1 else ''}, {numbers['turn_ms_p50']:.2f} ms each "
+        f"(99th percentile {numbers['turn_ms_p99']:.2f}); {result.decide_s:.3f} s spent deciding "
         f"({rate:,.0f} pods/s)",
     ]
-    if story.stopped:
-        lines.append(f"stopped: {story.stopped}")
+    if result.stopped:
+        lines.append(f"stopped: {result.stopped}")
     return "\n".join(lines)

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from central.controllers.composite import new_scheduler
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
+from central.model.wording import format_duration
 from central.server.journal import Journal
 from central.simulator import documents, figure, scenario, sim_report
-from central.simulator.durations import format_duration
 from central.simulator.simulation import Simulation
 
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
         until_s = None if args.until is None else _span("--until", args.until)
         read = scenario.read(documents.read(args.paths), args.scheduler_names, args.topology_levels)
         if read.endless and until_s is None:
-            raise documents.BadInput(f"{read.endless} goes on for ever: say --until when")
+            raise documents.BadInput(f"{read.endless} never ends; set --until")
     except documents.BadInput as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return 2
@@ -36,22 +36,22 @@ def run(args: argparse.Namespace) -> int:
         print(f"lockstep: --journal {args.journal}: {error.strerror}", file=sys.stderr)
         return 2
     simulation = Simulation(read, cluster, seed=args.seed, until_s=until_s, journal=journal)
-    with _progress(len(read.lives)) as progress:
-        story = simulation.run(progress)
+    with _progress(len(read.plans)) as progress:
+        result = simulation.run(progress)
     for name, why in sorted(cluster.state.network.built.troubles.items()):
         print(f"lockstep: warning: HyperNode {name}: {why}", file=sys.stderr)
     if journal is not None:
         journal.close()
     if args.figure is not None:
         try:
-            Path(args.figure).write_text(figure.svg(story), encoding="utf-8")
+            Path(args.figure).write_text(figure.svg(result), encoding="utf-8")
         except OSError as error:
             print(f"lockstep: --figure {args.figure}: {error.strerror}", file=sys.stderr)
             return 2
     if args.output == "json":
-        print(orjson.dumps(sim_report.to_json(story), option=orjson.OPT_INDENT_2).decode())
+        print(orjson.dumps(sim_report.to_json(result), option=orjson.OPT_INDENT_2).decode())
     else:
-        sim_report.table(story, Console(width=None if sys.stdout.isatty() else 120))
+        sim_report.table(result, Console(width=None if sys.stdout.isatty() else 120))
     return 0
 
 
@@ -64,7 +64,7 @@ def _span(flag: str, text: str) -> float:
 
 @contextmanager
 def _progress(pods: int) -> Iterator[Callable[[Simulation], None]]:
-    """A bar for people who look on; nothing else would see it."""
+    """A progress bar, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -78,9 +78,9 @@ def _progress(pods: int) -> Iterator[Callable[[Simulation], None]]:
         task = bar.add_task("", total=max(2 * pods, 1))
 
         def show(simulation: Simulation) -> None:
-            story = simulation.story
-            load = story.loads[-1]
-            text = f"{format_duration(simulation.now)}: {load.gpus:g} GPUs in use, {load.pods_waiting} pods wait"
-            bar.update(task, completed=len(story.placed) + len(story.ended), description=text)
+            result = simulation.result
+            load = result.loads[-1]
+            text = f"{format_duration(simulation.now)}: {load.gpus:g} GPUs in use, {load.pods_waiting} pods pending"
+            bar.update(task, completed=len(result.placed) + len(result.ended), description=text)
 
         yield show

@@ -1,4 +1,4 @@
-"""Volumes that exist: the volume controller and whoever empties volumes that were given back."""
+"""Kubernetes' volume controller for existing volumes, with a recycler for released ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,9 +16,9 @@ class VolumeController:
         self._claims: dict[ClaimKey, ClaimSeen] = {}
         self._volumes: dict[str, VolumeSeen] = {}
 
-    def told(self, fact: Fact) -> Iterator[Fact]:
-        """What becomes of what is told: a volume that says nothing else is there to be had, and one
-        whose claim is deleted is there again."""
+    def apply(self, fact: Fact) -> Iterator[Fact]:
+        """The facts that follow from a fact: a volume without a phase becomes available, and so does one whose
+        claim is deleted."""
         match fact:
             case ClaimSeen():
                 self._claims[fact.namespace, fact.name] = fact
@@ -39,23 +39,23 @@ class VolumeController:
                 pass
         yield fact
 
-    def come(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
+    def add(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
         for claim in claims:
-            yield from self.told(claim)
+            yield from self.apply(claim)
 
-    def go(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
+    def remove(self, claims: Sequence[ClaimSeen]) -> Iterator[Fact]:
         for claim in claims:
-            yield from self.told(ClaimGone(claim.namespace, claim.name))
+            yield from self.apply(ClaimGone(claim.namespace, claim.name))
 
-    def given(self, bind: Bind) -> Iterator[Fact]:
-        """The pod's claims get the volumes that were chosen for them."""
+    def bind_claims(self, bind: Bind) -> Iterator[Fact]:
+        """Binds the pod's claims to the volumes that the scheduler chose."""
         for claim, name in bind.claims:
             asked, volume = self._claims.get((bind.namespace, claim)), self._volumes.get(name)
             if asked is None or volume is None:
-                continue  # one is made for it: that is not simulated
+                continue  # dynamic provisioning is not simulated
             whose = (bind.namespace, claim)
             if volume.claim not in (None, whose):
-                raise AssertionError(f"volume {name} is given to {claim} and {volume.claim}")
+                raise AssertionError(f"volume {name} is bound to {claim} and {volume.claim}")
             volume = replace(volume, claim=whose, claim_uid=asked.uid, phase="Bound")
             bound = replace(asked, volume=name, bound=True)
             self._volumes[name], self._claims[whose] = volume, bound

@@ -1,5 +1,5 @@
-"""The world around the scheduler, on virtual time: API server, controllers and nodes. What is asked
-for comes to pass at once, and comes back as facts."""
+"""The world around the scheduler on virtual time: API server, controllers and nodes. Decisions take effect at once,
+and their effects come back as facts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,11 +27,11 @@ from central.model.facts import (
 from central.model.json_types import Json
 from central.simulator.builtin_controllers import BuiltinController, BuiltinControllers
 from central.simulator.job_objects import JobObjects
-from central.simulator.outcome import Ended, Evicted, Placed, SimulationResult
 from central.simulator.scenario import STEP_S, Scenario
 from central.simulator.sim_budgets import BudgetStatuses
 from central.simulator.sim_kubelets import SimKubelets
 from central.simulator.sim_pod import PodPlan, SimPod, first_uid, gpus_of, group_of, job_of, waits
+from central.simulator.simulation_result import Ended, Evicted, Placed, SimulationResult
 from central.simulator.volume_controller import VolumeController
 from protos.names import RUNS_FOR
 from protos.topology import indices_of
@@ -40,23 +40,23 @@ RUNS = ("Pending", "Running")
 
 
 class World:
-    def __init__(self, scenario: Scenario, story: SimulationResult) -> None:
-        self._making = JobObjects(
+    def __init__(self, scenario: Scenario, result: SimulationResult) -> None:
+        self._job_objects = JobObjects(
             scenario.reader,
             scenario.priorities,
-            story,
-            pod=self._made,
-            delete=self._unmade,
+            result,
+            pod=self._create_pod,
+            delete=self._delete_pod,
         )
         self.pods: dict[str, SimPod] = {}  # by uid
-        self.endings: list[tuple[float, str]] = []  # times and uids, for the agenda to take
+        self.endings: list[tuple[float, str]] = []  # times and uids of pods, for the agenda
         self._scenario = scenario
-        self._story = story
+        self._result = result
         self._kubelets = SimKubelets(scenario.machines)
         self._controllers = BuiltinControllers()
-        self._statuses = BudgetStatuses(scenario.budgets)
-        self._shelves = VolumeController()
-        self._births = 0
+        self._budget_statuses = BudgetStatuses(scenario.budgets)
+        self._volume_controller = VolumeController()
+        self._pods_created = 0
         self.gpus_used = 0.0
         self.pods_waiting = 0
 
@@ -64,62 +64,62 @@ class World:
     def gpus_there(self) -> int:
         return self._kubelets.gpus_there
 
-    # --- what comes from outside ----------------------------------------------
+    # --- arrivals and departures of the scenario --------------------------------
 
     def arrive(self, fact: Fact, now: float) -> Iterator[Fact]:
         match fact:
             case PodSeen():
-                yield from self._born(fact, now)
+                yield from self._add_pod(fact, now)
             case NodeSeen():
-                self._kubelets.come(fact)
+                self._kubelets.add(fact)
                 yield fact
             case BudgetSeen():
-                self._statuses.come(fact)
+                self._budget_statuses.add(fact)
                 yield fact
             case JobSeen():
-                yield from self._making.come(fact, self._scenario.jobs[fact.created])
+                yield from self._job_objects.add(fact, self._scenario.jobs[fact.created])
             case OwnerSeen():
-                self._controllers.come(self._scenario.batch[id(fact)])
+                self._controllers.add(self._scenario.batch[id(fact)])
                 yield fact
             case _ if (raw := self._scenario.batch.get(id(fact))) is not None:
-                yield from self._making.put(raw)
+                yield from self._job_objects.put(raw)
             case _:
-                yield from self._shelves.told(fact)
+                yield from self._volume_controller.apply(fact)
 
     def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
         if isinstance(gone, PodGone):
-            live = self.pods.get(gone.uid)
-            if live is not None:
-                yield from self._lose(live, now, again=False)
+            sim_pod = self.pods.get(gone.uid)
+            if sim_pod is not None:
+                yield from self._remove_pod(sim_pod, now, again=False)
             return
         if isinstance(gone, JobGone | BatchFact):
-            yield from self._making.leave(gone, now)
+            yield from self._job_objects.leave(gone, now)
             return
-        yield from self._shelves.told(gone)
+        yield from self._volume_controller.apply(gone)
         if isinstance(gone, OwnerGone):
-            for uid in self._controllers.go(gone.uid):
-                yield from self._lose(self.pods[uid], now, again=False)
+            for uid in self._controllers.remove(gone.uid):
+                yield from self._remove_pod(self.pods[uid], now, again=False)
         if isinstance(gone, BudgetGone):
-            self._statuses.go(gone)
+            self._budget_statuses.remove(gone)
         if isinstance(gone, NodeGone):
-            self._kubelets.go(gone.name)
-            for live in self._kubelets.on(gone.name):
-                self._evicted(live, f"node {gone.name} is gone", now)
-                yield from self._lose(live, now, again=True)
+            self._kubelets.remove(gone.name)
+            for sim_pod in self._kubelets.on(gone.name):
+                self._evicted(sim_pod, f"node {gone.name} is gone", now)
+                yield from self._remove_pod(sim_pod, now, again=True)
 
     def end(self, uid: str, now: float) -> Iterator[Fact]:
-        """The pod has done its work, unless it was taken away before."""
-        live = self.pods.get(uid)
-        if live is None or live.seen.phase != "Running":
+        """The pod completes, unless it was deleted before."""
+        sim_pod = self.pods.get(uid)
+        if sim_pod is None or sim_pod.seen.phase != "Running":
             return
-        self._stop(live, now)
-        live.seen = replace(live.seen, phase="Succeeded")
-        seen = live.seen
-        self._story.ended.append(Ended(now, seen.namespace, seen.name, "Pod", "Succeeded"))
-        self._controllers.ended(live.life.owner, uid)
+        self._stop(sim_pod, now)
+        sim_pod.seen = replace(sim_pod.seen, phase="Succeeded")
+        seen = sim_pod.seen
+        self._result.ended.append(Ended(now, seen.namespace, seen.name, "Pod", "Succeeded"))
+        self._controllers.pod_ended(sim_pod.plan.owner, uid)
         yield seen
 
-    # --- what the scheduler asks for ------------------------------------------
+    # --- decisions of the scheduler --------------------------------------------
 
     def apply_decision(self, decision: Decision, now: float) -> Iterator[Fact]:
         match decision:
@@ -128,172 +128,172 @@ class World:
             case Evict():
                 yield from self._evict(decision, now)
             case Create() | Delete() | SetStatus() | Patch():
-                for fact in self._making.apply_decision(decision, now):
-                    yield from self._shelves.told(fact)
+                for fact in self._job_objects.apply_decision(decision, now):
+                    yield from self._volume_controller.apply(fact)
             case _:
                 return
 
     def _bind(self, bind: Bind, now: float) -> Iterator[Fact]:
-        live = self.pods.get(bind.pod)
-        if live is None:
+        sim_pod = self.pods.get(bind.pod)
+        if sim_pod is None:
             yield BindFailed(bind.pod, bind.node, "the pod is gone", final=True)
             return
         if bind.node not in self._kubelets:
             yield BindFailed(bind.pod, bind.node, f"node {bind.node} is gone")
             return
-        self.pods_waiting -= waits(live.seen)
-        part = live.seen.part
+        self.pods_waiting -= waits(sim_pod.seen)
+        part = sim_pod.seen.part
         if part is not None:
             part = replace(part, ready=True)
-        live.seen = replace(live.seen, node=bind.node, phase="Running", part=part)
-        self._start(live, now, planned=bind.gpus)
-        self._controllers.runs(live.life.owner)
-        seen = live.seen
-        self._story.placed.append(
+        sim_pod.seen = replace(sim_pod.seen, node=bind.node, phase="Running", part=part)
+        self._start(sim_pod, now, planned=bind.gpus)
+        self._controllers.pod_started(sim_pod.plan.owner)
+        seen = sim_pod.seen
+        self._result.placed.append(
             Placed(
                 now,
                 seen.namespace,
                 seen.name,
                 bind.node,
-                tuple(indices_of(live.gpus)),
+                tuple(indices_of(sim_pod.gpus)),
                 group_of(seen),
-                now - live.since,
+                now - sim_pod.since,
                 gpus_of(seen),
             )
         )
-        yield from self._shelves.given(bind)
+        yield from self._volume_controller.bind_claims(bind)
         yield BindDone(bind.pod, bind.node)
         yield seen
 
     def _evict(self, evict: Evict, now: float) -> Iterator[Fact]:
-        live = self.pods.get(evict.pod)
-        if live is None:
+        sim_pod = self.pods.get(evict.pod)
+        if sim_pod is None:
             yield EvictDone(evict.pod, "", evict.trial)
             return
-        for budget in live.budgets:
+        for budget in sim_pod.budgets:
             if not budget.allows() and evict.pod in budget.running:
-                why = f"the disruption budget {budget.name} does not allow it now"
+                why = f"disruption budget {budget.name} allows no disruption now"
                 yield EvictDone(evict.pod, why, evict.trial)
                 return
         if evict.trial:
             yield EvictDone(evict.pod, "", trial=True)
             return
-        self._evicted(live, evict.why, now)
+        self._evicted(sim_pod, evict.why, now)
         yield EvictDone(evict.pod)
-        yield from self._lose(live, now, again=True)
+        yield from self._remove_pod(sim_pod, now, again=True)
 
     # --- pods -----------------------------------------------------------------
 
-    def _made(self, seen: PodSeen, raw: Json, now: float, owner: str = "") -> Iterator[Fact]:
-        """By a controller, which makes it again if it is lost. owner: the uid of one of Kubernetes'."""
-        told = raw["metadata"].get("annotations") or {}
+    def _create_pod(self, seen: PodSeen, raw: Json, now: float, owner: str = "") -> Iterator[Fact]:
+        """Adds a pod that a controller creates. owner: uid, for Kubernetes' own controllers."""
+        annotations = raw["metadata"].get("annotations") or {}
         labels = raw["metadata"].get("labels") or {}
-        runs_s = parse_duration(told[RUNS_FOR]) if RUNS_FOR in told else None
+        runs_s = parse_duration(annotations[RUNS_FOR]) if RUNS_FOR in annotations else None
         if owner and raw["spec"].get("restartPolicy", "Always") == "Always":
-            runs_s = None  # its containers start again where they are
-        life = PodPlan(
+            runs_s = None  # its containers restart in place
+        plan = PodPlan(
             runs_s, False, tuple(labels.items()), owner, storage_decoder.ephemeral_claims(raw)
         )
-        self._scenario.lives[first_uid(seen.uid)] = life
-        yield from self._born(seen, now)
+        self._scenario.plans[first_uid(seen.uid)] = plan
+        yield from self._add_pod(seen, now)
 
-    def _controlled(self, now: float) -> Iterator[Fact]:
-        """What Kubernetes' controllers do about what has changed."""
+    def _run_controllers(self, now: float) -> Iterator[Fact]:
+        """Lets Kubernetes' controllers react to what has changed."""
         for one in self._controllers.changed():
             if one.completed():
-                self._story.ended.append(Ended(now, *one.place, one.kind, "Complete"))
+                self._result.ended.append(Ended(now, *one.place, one.kind, "Complete"))
             for uid in one.too_many():
-                yield from self._lose(self.pods[uid], now, again=False)
+                yield from self._remove_pod(self.pods[uid], now, again=False)
             while len(one.pods) < one.wanted and not (one.one_by_one and self._any_waits(one)):
                 raw = one.next()
-                self._births += 1
+                self._pods_created += 1
                 meta = raw["metadata"]
-                meta["uid"] = f"Pod/{meta['namespace']}/{meta['name']}#{self._births}"
+                meta["uid"] = f"Pod/{meta['namespace']}/{meta['name']}#{self._pods_created}"
                 seen = self._scenario.reader.pod(raw)
-                seen = replace(seen, created=now + self._births * STEP_S)
-                yield from self._made(seen, raw, now, one.uid)
+                seen = replace(seen, created=now + self._pods_created * STEP_S)
+                yield from self._create_pod(seen, raw, now, one.uid)
 
     def _any_waits(self, controller: BuiltinController) -> bool:
         return any(self.pods[uid].seen.phase != "Running" for uid in controller.pods)
 
-    def _unmade(self, uid: str, now: float) -> Iterator[Fact]:
-        live = self.pods.get(uid)
-        if live is not None:
-            yield from self._lose(live, now, again=False)
+    def _delete_pod(self, uid: str, now: float) -> Iterator[Fact]:
+        sim_pod = self.pods.get(uid)
+        if sim_pod is not None:
+            yield from self._remove_pod(sim_pod, now, again=False)
 
-    def _born(self, seen: PodSeen, now: float) -> Iterator[Fact]:
-        life = self._scenario.lives[first_uid(seen.uid)]
+    def _add_pod(self, seen: PodSeen, now: float) -> Iterator[Fact]:
+        plan = self._scenario.plans[first_uid(seen.uid)]
         budgets = self._scenario.budgets
-        covers = (b for b in budgets if b.covers(seen.namespace, dict(life.labels)))
-        live = SimPod(seen, life, now, tuple(covers))
-        self.pods[seen.uid] = live
-        for budget in live.budgets:
+        covers = (b for b in budgets if b.covers(seen.namespace, dict(plan.labels)))
+        sim_pod = SimPod(seen, plan, now, tuple(covers))
+        self.pods[seen.uid] = sim_pod
+        for budget in sim_pod.budgets:
             budget.pods.add(seen.uid)
-        self._controllers.born(life.owner, seen.uid, seen.name, seen.phase)
-        yield from self._shelves.come(life.claims)
+        self._controllers.pod_created(plan.owner, seen.uid, seen.name, seen.phase)
+        yield from self._volume_controller.add(plan.claims)
         yield seen
         self.pods_waiting += waits(seen)
         if seen.node and seen.phase in RUNS:
-            self._start(live, now)
+            self._start(sim_pod, now)
             if gpus_of(seen):
-                self._kubelets.notice(seen.node)
+                self._kubelets.mark_changed(seen.node)
 
-    def _start(self, live: SimPod, now: float, planned: int = 0) -> None:
-        seen = live.seen
+    def _start(self, sim_pod: SimPod, now: float, planned: int = 0) -> None:
+        seen = sim_pod.seen
         wanted = gpus_of(seen)
-        live.started = now
-        self._kubelets.start(live, planned)
-        for budget in live.budgets:
+        sim_pod.started = now
+        self._kubelets.start(sim_pod, planned)
+        for budget in sim_pod.budgets:
             budget.running.add(seen.uid)
         self.gpus_used += wanted
-        self._story.note(now, job_of(seen), wanted, 1)
-        if live.life.runs_s is not None:
-            self.endings.append((now + live.life.runs_s, seen.uid))
+        self._result.note(now, job_of(seen), wanted, 1)
+        if sim_pod.plan.runs_s is not None:
+            self.endings.append((now + sim_pod.plan.runs_s, seen.uid))
 
-    def _stop(self, live: SimPod, now: float) -> None:
-        seen = live.seen
-        self._kubelets.stop(live)
-        for budget in live.budgets:
+    def _stop(self, sim_pod: SimPod, now: float) -> None:
+        seen = sim_pod.seen
+        self._kubelets.stop(sim_pod)
+        for budget in sim_pod.budgets:
             budget.running.discard(seen.uid)
             budget.pods.discard(seen.uid)
         wanted = gpus_of(seen)
-        self._story.gpu_seconds_used += wanted * (now - live.started)
+        self._result.gpu_seconds_used += wanted * (now - sim_pod.started)
         self.gpus_used -= wanted
-        self._story.note(now, job_of(seen), -wanted, -1)
+        self._result.note(now, job_of(seen), -wanted, -1)
 
-    def _evicted(self, live: SimPod, why: str, now: float) -> None:
-        seen = live.seen
-        lost = now - live.started
-        self._story.gpu_seconds_lost += lost * gpus_of(seen)
-        self._story.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why))
+    def _evicted(self, sim_pod: SimPod, why: str, now: float) -> None:
+        seen = sim_pod.seen
+        lost = now - sim_pod.started
+        self._result.gpu_seconds_lost += lost * gpus_of(seen)
+        self._result.evicted.append(Evicted(now, seen.namespace, seen.name, seen.node, why))
 
-    def _lose(self, live: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
-        """The pod is deleted; its controller, if it has one, makes it again."""
-        seen = live.seen
-        if self._kubelets.runs(live):
-            self._stop(live, now)
-        for budget in live.budgets:
+    def _remove_pod(self, sim_pod: SimPod, now: float, *, again: bool) -> Iterator[Fact]:
+        """Deletes the pod. again: its controller, if it has one, recreates it."""
+        seen = sim_pod.seen
+        if self._kubelets.runs(sim_pod):
+            self._stop(sim_pod, now)
+        for budget in sim_pod.budgets:
             budget.pods.discard(seen.uid)
         self.pods_waiting -= waits(seen)
         del self.pods[seen.uid]
-        self._controllers.lost(live.life.owner, seen.uid)
+        self._controllers.pod_lost(sim_pod.plan.owner, seen.uid)
         yield PodGone(seen.uid)
-        yield from self._shelves.go(live.life.claims)
-        if again and live.life.again and live.life.owner not in self._controllers:
-            self._births += 1
-            uid = f"{first_uid(seen.uid)}#{self._births}"
-            created = now + self._births * STEP_S
-            yield from self._born(
+        yield from self._volume_controller.remove(sim_pod.plan.claims)
+        if again and sim_pod.plan.again and sim_pod.plan.owner not in self._controllers:
+            self._pods_created += 1
+            uid = f"{first_uid(seen.uid)}#{self._pods_created}"
+            created = now + self._pods_created * STEP_S
+            yield from self._add_pod(
                 replace(seen, uid=uid, node="", phase="Pending", created=created), now
             )
 
     def reports(self, now: float) -> Iterator[Fact]:
-        """What agents and controllers tell."""
-        yield from self._controlled(now)
+        """Facts from agents and controllers."""
+        yield from self._run_controllers(now)
         yield from self._kubelets.reports()
-        yield from self._statuses.changes()
+        yield from self._budget_statuses.changes()
 
     def close(self, now: float) -> None:
-        """Counts what still runs when the simulation ends."""
-        for live in self._kubelets.running():
-            self._story.gpu_seconds_used += gpus_of(live.seen) * (now - live.started)
+        """Counts the GPU-seconds of pods that still run when the simulation ends."""
+        for sim_pod in self._kubelets.running():
+            self._result.gpu_seconds_used += gpus_of(sim_pod.seen) * (now - sim_pod.started)

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from central.simulator.outcome import SimulationResult
+from central.simulator.simulation_result import SimulationResult
 
 Placement = dict[str, str]  # node by pod
 NODES, PLACES = 3, 3

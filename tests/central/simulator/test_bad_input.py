@@ -15,21 +15,21 @@ def changed(**parts: Any) -> str:
 
 
 CASES = {
-    "kind: Pod": "document 1: apiVersion: it is missing",
-    "apiVersion: v1": "document 1: kind: it is missing",
-    "apiVersion: v1\nkind: Pud\nmetadata: {name: x}": "document 1: kind: Pud of v1 is not known",
-    "apiVersion: v1\nkind: Pod": "document 1: metadata: it is missing",
-    "apiVersion: v1\nkind: Node\nmetadata: {}": "document 1: metadata.name: it is missing",
-    "apiVersion: v1\nkind: Node\nmetadata: {name: 7}": "document 1: metadata.name: 7 is not a text",
-    "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {rack: 1}}": "metadata.labels.rack: 1 is not a text; put it in quotes",
+    "kind: Pod": "document 1: apiVersion: missing",
+    "apiVersion: v1": "document 1: kind: missing",
+    "apiVersion: v1\nkind: Pud\nmetadata: {name: x}": "document 1: kind: unknown kind Pud of v1",
+    "apiVersion: v1\nkind: Pod": "document 1: metadata: missing",
+    "apiVersion: v1\nkind: Node\nmetadata: {}": "document 1: metadata.name: missing",
+    "apiVersion: v1\nkind: Node\nmetadata: {name: 7}": "document 1: metadata.name: 7 is not a string",
+    "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {rack: 1}}": "metadata.labels.rack: 1 is not a string; put it in quotes",
     "a: b: c": "document 1: line 1: not YAML",
     "{}\n---\n- 1": "document 1: apiVersion",
-    f"{changed()}\n---\n- 1": "document 2: it is not an object",
+    f"{changed()}\n---\n- 1": "document 2: not an object",
     f"# nothing\n---\n{changed()}\n---\nx: [": "document 2: line 6: not YAML",
     '{"apiVersion": "v1", ': "document 1: not JSON",
-    changed() + changed(): "document 2: Pod default/p: metadata.name: it stands already in",
-    changed(spec={}): "Pod default/p: spec.containers: it is missing",
-    changed(spec=[]): "Pod default/p: spec: it is not an object",
+    changed() + changed(): "document 2: Pod default/p: metadata.name: already defined in",
+    changed(spec={}): "Pod default/p: spec.containers: missing",
+    changed(spec=[]): "Pod default/p: spec: not an object",
     changed(
         spec={
             "schedulerName": "lockstep",
@@ -44,7 +44,7 @@ CASES = {
     json.dumps(node("a", capture="cray")): 'lockstep.dev/capture: "cray" is not one of',
     json.dumps(group("g", "x")): "PodGroup default/g: spec.minMember",  # type: ignore[arg-type]  # that is the point
     json.dumps({**node("a"), "status": {"allocatable": {"cpu": "many"}}}): "status.allocatable.cpu",
-    '{"kind": "List", "apiVersion": "v1", "items": [1]}': "document 1, item 1: it is not an object",
+    '{"kind": "List", "apiVersion": "v1", "items": [1]}': "document 1, item 1: not an object",
     "": "no objects",
 }
 
@@ -63,7 +63,7 @@ def test_files_that_are_not_there(simulate: Simulate) -> None:
     assert simulate.paths("/no/such/file.yaml", code=2) == {}
     assert "/no/such/file.yaml: No such file" in simulate.errors
     assert simulate.paths(str(simulate.folder), code=2) == {}
-    assert "no file in it ends in" in simulate.errors
+    assert "contains no file that ends in" in simulate.errors
 
 
 def test_a_span_that_is_none(simulate: Simulate) -> None:

@@ -136,10 +136,10 @@ def test_a_dump_of_a_cluster_is_taken_as_it_is(simulate: Simulate) -> None:
     ("change", "said"),
     [
         ({"replicas": "3"}, "ReplicaSet default/web: spec.replicas: '3' is not a whole number"),
-        ({"template": {}}, "ReplicaSet default/web: spec.template.spec: it is missing"),
+        ({"template": {}}, "ReplicaSet default/web: spec.template.spec: missing"),
         (
             {"template": {"spec": {"containers": []}}},
-            "ReplicaSet default/web: spec.template.spec.containers: it is not a list",
+            "ReplicaSet default/web: spec.template.spec.containers: not a list",
         ),
         (
             {"template": {"spec": {"containers": [{"name": "m"}], "priorityClassName": "x"}}},

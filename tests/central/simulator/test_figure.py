@@ -8,14 +8,14 @@ import pytest
 
 from central.cli.main import main
 from central.simulator import figure
-from central.simulator.outcome import Load, SimulationResult
+from central.simulator.simulation_result import Load, SimulationResult
 from tests.central.simulator.manifests import gang, node, pod
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(story: SimulationResult) -> ET.Element:
-    return ET.fromstring(figure.svg(story))
+def drawn(result: SimulationResult) -> ET.Element:
+    return ET.fromstring(figure.svg(result))
 
 
 def area(points: str) -> float:
@@ -28,11 +28,11 @@ def area(points: str) -> float:
 @pytest.mark.parametrize("jobs", [3, 2000])
 def test_areas_are_gpu_seconds(jobs: int) -> None:
     """Exact while there are few events, and on average where there are many."""
-    story = SimulationResult(gpus=10 * jobs, end_s=100.0)
+    result = SimulationResult(gpus=10 * jobs, end_s=100.0)
     for number in range(jobs):
         begin, end = number * 50 / jobs, 50 + number * 50 / jobs
-        story.held += [(begin, f"ns/j{number}", 10), (end, f"ns/j{number}", -10)]
-    polygons = drawn(story).findall(f"{SVG}polygon")
+        result.held += [(begin, f"ns/j{number}", 10), (end, f"ns/j{number}", -10)]
+    polygons = drawn(result).findall(f"{SVG}polygon")
     assert len(polygons) == min(jobs, 9)
     whole = (figure.WIDTH - figure.LEFT - figure.RIGHT) * figure.UPPER
     shares = sum(area(polygon.attrib["points"]) for polygon in polygons) / whole
@@ -44,8 +44,8 @@ def test_an_empty_story_is_drawn_too() -> None:
 
 
 def test_names_are_escaped_and_shortened() -> None:
-    story = SimulationResult(gpus=1, end_s=1.0, held=[(0.0, "ns/<b>" + "x" * 50, 1)])
-    texts = [element.text or "" for element in drawn(story).iter(f"{SVG}text")]
+    result = SimulationResult(gpus=1, end_s=1.0, held=[(0.0, "ns/<b>" + "x" * 50, 1)])
+    texts = [element.text or "" for element in drawn(result).iter(f"{SVG}text")]
     assert any(text.startswith("ns/<b>xxx") and text.endswith("…") for text in texts)
 
 
@@ -62,17 +62,17 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     file.write_text("\n".join(map(json.dumps, objects)))
     assert main(["simulate", str(file), "--figure", str(out)]) == 0
     names = [element.text for element in ET.parse(out).iter(f"{SVG}text")]
-    assert {"default/train", "default/late", "GPUs in use", "Waiting"} <= set(names)
+    assert {"default/train", "default/late", "GPUs in use", "Pending"} <= set(names)
     assert main(["simulate", str(file), "--figure", "/no/such/folder/x.svg"]) == 2
     assert "--figure /no/such/folder/x.svg: No such file" in capsys.readouterr().err
 
 
 def test_where_nobody_has_gpus_pods_are_drawn() -> None:
-    story = SimulationResult(end_s=10.0)
-    story.note(0.0, "ns/a", 0, 1)
-    story.note(0.0, "ns/b", 0, 1)
-    story.note(5.0, "ns/b", 0, -1)
-    picture = drawn(story)
+    result = SimulationResult(end_s=10.0)
+    result.note(0.0, "ns/a", 0, 1)
+    result.note(0.0, "ns/b", 0, 1)
+    result.note(5.0, "ns/b", 0, -1)
+    picture = drawn(result)
     assert next(element.text for element in picture.iter(f"{SVG}text")) == "Pods running"
     whole = (figure.WIDTH - figure.LEFT - figure.RIGHT) * figure.UPPER
     shares = [area(one.attrib["points"]) / whole for one in picture.findall(f"{SVG}polygon")]

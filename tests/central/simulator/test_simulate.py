@@ -334,5 +334,5 @@ def test_the_table_is_for_people(simulate: Simulate, capsys: pytest.CaptureFixtu
     assert main(["simulate", str(simulate.folder / "scenario.yaml")]) == 0
     shown = capsys.readouterr().out
     assert "default/train" in shown
-    assert "default/big waits: needs 3 pods x 8 GPUs" in shown
-    assert "2 pods placed, 2 ended, 0 evicted, 3 wait" in shown
+    assert "default/big is pending: needs 3 pods x 8 GPUs" in shown
+    assert "2 pods placed, 2 ended, 0 evicted, 3 pending" in shown

@@ -80,7 +80,7 @@ def test_a_cronjob_needs_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
     file.write_text(json.dumps(cron))
     assert main(("simulate", str(file))) == 2
     said = capsys.readouterr().err
-    assert said == "lockstep: CronJob default/c goes on for ever: say --until when\n"
+    assert said == "lockstep: CronJob default/c never ends; set --until\n"
 
 
 def test_a_command_at_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from central.model.wording import format_duration
 from central.simulator import machines
 from central.simulator.agenda import Agenda
 from central.simulator.documents import BadInput
-from central.simulator.durations import format_duration
 from central.simulator.sim_budgets import DisruptionBudget
 from tests.captures import machines as made
 

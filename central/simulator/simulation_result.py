@@ -1,4 +1,4 @@
-"""What happened in a simulation: events with their times, and what becomes of them in numbers."""
+"""What happened in a simulation: events with their times, and sums."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ class Placed:
     gpus: tuple[int, ...]
     gang: str
     waited_s: float
-    amount: float = 0.0  # of GPUs: of one in shares its part
+    amount: float = 0.0  # GPUs; a share counts as a fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Ended:
     at_s: float
     namespace: str
     name: str
-    kind: str  # Pod, or PodGroup where all of a gang has
+    kind: str  # Pod; or PodGroup, when the whole gang has ended
     phase: str
 
 
@@ -43,7 +43,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How it stood from this moment on."""
+    """The cluster's load from this time on."""
 
     at_s: float
     gpus: float  # in use
@@ -51,7 +51,7 @@ class Load:
     gangs_waiting: int
 
 
-UsageChange = tuple[float, str, float]  # from this time on: of which job, how many more or less
+UsageChange = tuple[float, str, float]  # time, job, and by how much its usage changes
 
 
 @dataclass(slots=True)
@@ -65,16 +65,16 @@ class SimulationResult:
     ran: list[UsageChange] = field(default_factory=list)  # pods
     turn_s: list[float] = field(default_factory=list)
     decide_s: float = 0.0
-    gpus: int = 0  # of the cluster, at most
+    gpus: int = 0  # of the cluster, maximum over time
     gpu_seconds_there: float = 0.0
     gpu_seconds_used: float = 0.0
-    gpu_seconds_lost: float = 0.0  # of pods that were evicted
+    gpu_seconds_lost: float = 0.0  # of evicted pods
     end_s: float = 0.0
     makespan_s: float = 0.0
-    stopped: str = ""  # why the simulation did not come to its own end
+    stopped: str = ""  # why the simulation was ended early
 
     def note(self, now: float, job: str, gpus: float, pods: int) -> None:
-        """More of them run from now on, or less."""
+        """A job's GPUs and running pods change by these numbers."""
         self.ran.append((now, job, pods))
         if gpus:
             self.held.append((now, job, gpus))
