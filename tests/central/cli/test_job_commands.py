@@ -316,7 +316,7 @@ def test_an_invalid_job_is_not_created(lockstep: Lockstep, client: Client, tmp_p
     both = {**task, "policies": [{"event": "PodFailed", "exitCode": 3, "action": "RestartJob"}]}
     for spec, message in (
         ({"tasks": [both]}, "job j: spec.tasks[0].policies[0]"),
-        ({"tasks": [task], "minAvailable": 3}, "job j: spec.minAvailable: 3 is more than the 2"),
+        ({"tasks": [task], "minAvailable": 3}, "job j: spec.minAvailable: 3 exceeds the 2"),
         ({"tasks": [task], "plugins": {"shh": []}}, "job j: spec.plugins.shh"),
     ):
         made = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}

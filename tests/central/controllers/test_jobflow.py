@@ -206,10 +206,10 @@ def test_a_refusal_is_said_and_asked_again() -> None:
     [
         ([step("a", "b"), step("b", "a")], "spec.flows: dependsOn has a cycle: a, b"),
         ([step("a", "x")], "spec.flows[0].dependsOn.targets: there is no step x"),
-        ([step("a"), step("a")], "spec.flows[1].name: a stands there twice"),
+        ([step("a"), step("a")], "spec.flows[1].name: a is used twice"),
         (
             [step("a", probe={"tcpSocketList": [{"port": 0}]})],
-            "spec.flows[0].dependsOn.probe.tcpSocketList[0].port: 0 is no port (1 to 65535)",
+            "spec.flows[0].dependsOn.probe.tcpSocketList[0].port: 0 is not a port from 1 to 65535",
         ),
         (
             [step("a", probe={"httpGetList": [{"port": 80, "path": "healthz"}]})],
