@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 from central.cli.jobs import completion, job_flags
 from central.server import argtypes, settings
+from central.server.argtypes import add_flag as flag
 from central.server.grpc import query_client
 from central.server.version import version
 from protos.common import logs
@@ -83,116 +84,66 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lockstep {version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    central = _add(commands, "central", "run the scheduler")
-    settings.add_flags(central)
-    central.set_defaults(run=_central)
-
-    demo = _add(commands, "demo", "run three workloads on a local cluster of eight simulated nodes")
-    demo.add_argument("--keep", action="store_true", help="keep the cluster running until Ctrl-C")
-    demo.add_argument(
-        "--port",
-        type=argtypes.port,
-        default=0,
-        metavar="PORT",
-        help="port of the local API server (default any free port)",
-    )
-    demo.set_defaults(run=_demo)
-
-    simulate = _add(
-        commands,
-        "simulate",
-        "run manifests through the scheduler in virtual time",
-    )
-    simulate.add_argument(
-        "paths",
-        nargs="+",
-        metavar="PATH",
-        help="manifest files or directories; - is standard input",
-    )
-    settings.add_scheduling_flags(simulate)
-    simulate.add_argument(
-        "--seed",
-        type=argtypes.number,
-        metavar="N",
-        default=0,
-        help="order of facts that arrive at the same time; 0: the input's order (default 0)",
-    )
-    simulate.add_argument(
-        "--until",
-        metavar="SPAN",
-        help="stop at this virtual time, such as 90 (seconds) or 1h30m (default when nothing more happens)",
-    )
-    simulate.add_argument(
-        "--figure", metavar="FILE", help="draw GPU usage by job and pending gangs over time (SVG)"
-    )
-    simulate.add_argument(
-        "--journal", metavar="FILE", help="record facts and decisions for lockstep replay"
-    )
-    _output(simulate)
-    simulate.set_defaults(run=_simulate)
-
-    replay = _add(commands, "replay", "replay a journal and compare the decisions")
-    replay.add_argument(
-        "file", metavar="FILE", help="journal written by central or simulate with --journal"
-    )
-    replay.add_argument(
-        "--check", action="store_true", help="check all invariants after each scheduling cycle"
-    )
-    replay.set_defaults(run=_replay)
-
-    topology = _add(commands, "topology", "show nodes, their GPUs, and the pods that use them")
-    topology.add_argument(
-        "node",
-        nargs="?",
-        default="",
-        metavar="NODE",
-        help="show only this node, with its topology matrix",
-    )
-    topology.set_defaults(run=_topology)
-
-    explain = _add(commands, "explain", "show why a gang is pending, or where it runs")
-    explain.add_argument(
-        "name",
-        metavar="[NAMESPACE/]NAME",
-        help="job, PodGroup, pod or controller, such as deployment/web",
-    )
-    explain.add_argument(
-        "-n", "--namespace", default="default", help="namespace (default %(default)s)"
-    )
-    explain.set_defaults(run=_explain)
-
+    settings.add_flags(_add(commands, "central", "run the scheduler", _central))
+    about = "run three workloads on a local cluster of eight simulated nodes"
+    demo = _add(commands, "demo", about, _demo)
+    flag(demo, "--keep", "keep the cluster running until Ctrl-C")
+    about = "port of the local API server"
+    flag(demo, "--port PORT", about, type=argtypes.port, default=0, shown="any free port")
+    _add_simulate(commands)
+    about = "replay a journal and compare the decisions"
+    replay = _add(commands, "replay", about, _replay)
+    about = "journal written by central or simulate with --journal"
+    replay.add_argument("file", metavar="FILE", help=about)
+    flag(replay, "--check", "check all invariants after each scheduling cycle")
+    about = "show nodes, their GPUs, and the pods that use them"
+    topology = _add(commands, "topology", about, _topology)
+    about = "show only this node, with its topology matrix"
+    topology.add_argument("node", nargs="?", default="", metavar="NODE", help=about)
+    about = "show why a gang is pending, or where it runs"
+    explain = _add(commands, "explain", about, _explain)
+    about = "job, PodGroup, pod or controller, such as deployment/web"
+    explain.add_argument("name", metavar="[NAMESPACE/]NAME", help=about)
+    flag(explain, "-n --namespace NAME", "namespace", default="default")
+    for asking in (topology, explain):
+        query_client.add_flags(asking)
+        _add_output(asking)
     job_flags.add(commands)
-    shell = _add(
-        commands,
-        "completion",
-        "print the completion script of a shell: source <(lockstep completion bash)",
-    )
-    shell.add_argument(
-        "shell", choices=completion.SHELLS, metavar="SHELL", help="bash, zsh or fish"
-    )
-    shell.set_defaults(run=_completion)
-
-    for asks in (topology, explain):
-        query_client.add_flags(asks)
-        _output(asks)
+    about = "print the completion script of a shell: source <(lockstep completion bash)"
+    shell = _add(commands, "completion", about, _completion)
+    about = "bash, zsh or fish"
+    shell.add_argument("shell", choices=completion.SHELLS, metavar="SHELL", help=about)
     return parser
 
 
-def _add(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(
-        name, help=about, description=f"{about[0].upper()}{about[1:]}."
-    )
+def _add_simulate(commands: Any) -> None:
+    about = "run manifests through the scheduler in virtual time"
+    simulate = _add(commands, "simulate", about, _simulate)
+    about = "manifest files or directories; - is standard input"
+    simulate.add_argument("paths", nargs="+", metavar="PATH", help=about)
+    settings.add_scheduling_flags(simulate)
+    about = "order of facts that arrive at the same time; 0: the order of the input"
+    flag(simulate, "--seed N", about, type=argtypes.number, default=0)
+    about = "stop at this virtual time, such as 90 (seconds) or 1h30m"
+    flag(simulate, "--until SPAN", about, default=None, shown="when nothing more happens")
+    about = "draw GPU usage by job and pending gangs over time (SVG)"
+    flag(simulate, "--figure FILE", about, default=None)
+    about = "record facts and decisions for lockstep replay"
+    flag(simulate, "--journal FILE", about, default=None)
+    _add_output(simulate)
+
+
+def _add(
+    commands: Any, name: str, about: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    description = f"{about[0].upper()}{about[1:]}."
+    made: argparse.ArgumentParser = commands.add_parser(name, help=about, description=description)
+    made.set_defaults(run=run)
     return made
 
 
-def _output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json"),
-        default="table",
-        help="output format (default table)",
-    )
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    flag(parser, "-o --output", "output format", choices=("table", "json"), default="table")
 
 
 def _central(args: argparse.Namespace) -> int:

@@ -62,15 +62,7 @@ def run(settings: Settings) -> int:
         credentials = _first_credentials(settings, client, stopping)
         if credentials is None:
             return 0
-        election = LeaderElection(
-            client,
-            settings.namespace,
-            settings.pod_name,
-            elect=settings.leader_elect,
-            lease_s=settings.lease_s,
-        )
-        metrics.watch_election(election)
-        stack.callback(election.release)
+        election = _election(settings, client, metrics, stack)
         if not election.acquire(partial(_stopped, stopping)):
             return 0
         if settings.default_queue:
@@ -88,6 +80,18 @@ def run(settings: Settings) -> int:
         loop.run(effects.submit, plans.publish)
         log.info("stopping; running pods keep running")
     return 1 if election.lost else 0
+
+
+def _election(
+    settings: Settings, client: Client, metrics: Metrics, stack: ExitStack
+) -> LeaderElection:
+    elect, lease_s = settings.leader_elect, settings.lease_s
+    election = LeaderElection(
+        client, settings.namespace, settings.pod_name, elect=elect, lease_s=lease_s
+    )
+    metrics.watch_election(election)
+    stack.callback(election.release)
+    return election
 
 
 def _serve_grpc(

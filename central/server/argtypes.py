@@ -1,7 +1,9 @@
-"""Types of command-line arguments for argparse. Each names what is wrong in one sentence. Pure."""
+"""Command-line flags and the types of their values. Each type names what is wrong in one sentence."""
 
+import os
 import re
-from argparse import ArgumentTypeError
+from argparse import Action, ArgumentParser, ArgumentTypeError
+from typing import Any
 
 from protos.names import ISLAND, NODE, NUMA
 
@@ -11,8 +13,31 @@ _LABEL_KEY = re.compile(
 )
 
 
-def shown(default: object) -> str:
-    """A default as a user would type it; empty: there is nothing to show."""
+def add_flag(
+    parser: ArgumentParser, typed: str, about: str, *, env: str = "", shown: str = "", **more: Any
+) -> Action:
+    """typed: the flag's names and its value's name, such as "-r --replicas N". Without a value's name
+    and choices the flag is a switch. env: the variable that changes the default. shown: the default in
+    the help, if not the value. Other keywords are argparse's."""
+    *names, last = typed.split()
+    if last.startswith("-"):
+        names.append(last)
+        if "choices" not in more:
+            more["action"] = "store_true"
+    else:
+        more["metavar"] = last
+    if more.get("action") != "store_true":
+        given = os.environ.get(env)
+        more["default"], shown = given or more.get("default", ""), given or shown
+    notes = [f"env {env}"] if env else []
+    if shown := shown or _as_typed(more.get("default")):
+        notes.append(f"default {shown}")
+    return parser.add_argument(
+        *names, help=about + (f" ({'; '.join(notes)})" if notes else ""), **more
+    )
+
+
+def _as_typed(default: object) -> str:
     if isinstance(default, tuple | list):
         return ",".join(default)
     if default is None or isinstance(default, bool):

@@ -2,7 +2,6 @@
 environment only changes a flag's default."""
 
 import argparse
-import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -14,10 +13,9 @@ from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
 LEVELS = (ZONE, BLOCK, RACK)
 
 
-def _flag(name: str, default: Any, about: str, *, env: str = "", **more: Any) -> Any:
-    """name: as typed. env: the variable that changes the default. shown: the default in the help, if
-    not the value itself. scheduling: `simulate` has the flag too. Other keywords are argparse's."""
-    return field(default=default, metadata={"name": name, "about": about, "env": env, **more})
+def _flag(typed: str, default: Any, about: str, **more: Any) -> Any:
+    """As for argtypes.add_flag. scheduling: the command `simulate` has the flag too."""
+    return field(default=default, metadata={"typed": typed, "about": about, **more})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,96 +23,82 @@ class Settings:
     """Times are in seconds."""
 
     listen: str = _flag(
-        "--listen",
+        "--listen HOST:PORT",
         "0.0.0.0:9443",
         "address of the gRPC services for agents and users",
         type=argtypes.listen,
-        metavar="HOST:PORT",
     )
     kubeconfig: str | None = _flag(
-        "--kubeconfig",
+        "--kubeconfig FILE",
         None,
         "kubeconfig file",
-        metavar="FILE",
         shown="the pod's ServiceAccount, else KUBECONFIG",
     )
     namespace: str = _flag(
-        "--namespace",
+        "--namespace NAME",
         NAMESPACE,
         "namespace of the agents, the certificate and the lease",
         env="POD_NAMESPACE",
-        metavar="NAME",
     )
     leader_elect: bool = _flag(
         "--leader-elect",
         False,
         "elect a leader among the replicas with the Lease lockstep-central; the others stand by",
-        action="store_true",
     )
     default_queue: bool = _flag(
         "--default-queue",
         False,
         "create the Queue default if it does not exist, as Volcano does; gangs may then name only "
         "existing queues",
-        action="store_true",
     )
     lease_s: int = _flag(
-        "--lease-duration",
+        "--lease-duration S",
         15,
         "lease duration in seconds; a standby takes over when the leader has not renewed it for "
         "this long",
         type=argtypes.whole,
-        metavar="S",
     )
     pod_name: str = _flag(
-        "--pod-name",
+        "--pod-name NAME",
         "",
         "name of this replica's pod; the leader labels it lockstep.dev/leads=true",
         env="POD_NAME",
-        metavar="NAME",
         shown="none",
     )
     tls_dir: str | None = _flag(
-        "--tls-dir",
+        "--tls-dir DIR",
         None,
         "directory for the CA and the certificate",
-        metavar="DIR",
         shown="a Secret and a ConfigMap",
     )
-    ca_out: str | None = _flag(
-        "--ca-out", None, "also write the CA certificate to this file", metavar="FILE"
-    )
+    ca_out: str | None = _flag("--ca-out FILE", None, "also write the CA certificate to this file")
     topology_levels: tuple[str, ...] = _flag(
-        "--topology-levels",
+        "--topology-levels KEY,...",
         LEVELS,
         "node label keys of the network tree, widest level first",
         type=argtypes.label_keys,
-        metavar="KEY,...",
         scheduling=True,
     )
     scheduler_names: tuple[str, ...] = _flag(
-        "--scheduler-names",
+        "--scheduler-names NAME,...",
         (SCHEDULER, "volcano"),
         "schedule pods with one of these schedulerNames",
         type=argtypes.some_names,
-        metavar="NAME,...",
         scheduling=True,
     )
     patience_s: float = _flag(
-        "--patience",
+        "--patience S",
         PATIENCE_S,
         "after this many seconds at the head of its queue, a gang's reservation is strict: no "
         "backfill by equal or lower priority",
         type=argtypes.seconds,
-        metavar="S",
         scheduling=True,
     )
     half_life_s: float = _flag(
-        "--usage-half-life",
+        "--usage-half-life S",
         0.0,
         "half-life in seconds of past usage in queue ordering; 0 disables history",
         type=argtypes.seconds,
-        metavar="S",
         scheduling=True,
     )
     placement: str = _flag(
@@ -125,38 +109,34 @@ class Settings:
         choices=(PACK, SPREAD),
         scheduling=True,
     )
-    workers: int = _flag("--workers", 32, "concurrent API calls", type=argtypes.whole, metavar="N")
+    workers: int = _flag("--workers N", 32, "concurrent API calls", type=argtypes.whole)
     silent_after_s: float = _flag(
-        "--silent-after",
+        "--silent-after S",
         30.0,
         "seconds without a report or heartbeat after which an agent counts as silent",
         type=argtypes.seconds,
-        metavar="S",
     )
     agents_wait_s: float = _flag(
-        "--agents-wait",
+        "--agents-wait S",
         5.0,
         "seconds to wait for agents' reports after the initial sync, at most",
         type=argtypes.seconds,
-        metavar="S",
     )
     journal: str | None = _flag(
-        "--journal", None, "record facts and decisions for lockstep replay", metavar="FILE"
+        "--journal FILE", None, "record facts and decisions for lockstep replay"
     )
     journal_mib: int = _flag(
-        "--journal-size",
+        "--journal-size MIB",
         256,
         "size in MiB at which the journal is rotated to FILE.1",
         type=argtypes.whole,
-        metavar="MIB",
     )
     metrics_listen: str = _flag(
-        "--metrics-listen",
+        "--metrics-listen HOST:PORT",
         "",
         "address of /metrics, /healthz and /readyz, over plain HTTP; the shipped manifests use "
         "0.0.0.0:9400",
         type=argtypes.listen,
-        metavar="HOST:PORT",
         shown="not served",
     )
     log_level: str = "info"  # the flags of both are shared with the agent: protos.common.logs
@@ -164,43 +144,17 @@ class Settings:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    for each in fields(Settings):
-        if each.metadata:
-            _add(parser, each.name, each.default, **each.metadata)
+    add_scheduling_flags(parser, only=False)
     logs.add_arguments(parser)
 
 
-def add_scheduling_flags(parser: argparse.ArgumentParser) -> None:
-    """Only the flags that decide where a gang goes."""
+def add_scheduling_flags(parser: argparse.ArgumentParser, *, only: bool = True) -> None:
+    """The flags that decide where a gang goes. only=False: all others too."""
     for each in fields(Settings):
-        if each.metadata.get("scheduling"):
-            _add(parser, each.name, each.default, **each.metadata)
+        more = dict(each.metadata)
+        if more and (more.pop("scheduling", False) or not only):
+            argtypes.add_flag(parser, dest=each.name, default=each.default, **more)
 
 
 def settings(args: argparse.Namespace) -> Settings:
     return Settings(**{each.name: getattr(args, each.name) for each in fields(Settings)})
-
-
-def _add(
-    parser: argparse.ArgumentParser,
-    dest: str,
-    default: Any,
-    *,
-    name: str,
-    about: str,
-    env: str,
-    shown: str = "",
-    scheduling: bool = False,
-    **more: Any,
-) -> None:
-    default = os.environ.get(env) or default
-    notes = [f"env {env}"] if env else []
-    if shown := argtypes.shown(default) or shown:
-        notes.append(f"default {shown}")
-    parser.add_argument(
-        name,
-        dest=dest,
-        default=default,
-        help=about + (f" ({'; '.join(notes)})" if notes else ""),
-        **more,
-    )

@@ -244,22 +244,10 @@ def _verb(
 
 
 def _flags(parser: argparse.ArgumentParser, table: tuple[Flag, ...]) -> None:
-    """A flag without a value's name in its row, and without choices, is a switch."""
     for typed, about, given in table:
         more = dict(given)
-        names = [word for word in typed.split() if word.startswith("-")]
-        metavar = typed.rpartition(names[-1])[2].strip()
         kind = more.pop("complete", "")
-        shown = more.pop("shown", "") or argtypes.shown(more.get("default"))
-        if metavar:
-            more["metavar"] = metavar
-        elif "choices" not in more:
-            more["action"] = "store_true"
-        if more.get("action") != "store_true":
-            more.setdefault("default", "")
-        action = parser.add_argument(
-            *names, help=about + (f" (default {shown})" if shown else ""), **more
-        )
+        action = argtypes.add_flag(parser, typed, about, **more)
         if kind:
             completion.names_of(action, kind)
 

@@ -36,33 +36,24 @@ class SchedulerAddress:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    get = os.environ.get
-    parser.add_argument(
-        "--server",
-        type=argtypes.address,
-        default=get("LOCKSTEP_SERVER") or SERVER,
-        metavar="HOST:PORT",
-        help="address of the scheduler (env LOCKSTEP_SERVER; default %(default)s)",
-    )
-    parser.add_argument(
-        "--ca-file",
-        default=get("LOCKSTEP_CA") or next(filter(os.path.exists, CA_FILES), CA_FILES[0]),
-        metavar="FILE",
-        help="CA certificate of the scheduler (env LOCKSTEP_CA; default %(default)s)",
-    )
-    parser.add_argument(
-        "--token-file",
-        default=get("LOCKSTEP_TOKEN_FILE") or TOKEN_FILE,
-        metavar="FILE",
-        help="bearer token to authenticate with (env LOCKSTEP_TOKEN_FILE; default %(default)s)",
-    )
-    parser.add_argument(
-        "--server-name",
-        default=get("LOCKSTEP_SERVER_NAME") or "",
-        metavar="NAME",
-        help="expected name in the scheduler's certificate (env LOCKSTEP_SERVER_NAME; default the host "
-        "of --server)",
-    )
+    for typed, about, env, default, shown in (
+        ("--server HOST:PORT", "address of the scheduler", "LOCKSTEP_SERVER", SERVER, ""),
+        ("--ca-file FILE", "CA certificate of the scheduler", "LOCKSTEP_CA", _ca_file(), ""),
+        ("--token-file FILE", "bearer token", "LOCKSTEP_TOKEN_FILE", TOKEN_FILE, ""),
+        (
+            "--server-name NAME",
+            "expected name in the scheduler's certificate",
+            "LOCKSTEP_SERVER_NAME",
+            "",
+            "the host of --server",
+        ),
+    ):
+        check = argtypes.address if typed.endswith(":PORT") else str
+        argtypes.add_flag(parser, typed, about, env=env, default=default, shown=shown, type=check)
+
+
+def _ca_file() -> str:
+    return next(filter(os.path.exists, CA_FILES), CA_FILES[0])
 
 
 def scheduler_address(args: argparse.Namespace) -> SchedulerAddress:
