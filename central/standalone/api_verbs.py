@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from central.model.json_types import Json
+from central.model.timestamps import stamp
 from central.standalone import (
     admission_defaults,
     api_errors,
-    crds,
     garbage_collector,
     kubectl_tables,
     pod_verbs,
@@ -23,10 +23,9 @@ from central.standalone import (
 )
 from central.standalone.api_request import Call
 from central.standalone.budget_status import BudgetController
-from central.standalone.clock import stamp
-from central.standalone.object_store import Item, Store
-from central.standalone.object_updates import Pages, changed
-from central.standalone.served_kinds import Key, Registry, Resource
+from central.standalone.object_store import Item, Pages, Store
+from central.standalone.patches import changed
+from central.standalone.served_kinds import Key, Registry, Resource, served_by, shipped
 
 Response = tuple[int, bytes]
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -36,7 +35,7 @@ class Service:
     def __init__(
         self, *, history: int = 10_000, noticed: Callable[[Key], None] = lambda key: None
     ) -> None:
-        self.registry = Registry(crds.shipped())
+        self.registry = Registry(shipped())
         self.store = Store(
             lambda: stamp(time.time()),
             lambda: str(uuid.uuid4()),
@@ -293,7 +292,7 @@ class Service:
                 if other.namespaced:
                     garbage_collector.clear(self.store, other, name)
         elif resource.kind == "CustomResourceDefinition":
-            garbage_collector.clear(self.store, self.registry.find(*crds.served(item.obj)), "")
+            garbage_collector.clear(self.store, self.registry.find(*served_by(item.obj)), "")
             self.registry.forget(item.obj)
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from central.model.json_types import Json
-from central.standalone.clock import stamp
+from central.model.timestamps import stamp
 from central.standalone.object_store import Item, Store
 from central.standalone.served_kinds import Registry, Resource
 

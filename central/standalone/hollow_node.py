@@ -16,10 +16,10 @@ import orjson
 
 from central.kube.transport.http_client import MERGE, Client, StatusError, Unreachable
 from central.model.json_types import Json
+from central.model.timestamps import stamp
 from central.standalone import pod_status
-from central.standalone.clock import stamp
 from central.standalone.device_manager import DeviceCounts
-from central.standalone.kubelet_pods import Admission
+from central.standalone.hollow_kubelet import Admission
 
 log = logging.getLogger(__name__)
 

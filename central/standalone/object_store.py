@@ -2,6 +2,7 @@
 resource for watches, and refusal of stale writes. Objects are never changed in place, and each is
 serialized once. Pure: the caller gives the time and the uids. Not thread-safe: one owner."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -255,3 +256,26 @@ class Store:
 def _may_go(obj: Json) -> bool:
     metadata = obj["metadata"]
     return not metadata.get("finalizers") and metadata.get("deletionGracePeriodSeconds", 0) == 0
+
+
+class Pages:
+    """The rest of each list as it was, under a token: all pages are of one moment."""
+
+    def __init__(self, token: Callable[[], str], *, most: int = 64) -> None:
+        self._token = token
+        self._most = most
+        self._kept: OrderedDict[str, tuple[list[Item], int]] = OrderedDict()
+
+    def keep(self, items: list[Item], version: int) -> str:
+        token = self._token()
+        self._kept[token] = (items, version)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return token
+
+    def at(self, token: str) -> tuple[list[Item], int]:
+        """Raises Refused (410) where newer lists have pushed it out."""
+        if token not in self._kept:
+            why = "The provided continue parameter is too old: list again without it"
+            raise api_errors.gone(why)
+        return self._kept[token]

@@ -4,7 +4,9 @@ Nothing given is changed; what is untouched is shared with the result. Pure."""
 from typing import Any
 
 from central.model.json_types import Json
+from central.standalone import api_errors
 from central.standalone.api_errors import ApiError, bad_request
+from central.standalone.served_kinds import Resource
 
 # Lists that a strategic merge patch merges by a key of their elements; other lists are replaced.
 # By the name of the field, which is enough for the kinds served here.
@@ -182,3 +184,24 @@ def _remove(document: Any, path: list[str]) -> Any:
         return {**document, step: _remove(document[step], rest)}
     _ = document[step]
     return {key: kept for key, kept in document.items() if key != step}
+
+
+def changed(method: str, kind: str, resource: Resource, old: Json, body: Any) -> Json:
+    if method == "PUT":
+        if not isinstance(body, dict):
+            raise api_errors.bad_request("the body is not an object")
+        return body
+    if "json-patch+json" in kind:
+        return json_patch(old, body)
+    if not isinstance(body, dict):
+        raise api_errors.bad_request("the patch is not an object")
+    if "strategic-merge-patch" in kind or "apply-patch" in kind:
+        if resource.custom and "apply-patch" not in kind:
+            message = "strategic merge patches are not understood by custom resources"
+            raise api_errors.ApiError(415, "UnsupportedMediaType", message)
+        return dict(strategic(old, body))
+    if "merge-patch+json" in kind:
+        return dict(merge(old, body))
+    raise api_errors.ApiError(
+        415, "UnsupportedMediaType", f"{kind or 'no content type'} is not a patch"
+    )

@@ -10,7 +10,7 @@ from central.standalone import admission_defaults
 from central.standalone.api_errors import ApiError
 from central.standalone.api_request import Call
 from central.standalone.object_store import Store
-from central.standalone.object_updates import changed
+from central.standalone.patches import changed
 from central.standalone.served_kinds import Resource
 
 SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

@@ -3,7 +3,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from central.model.json_types import Json
 from central.standalone.api_errors import invalid
@@ -182,3 +186,20 @@ def defined(definition: Json) -> Resource:
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         custom=True,
     )
+
+
+FOLDER = Path(__file__).parent / "crds"  # daemonset/crds, by a link
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@cache
+def shipped() -> tuple[Json, ...]:
+    texts = [path.read_text() for path in sorted(FOLDER.glob("*.yaml"))]
+    return tuple(d for text in texts for d in yaml.load_all(text, _LOADER) if d)
+
+
+def served_by(definition: Json) -> tuple[str, str, str]:
+    """The group, version and plural of what it defines."""
+    spec = definition["spec"]
+    version = next(one["name"] for one in spec["versions"] if one.get("storage"))
+    return spec["group"], version, spec["names"]["plural"]

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from central.model.json_types import Json
+from central.model.timestamps import stamp
 from central.standalone import api_errors
-from central.standalone.clock import stamp
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 Find = Callable[[str, str, str], Json | None]  # plural, namespace, name -> object
