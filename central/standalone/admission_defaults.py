@@ -1,5 +1,5 @@
-"""What the API server fills in or refuses when an object is made or changed: pod defaults,
-priorities, names, fields that may not change. Pure."""
+"""Defaulting and validation of created and changed objects: pod defaults, priorities, names, immutable fields.
+Pure."""
 
 import base64
 import re
@@ -26,10 +26,10 @@ def check_name(resource: Resource, name: str) -> None:
 
 
 def created(resource: Resource, obj: Json, priorities: PriorityClasses) -> Json:
-    """A new object as it is stored; obj already carries its final metadata."""
+    """A new object as it is stored. obj has its final metadata."""
     check_name(resource, obj["metadata"]["name"])
     if resource.custom:
-        # A status belongs to its subresource; without one it is a field like any other.
+        # With a status subresource, status cannot be set at creation.
         if "status" in resource.subresources:
             obj = {key: value for key, value in obj.items() if key != "status"}
         return custom(resource, obj)
@@ -51,7 +51,7 @@ def created(resource: Resource, obj: Json, priorities: PriorityClasses) -> Json:
 
 
 def _secret(obj: Json) -> Json:
-    """stringData is for writing only."""
+    """stringData is write-only and merged into data."""
     plain = {
         name: base64.b64encode(text.encode()).decode()
         for name, text in (obj.get("stringData") or {}).items()
@@ -61,7 +61,7 @@ def _secret(obj: Json) -> Json:
 
 
 def changed(resource: Resource, old: Json, new: Json) -> Json:
-    """Raises Refused where the change is forbidden."""
+    """The changed object as it is stored. Raises ApiError if the change is forbidden."""
     if resource.custom:
         return custom(resource, new)
     if resource.kind == "Pod" and _fixed(old["spec"]) != _fixed(new["spec"]):
@@ -127,7 +127,7 @@ def _pod(obj: Json, priorities: PriorityClasses) -> Json:
 
 
 def amounts(listed: Json) -> Json:
-    """Quantities as the server shows them: always text, also where the user wrote a number."""
+    """Quantities as the server shows them: strings, even if the user wrote numbers."""
     return {name: str(amount) for name, amount in (listed or {}).items()}
 
 

@@ -1,5 +1,5 @@
-"""A hollow node's agent: the real program in a process of its own, with a real token of its Pod,
-on the node's capture and its hollow kubelet's sockets."""
+"""A hollow node's agent: the real program in its own process, with a real token of its Pod, the node's capture and
+the sockets of its hollow kubelet."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]{36}")
 
 
 def own_capture(source: Path, node: str, target: Path) -> Path:
-    """The capture with UUIDs of GPUs and slices of this node's own: no two machines in the world share one."""
+    """Writes the capture with UUIDs that are unique to this node, as those of real devices are."""
 
     def renamed(found: re.Match[str]) -> str:
         return f"{found[1]}-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}.{found.group()}')}"
@@ -29,7 +29,7 @@ def own_capture(source: Path, node: str, target: Path) -> Path:
 
 
 def agent_pod(namespace: str, node: str) -> Json:
-    """As the DaemonSet would make it."""
+    """The agent's Pod, as the DaemonSet would create it."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -47,7 +47,7 @@ def agent_pod(namespace: str, node: str) -> Json:
 
 
 def token(client: Client, namespace: str, account: str, pod: Json | None = None) -> str:
-    """A token of this ServiceAccount for the centre, bound to the pod where one is given."""
+    """A token of this ServiceAccount for the scheduler, bound to the pod if one is given."""
     spec: Json = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_S}
     if pod is not None:
         metadata = pod["metadata"]
@@ -66,7 +66,7 @@ def token(client: Client, namespace: str, account: str, pod: Json | None = None)
 
 
 class AgentProcess:
-    """Its log is DIRECTORY/agent.log."""
+    """The log is DIRECTORY/agent.log."""
 
     def __init__(
         self,
@@ -99,16 +99,16 @@ class AgentProcess:
             stdin=subprocess.DEVNULL,
             stdout=self._log_file,
             stderr=self._log_file,
-            start_new_session=True,  # a Ctrl-C in the terminal is for us; we end it in order
+            start_new_session=True,  # keep the terminal's Ctrl-C away; we stop it in order
         )
 
     @property
     def ended(self) -> int | None:
-        """Its exit code, where it runs no more."""
+        """The exit code; None: running, or not started."""
         return None if self._process is None else self._process.poll()
 
     def interrupt(self) -> None:
-        """Asks it to end, once: stop() waits for that."""
+        """Sends SIGTERM, once; stop() waits for the end."""
         if self._process is not None and self._process.poll() is None and not self._asked:
             self._asked = True
             self._process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Refusals of the API server, as the Status objects that Kubernetes clients expect. Pure."""
+"""Errors of the API server, as the Status objects that Kubernetes clients expect. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from central.model.json_types import Json
 
 
 class ApiError(Exception):
-    """A request that is answered with an error; raised anywhere below the HTTP handler."""
+    """Raised anywhere below the HTTP handler to answer a request with an error."""
 
     def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""One request, read: which resource, object and subresource a path means, and its body."""
+"""A parsed request: the resource, object and subresource of its path, and its body."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

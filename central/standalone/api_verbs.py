@@ -1,5 +1,5 @@
-"""What the API server does for one request on a resource: the verbs of Kubernetes on the store.
-Answers are a status code and bytes; HTTP and watches are elsewhere. One owner, no threads."""
+"""The verbs of the Kubernetes API on the object store. Responses are a status code and a body; apiserver does HTTP
+and watch_stream watches. Not thread-safe."""
 
 import secrets
 import time
@@ -33,14 +33,14 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 class Service:
     def __init__(
-        self, *, history: int = 10_000, noticed: Callable[[Key], None] = lambda key: None
+        self, *, history: int = 10_000, on_event: Callable[[Key], None] = lambda key: None
     ) -> None:
         self.registry = Registry(shipped())
         self.store = Store(
             lambda: stamp(time.time()),
             lambda: str(uuid.uuid4()),
             history=history,
-            noticed=noticed,
+            on_event=on_event,
         )
         self._secret = secrets.token_bytes(32)
         self._pages = Pages(lambda: secrets.token_urlsafe(16))
@@ -55,7 +55,7 @@ class Service:
     def answer(self, call: Call) -> Response:
         answer = self._answer(call)
         if call.method != "GET":
-            self._budgets.settle(call.resource, call.namespace)
+            self._budgets.update_statuses(call.resource, call.namespace)
         return answer
 
     def _answer(self, call: Call) -> Response:
@@ -159,7 +159,7 @@ class Service:
         if resource.key == ("", "namespaces"):
             account = {"name": "default", "namespace": item.obj["metadata"]["name"]}
             self._create(self._core("serviceaccounts"), {"metadata": account})
-        if garbage_collector.is_left(self.store, self.registry, item.obj):
+        if garbage_collector.is_orphan(self.store, self.registry, item.obj):
             self._take(resource, item, {})
         return item
 
@@ -229,7 +229,7 @@ class Service:
         return item.obj if item else None
 
     def review(self, plural: str, asked: Json) -> Response:
-        """Reviews are answered and not stored. Whoever reaches this server may do everything."""
+        """Answers a review without storing it. Every client of this server may do everything."""
         if plural == "tokenreviews":
             answer = tokens.review(self._secret, asked, self._find, time.time())
             return 201, orjson.dumps(answer)
@@ -279,7 +279,7 @@ class Service:
         if gone:
             self._after_removal(resource, item)
             if options.get("propagationPolicy") != "Orphan":
-                for other, owned in garbage_collector.left_by(
+                for other, owned in garbage_collector.orphans_of(
                     self.store, self.registry, resource, item
                 ):
                     self._take(other, owned, {})

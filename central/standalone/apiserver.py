@@ -1,5 +1,5 @@
-"""A Kubernetes API in memory, over HTTP on the loopback: the part that Lockstep, kubectl and the
-Kubernetes clients use. In a thread of its own, with a loop of its own:
+"""A Kubernetes API in memory, over HTTP on the loopback: the part that Lockstep, kubectl and Kubernetes clients use.
+It runs its own event loop in its own thread:
 
     with StandaloneApi() as api:
         print(api.url)
@@ -24,8 +24,8 @@ HEALTH = ("/healthz", "/readyz", "/livez")
 
 
 class StandaloneApi:
-    """port 0: any free one. history: how many events per resource a watch can go back.
-    OSError from start() where the port is taken."""
+    """port 0: any free port. history: how many events per resource a watch can go back. start() raises OSError if
+    the port is in use."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class StandaloneApi:
         self._port = port
         self._bookmark_s = bookmark_s
         self._notifier = watch_stream.Notifier()
-        self._service = Service(history=history, noticed=self._ring)
+        self._service = Service(history=history, on_event=self._notify)
         self._thread = threading.Thread(target=self._run, name="standalone-api", daemon=True)
         self._ready = threading.Event()
         self._failed: OSError | None = None
@@ -94,17 +94,17 @@ class StandaloneApi:
 
     # --- in the server's thread
 
-    def _ring(self, key: Key) -> None:
-        self._notifier.ring(key)
+    def _notify(self, key: Key) -> None:
+        self._notifier.notify(key)
 
     def _forget(self, key: Key) -> None:
-        # The version counter moves on, so that even the newest version seen is too old.
+        # The version counter grows, so that even the newest version that a client has seen is too old.
         self._service.store.version += 1
         collection = self._service.store.collection(self._service.registry.by_key(key))
         collection.forget()
         collection.oldest = self._service.store.version
         collection.dropped += 1
-        self._notifier.ring(key)
+        self._notifier.notify(key)
 
     def _run(self) -> None:
         try:
@@ -138,7 +138,7 @@ class StandaloneApi:
             large = api_errors.ApiError(413, "RequestEntityTooLarge", "the body is too large")
             return _json(413, orjson.dumps(large.status()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            # A body of another form than its kind has: not worth a check per field.
+            # The body does not have the form of its kind. A check per field is not worth its code.
             message = f"the request is not well formed: {type(error).__name__}: {error}"
             return _json(400, orjson.dumps(api_errors.bad_request(message).status()))
 
@@ -181,7 +181,7 @@ class StandaloneApi:
         if path == "/version":
             return _json(200, orjson.dumps(discovery.VERSION))
         if path == "/openapi/v2":
-            # An empty document, in protobuf as kubectl asks for it: it then validates nothing itself.
+            # An empty document in protobuf, as kubectl requests it, so that kubectl does not validate.
             return web.Response(body=b"", content_type="application/octet-stream")
         steps = path.lstrip("/").split("/")
         if steps[0] in ("api", "apis") and len(steps) < 4:

@@ -1,5 +1,4 @@
-"""PodDisruptionBudgets in the box: their status, as the disruption controller writes it, and what the
-Eviction API makes of it."""
+"""PodDisruptionBudgets: their status, as the disruption controller writes it, and the Eviction API's check."""
 
 import math
 from collections.abc import Iterable
@@ -16,8 +15,8 @@ class BudgetController:
         self._budgets = registry.by_key(("policy", "poddisruptionbudgets"))
         self._pods = registry.by_key(("", "pods"))
 
-    def settle(self, written: Resource, namespace: str) -> None:
-        """After a pod or a budget of the namespace was written."""
+    def update_statuses(self, written: Resource, namespace: str) -> None:
+        """To be called after a pod or a budget of the namespace was written."""
         if written.key not in (self._budgets.key, self._pods.key):
             return
         budgets = self._store.list(self._budgets, namespace)
@@ -36,7 +35,7 @@ class BudgetController:
                 )
 
     def check(self, pod: Json, namespace: str) -> None:
-        """Raises Refused (429) where a budget forbids the pod's eviction."""
+        """Raises ApiError (429) if a budget forbids the pod's eviction."""
         if not _healthy(pod):
             return
         for item in self._store.list(self._budgets, namespace):

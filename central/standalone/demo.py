@@ -1,4 +1,4 @@
-"""`lockstep demo`: a cluster in a box, three workloads, and what became of them."""
+"""`lockstep demo`: three workloads on a local cluster, and where the scheduler places them."""
 
 import shlex
 import signal
@@ -42,9 +42,11 @@ def run(*, keep: bool = False, port: int = 0) -> int:
             print(f"lockstep demo: {error}", file=sys.stderr)
             return 2
         except Interrupted:
-            console.print("\nStopped: its processes have ended, its directory is gone.")
+            console.print("\nStopped; all processes and temporary files are gone.")
             return 0 if keep else 130
-    console.print("\nThat was all: stopped and removed. `lockstep demo --keep` leaves it up.")
+    console.print(
+        "\nDone; all processes and temporary files are gone. `lockstep demo --keep` keeps the cluster running."
+    )
     return 0
 
 
@@ -58,7 +60,7 @@ def nodes() -> list[HollowNode]:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The signals that came; they do nothing else, also while it cleans up."""
+    """The received signals. They have no other effect, so that cleanup is not interrupted."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     caught: list[int] = []
 
@@ -66,7 +68,7 @@ def _signals() -> Iterator[list[int]]:
         caught.append(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield caught  # signals are not ours
+        yield caught  # only the main thread may set handlers
         return
     before = {number: signal.signal(number, note) for number in numbers}
     try:
@@ -77,7 +79,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 class _Progress:
-    """One line per step, with the time it took."""
+    """Prints a line per step, with its duration."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -94,12 +96,12 @@ class _Progress:
 def _start(console: Console, box: LocalCluster) -> None:
     progress = _Progress(console)
     box.start_api()
-    _title(console, "A cluster in a box: the programs are real, the machines are captures")
+    _title(console, "A local cluster: the programs are real, the hardware comes from captures")
     progress.done(f"Kubernetes API in memory at {box.api.url}")
-    box.start_centre()
+    box.start_scheduler()
     box.start_nodes()
     progress.done(f"{len(nodes())} hollow nodes in 2 racks, their kubelets on unix sockets")
-    box.centre_ready()
+    box.wait_for_scheduler()
     progress.done(f"lockstep central at {box.server}, over TLS")
     box.start_agents()
     shown = box.wait("the agents to register and report", lambda: _reported(box))
@@ -108,7 +110,7 @@ def _start(console: Console, box: LocalCluster) -> None:
 
 
 def _reported(box: LocalCluster) -> pb.TopologyReply | None:
-    """Every node, once its kubelet has its GPUs and the centre its agent's report."""
+    """All nodes, once each kubelet has its GPUs and the scheduler has each agent's report."""
     reply = box.topology()
     if reply is None or len(reply.nodes) < len(nodes()):
         return None
@@ -120,17 +122,16 @@ def _reported(box: LocalCluster) -> pb.TopologyReply | None:
 
 
 def _matrix(console: Console, box: LocalCluster) -> None:
-    _title(console, f"What the agent of {SHOWN} sees (lockstep topology {SHOWN})")
+    _title(console, f"The topology of {SHOWN} (lockstep topology {SHOWN})")
     reply = box.topology(SHOWN)
     if reply is None:
-        raise Failed(f"the centre does not answer\n{box.logs()}")
+        raise Failed(f"the scheduler does not answer\n{box.logs()}")
     topology = wire.from_topology(reply.nodes[0].topology)
     _plain(console, fitting(topology, console.width))
 
 
 def fitting(topology: NodeTopology, width: int) -> str:
-    """The matrix; where the terminal is narrow without the columns of the network cards, which the
-    rows say too."""
+    """The topology matrix. A narrow terminal gets no columns for NICs; their rows say the same."""
     whole = matrix.table(topology).partition("\n\n")[0]
     if max(map(len, whole.splitlines())) <= width:
         return whole
@@ -141,7 +142,7 @@ def fitting(topology: NodeTopology, width: int) -> str:
         "  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    return "\n".join([*lines, "(a wider terminal shows the network cards' columns, too)"])
+    return "\n".join([*lines, "(a wider terminal also shows the columns of the NICs)"])
 
 
 def _workloads(console: Console, box: LocalCluster) -> None:
@@ -149,16 +150,16 @@ def _workloads(console: Console, box: LocalCluster) -> None:
         _title(console, file.read_text().partition("\n")[0].removeprefix("# "))
         box.apply(file)
         console.print(f"[dim]$ kubectl apply -f {_shown(file)}[/dim]", highlight=False)
-        told = box.wait(f"a word on gang {gang}", partial(_settled, box, gang))
+        told = box.wait(f"the status of gang {gang}", partial(_settled, box, gang))
         _say(console, told)
-    _title(console, "Where everything is: one sign per GPU")
+    _title(console, "The cluster: one character per GPU")
     reply = box.topology()
     if reply is not None:
         picture.draw(console, racks(reply, [told for told in map(box.explain, GANGS) if told]))
 
 
 def _settled(box: LocalCluster, name: str) -> pb.ExplainReply | None:
-    """What the centre says, once the whole gang runs with confirmed GPUs or is known to wait."""
+    """The gang's explanation, once the whole gang runs with confirmed GPUs, or is known to be pending."""
     told = box.explain(name)
     if told is None or not told.found or not told.pods or len(told.pods) < told.min_member:
         return None
@@ -180,7 +181,7 @@ def _say(console: Console, told: pb.ExplainReply) -> None:
 
 
 def racks(reply: pb.TopologyReply, gangs: Sequence[pb.ExplainReply]) -> list[picture.Rack]:
-    """The answers of the desk as a picture: GPUs belong to gangs, or to pods that are in none."""
+    """The topology as a picture: each GPU with the gang, or the single pod, that uses it."""
     gang_of = {
         (told.namespace, pod.name): f"{told.namespace}/{told.name}"
         for told in gangs
@@ -204,7 +205,7 @@ def racks(reply: pb.TopologyReply, gangs: Sequence[pb.ExplainReply]) -> list[pic
 
 
 def _keep(console: Console, box: LocalCluster) -> None:
-    _title(console, "It stays up until Ctrl-C. In another terminal:")
+    _title(console, "The cluster runs until Ctrl-C. In another terminal:")
     kubectl = f"kubectl --kubeconfig {box.kubeconfig}"
     lines = (
         f"export LOCKSTEP_SERVER={box.server}",
@@ -215,7 +216,7 @@ def _keep(console: Console, box: LocalCluster) -> None:
         "lockstep explain default/giant",
         f"{kubectl} get pods -o wide",
         f"{kubectl} describe podgroup giant",
-        f"{kubectl} delete pods -l app=train     # makes room: giant starts",
+        f"{kubectl} delete pods -l app=train     # frees GPUs: giant starts",
     )
     _plain(console, "\n".join(lines))
     while True:
@@ -232,6 +233,6 @@ def _plain(console: Console, text: str) -> None:
 
 
 def _shown(file: Path) -> str:
-    """Relative where that is shorter to type."""
+    """The path as a user would type it: relative, if below the current directory."""
     here = Path.cwd()
     return shlex.quote(str(file.relative_to(here) if file.is_relative_to(here) else file))

@@ -1,8 +1,8 @@
-"""A hollow kubelet's device manager: which devices its plugins have, which container holds which.
+"""A hollow kubelet's device manager: the devices of its plugins, and which container holds which device.
 
-In the order of the real one: reusable devices of init containers first, then what the plugin
-prefers, then anything; one Allocate per container and resource; what is held is recorded after it.
-The mutex is never held during a plugin's RPC, as in the real one.
+It works in the order of the real one: reusable devices of init containers first, then the plugin's preferred
+ones, then any; one Allocate per container and resource, recorded after the plugin's answer. As in the real one,
+the mutex is not held during RPCs. The checkpoint on disk has the real one's format.
 """
 
 import base64
@@ -29,15 +29,15 @@ class HeldDevices:
 
 @dataclass(slots=True)
 class DeviceState:
-    """Everything known per resource, and per pod uid, container and resource."""
+    """Devices per resource, and held devices per pod uid, container and resource."""
 
     healthy: dict[str, set[str]] = field(default_factory=dict)
     unhealthy: dict[str, set[str]] = field(default_factory=dict)
     allocated: dict[str, set[str]] = field(default_factory=dict)
     held: dict[str, dict[str, dict[str, HeldDevices]]] = field(default_factory=dict)
 
-    def reckon(self) -> None:
-        """allocated anew from what is held; devices of an Allocate under way are forgotten."""
+    def recount(self) -> None:
+        """Recomputes allocated from held. Devices of an unfinished Allocate become free."""
         self.allocated = {}
         for containers in self.held.values():
             for resources in containers.values():
@@ -64,7 +64,7 @@ class DeviceState:
 
     @classmethod
     def load(cls, file: Path) -> Self:
-        """Without the file: empty."""
+        """Empty if the file does not exist."""
         books = cls()
         if file.exists():
             data = json.loads(file.read_text())["Data"]
@@ -79,23 +79,25 @@ class DeviceState:
             # Known but empty until the plugin registers again.
             books.healthy = {name: set() for name in data["RegisteredDevices"]}
             books.unhealthy = {name: set() for name in data["RegisteredDevices"]}
-        books.reckon()
+        books.recount()
         return books
 
 
 CHECKPOINT = "kubelet_internal_checkpoint"
-LOCAL = (("grpc.use_local_subchannel_pool", 1),)  # a new socket behind an old path is dialled anew
+LOCAL = (
+    ("grpc.use_local_subchannel_pool", 1),
+)  # otherwise a new socket at an old path would not be dialled
 DIAL_S, PRE_START_S = 10.0, 30.0
 
 DeviceCounts = dict[str, int]
 
 
 class AdmissionError(Exception):
-    """The container can't have its devices; the message is a sentence."""
+    """Why the container cannot get its devices, as a sentence."""
 
 
 class Endpoint:
-    """A registered plugin: its channel, its options, its stream of devices."""
+    """A registered plugin: its channel, options and stream of devices."""
 
     def __init__(self, socket: Path, resource: str) -> None:
         self.resource = resource
@@ -144,9 +146,9 @@ class DeviceManager:
         self._state = DeviceState()
         self._endpoints: dict[str, Endpoint] = {}
         self._reuse: tuple[str, dict[str, set[str]]] = ("", {})  # uid, what its init containers had
-        self.life = 0  # grows when the process dies: what was under way then is not recorded
+        self.life = 0  # grows when the process dies; operations of a former life are not recorded
 
-    # Plugins come and go
+    # --- plugins
 
     def register(self, request: pb.RegisterRequest) -> None:
         endpoint = Endpoint(self.directory / request.endpoint, request.resource_name)
@@ -166,7 +168,7 @@ class DeviceManager:
             healthy = {device.ID for device in devices if device.health == "Healthy"}
             self._state.healthy[endpoint.resource] = healthy
             self._state.unhealthy[endpoint.resource] = {d.ID for d in devices} - healthy
-        self._tell()
+        self._notify_change()
 
     def _ended(self, endpoint: Endpoint) -> None:
         with self._mutex:
@@ -175,17 +177,17 @@ class DeviceManager:
             gone = self._state.healthy.get(endpoint.resource, set())
             self._state.healthy[endpoint.resource] = set()
             self._state.unhealthy.setdefault(endpoint.resource, set()).update(gone)
-        self._tell()
+        self._notify_change()
 
     def forget_plugins(self) -> None:
-        """What a restart does: the plugins are unknown, what is held is read from the checkpoint."""
+        """The effect of a restart: plugins are unknown, and held devices are read from the checkpoint."""
         with self._mutex:
             self.life += 1
             endpoints, self._endpoints = self._endpoints, {}
             self._state = DeviceState.load(self.directory / CHECKPOINT)
         for endpoint in endpoints.values():
             endpoint.close()
-        self._tell()
+        self._notify_change()
 
     def counts(self) -> tuple[DeviceCounts, DeviceCounts]:
         """capacity, allocatable"""
@@ -195,10 +197,10 @@ class DeviceManager:
         capacity = {name: count + unhealthy.get(name, 0) for name, count in allocatable.items()}
         return capacity, allocatable
 
-    def _tell(self) -> None:
+    def _notify_change(self) -> None:
         self._on_change(*self.counts())
 
-    # Containers get devices
+    # --- containers
 
     def allocate(
         self, uid: str, container: str, wants: Iterable[tuple[str, int]], *, init: bool
@@ -221,7 +223,7 @@ class DeviceManager:
     ) -> set[str]:
         with self._mutex:
             if resource in self._state.held.get(uid, {}).get(container, {}):
-                return set()  # a restart of the kubelet: the container keeps what it has
+                return set()  # after a restart of the kubelet the container keeps its devices
             endpoint = self._endpoints.get(resource)
             if resource not in self._state.healthy:
                 raise AdmissionError(f"no plugin has registered {resource}")
@@ -241,7 +243,7 @@ class DeviceManager:
                     preferred = _preferred(endpoint, available | chosen, chosen, size)
                 finally:
                     self._mutex.acquire()
-                self._still(life)
+                self._check_life(life)
                 for pool in (preferred & available, available):
                     rest = sorted(pool - chosen)
                     self._random.shuffle(rest)
@@ -263,21 +265,21 @@ class DeviceManager:
             response = endpoint.stub.Allocate(request)
         except (grpc.RpcError, ValueError) as error:
             with self._mutex:
-                self._state.reckon()
-            raise AdmissionError(f"Allocate of {resource} failed: {_said(error)}") from None
+                self._state.recount()
+            raise AdmissionError(f"Allocate of {resource} failed: {_describe(error)}") from None
         if not response.container_responses:
-            raise AdmissionError(f"Allocate of {resource} was answered with no container")
+            raise AdmissionError(f"Allocate of {resource} returned no container")
         self._before_record()
         with self._mutex:
-            self._still(life)
+            self._check_life(life)
             self._state.held.setdefault(uid, {}).setdefault(container, {})[resource] = HeldDevices(
                 tuple(sorted(ids)), response.container_responses[0]
             )
             self._state.save(self.directory / CHECKPOINT)
 
-    def _still(self, life: int) -> None:
+    def _check_life(self, life: int) -> None:
         if life != self.life:
-            raise AdmissionError("the kubelet died in the middle")
+            raise AdmissionError("the kubelet died during the operation")
 
     def pre_start(self, uid: str, container: str) -> None:
         for resource, ids in self.held(uid, container).items():
@@ -292,7 +294,7 @@ class DeviceManager:
                     pb.PreStartContainerRequest(devices_ids=ids), timeout=PRE_START_S
                 )
             except (grpc.RpcError, ValueError) as error:
-                raise AdmissionError(f"PreStartContainer failed: {_said(error)}") from None
+                raise AdmissionError(f"PreStartContainer failed: {_describe(error)}") from None
 
     def held(self, uid: str, container: str) -> dict[str, tuple[str, ...]]:
         with self._mutex:
@@ -305,14 +307,14 @@ class DeviceManager:
             return [held.response for _, held in sorted(resources.items())]
 
     def prune(self) -> None:
-        """Free what pods hold that are no longer active."""
+        """Frees the devices of pods that are no longer active."""
         active = self._active()
         with self._mutex:
             gone = [uid for uid in self._state.held if uid not in active]
             for uid in gone:
                 del self._state.held[uid]
             if gone:
-                self._state.reckon()
+                self._state.recount()
 
 
 def _preferred(endpoint: Endpoint, available: set[str], must: set[str], size: int) -> set[str]:
@@ -330,11 +332,11 @@ def _preferred(endpoint: Endpoint, available: set[str], must: set[str], size: in
     try:
         response = endpoint.stub.GetPreferredAllocation(request)
     except (grpc.RpcError, ValueError) as error:
-        raise AdmissionError(f"GetPreferredAllocation failed: {_said(error)}") from None
+        raise AdmissionError(f"GetPreferredAllocation failed: {_describe(error)}") from None
     if not response.container_responses:
         return set()
     return set(response.container_responses[0].deviceIDs)
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error.details()) if isinstance(error, grpc.Call) else str(error)

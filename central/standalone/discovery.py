@@ -1,4 +1,4 @@
-"""What the server says about itself: versions, groups and resources, as kubectl asks. Pure."""
+"""Discovery documents: versions, groups and resources, as kubectl requests them. Pure."""
 
 from central.model.json_types import Json
 from central.standalone.served_kinds import VERBS, Registry, Resource
@@ -14,7 +14,7 @@ VERSION: Json = {
     "compiler": "",
     "platform": "linux/amd64",
 }
-# Answered at once and never stored: group, version, plural, kind.
+# Answered but not stored: group, version, plural, kind.
 REVIEWS = (
     ("authentication.k8s.io", "v1", "tokenreviews", "TokenReview"),
     ("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"),
@@ -29,7 +29,7 @@ _SUBRESOURCE_KINDS = {
 
 
 def document(path: list[str], registry: Registry) -> Json | None:
-    """The document at this path (its steps); None: not one of discovery's."""
+    """The document at this path, split at slashes; None: not a discovery document."""
     match path:
         case ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}

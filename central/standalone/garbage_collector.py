@@ -1,5 +1,4 @@
-"""The garbage collector: what an object owned goes with it, and what is made for one that is gone
-already goes at once."""
+"""The garbage collector: deletes an object's dependents with it, and objects whose owners are gone already."""
 
 import time
 from collections.abc import Iterator
@@ -9,20 +8,20 @@ from central.model.timestamps import stamp
 from central.standalone.object_store import Item, Store
 from central.standalone.served_kinds import Registry, Resource
 
-OWN_NOTHING = {("", "pods"), ("", "events"), ("", "configmaps"), ("", "secrets")}
+NEVER_OWNERS = {("", "pods"), ("", "events"), ("", "configmaps"), ("", "secrets")}
 
 
-def left_by(
+def orphans_of(
     store: Store, registry: Registry, resource: Resource, gone: Item
 ) -> Iterator[tuple[Resource, Item]]:
-    """What nobody else owns."""
-    if resource.key in OWN_NOTHING:
+    """Dependents of the deleted object that have no other owner."""
+    if resource.key in NEVER_OWNERS:
         return
     namespace = gone.obj["metadata"].get("namespace", "")
     for other in list(registry):
         if other.namespaced or not namespace:
             for item in store.list(other, namespace):
-                if _owns(gone, item.obj) and is_left(store, registry, item.obj):
+                if _owns(gone, item.obj) and is_orphan(store, registry, item.obj):
                     yield other, item
 
 
@@ -31,8 +30,8 @@ def _owns(owner: Item, obj: Json) -> bool:
     return any(one.get("uid") == uid for one in obj["metadata"].get("ownerReferences") or ())
 
 
-def is_left(store: Store, registry: Registry, obj: Json) -> bool:
-    """It had owners, and none of them is there. Of a kind that is not served nobody knows."""
+def is_orphan(store: Store, registry: Registry, obj: Json) -> bool:
+    """Whether it has owner references, but none of the owners exists. Owners of unserved kinds count as existing."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return bool(owners) and not any(_is_there(store, registry, obj, owner) for owner in owners)
 
@@ -47,7 +46,7 @@ def _is_there(store: Store, registry: Registry, obj: Json, owner: Json) -> bool:
 
 
 def clear(store: Store, resource: Resource | None, namespace: str) -> None:
-    """Everything of a kind goes, without asking its finalizers or its kubelet."""
+    """Deletes all objects of a kind, regardless of finalizers and kubelets."""
     if resource is None:
         return
     for item in store.list(resource, namespace):

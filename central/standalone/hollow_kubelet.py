@@ -1,6 +1,6 @@
-"""A hollow kubelet: the kubelet's side of the device-plugin and pod-resources protocols over real
-unix sockets in any directory, without containers and without root. Pods are admitted one at a
-time in the real order; what their containers would be given is returned."""
+"""A hollow kubelet: the kubelet's side of the device-plugin and pod-resources protocols over real unix sockets in
+any directory, without containers and without root. Pods are admitted one at a time, in the real order. The result
+says what their containers would get."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ class KubeletPod:
 
     @classmethod
     def from_object(cls, pod: Mapping[str, Any]) -> Self:
-        """Of a Pod as the API server has it."""
+        """From a Pod object of the API server."""
         meta, spec = pod["metadata"], pod["spec"]
         return cls(
             meta["uid"],
@@ -54,14 +54,14 @@ class KubeletPod:
 def _container(item: Mapping[str, Any]) -> Container:
     resources = item.get("resources") or {}
     limits = resources.get("limits") or resources.get("requests") or {}
-    # A device plugin's resource always has a domain; cpu and memory are not its matter.
+    # Resources of device plugins always have a domain, unlike cpu and memory.
     wants = ((name, int(count)) for name, count in sorted(limits.items()) if "/" in name)
     return Container(item["name"], tuple((name, count) for name, count in wants if count))
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What the runtime would be told about one container."""
+    """What the container runtime would get for one container."""
 
     container: str
     devices: Mapping[str, tuple[str, ...]]  # resource -> ids
@@ -74,7 +74,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """reason is empty for a pod that was admitted; else it is the Failed pod's status.reason."""
+    """reason: status.reason of the failed pod; empty for an admitted one."""
 
     reason: str = ""
     message: str = ""
@@ -86,13 +86,12 @@ class Admission:
 
     @property
     def envs(self) -> Mapping[str, str]:
-        """Of the first container that got any."""
+        """The variables of the first container that has any."""
         return next((item.envs for item in self.containers if item.envs), {})
 
 
 SOCKET_PATH_BYTES = 107  # of sockaddr_un, without the closing zero
 VERSION = "v1beta1"
-
 
 
 def _ignore(capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
@@ -147,10 +146,10 @@ class HollowKubelet:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # The process
+    # --- the process
 
     def start(self) -> None:
-        """What a starting kubelet does: empty the directory, read the checkpoint, listen."""
+        """Does what a starting kubelet does: clears the directory, reads the checkpoint, listens."""
         for folder in (self.plugins, self.resources_socket.parent):
             folder.mkdir(parents=True, exist_ok=True)
         for file in self.plugins.iterdir():
@@ -169,7 +168,7 @@ class HollowKubelet:
         self._servers = [registration, lister]
 
     def stop(self) -> None:
-        """The process is gone; pods and their devices stay."""
+        """Stops the process; pods keep their devices."""
         with self._admission:
             for server in self._servers:
                 server.stop(grace=None).wait()
@@ -177,8 +176,7 @@ class HollowKubelet:
             self._devices.forget_plugins()
 
     def kill(self) -> None:
-        """In the middle of whatever it does. Pods that were being admitted are not known to be; they
-        may be added again."""
+        """Stops the process at once. Pods whose admission was in progress may be added again."""
         for server in self._servers:
             server.stop(grace=None).wait()
         self._servers = []
@@ -189,10 +187,10 @@ class HollowKubelet:
         time.sleep(down_s)
         self.start()
 
-    # Pods
+    # --- pods
 
     def add_pod(self, pod: KubeletPod | Mapping[str, Any], *, start: bool = True) -> Admission:
-        """Admit the pod and, outside of the queue of admissions, start its containers."""
+        """Admits the pod and then starts its containers, outside the lock of admissions."""
         pod = pod if isinstance(pod, KubeletPod) else KubeletPod.from_object(pod)
         with self._admission:
             with self._lock:
@@ -216,8 +214,8 @@ class HollowKubelet:
         for container, init in containers:
             for resource, count in container.wants:
                 if resource not in known:
-                    # A real one admits a pod whose resource its node has never had, without any
-                    # devices; here it would only hide a mistake.
+                    # A real kubelet admits a pod with a resource that its node never had, without any
+                    # devices. Here that would only hide mistakes.
                     return Admission(
                         f"OutOf{resource}", f"the node has no {resource}, {count} wanted"
                     )
@@ -243,8 +241,8 @@ class HollowKubelet:
         return Granted(container, held, envs, tuple(nodes), tuple(mounts), annotations, tuple(cdi))
 
     def start_pod(self, uid: str) -> Admission:
-        """PreStartContainer for each container. Where it fails the pod keeps its devices and may be
-        started again, as a real kubelet would with backoff."""
+        """Calls PreStartContainer for each container. If it fails, the pod keeps its devices and may be started
+        again, as a real kubelet does with backoff."""
         with self._lock:
             pod, result = self._pods[uid], self._results[uid]
         for container in (*pod.init_containers, *pod.containers):
@@ -255,12 +253,12 @@ class HollowKubelet:
         return result
 
     def end_pod(self, uid: str) -> None:
-        """The pod has succeeded or failed; its object is still there."""
+        """The pod has succeeded or failed; its object still exists."""
         with self._lock:
             self._ended.add(uid)
 
     def remove_pod(self, uid: str) -> None:
-        """The pod's object is gone."""
+        """The pod's object was deleted."""
         with self._lock:
             self._pods.pop(uid, None)
             self._results.pop(uid, None)
@@ -270,7 +268,7 @@ class HollowKubelet:
         with self._lock:
             return set(self._pods) - self._ended
 
-    # What it says
+    # --- reports
 
     @property
     def capacity(self) -> DeviceCounts:
@@ -281,7 +279,7 @@ class HollowKubelet:
         return self._devices.counts()[1]
 
     def held(self) -> dict[tuple[str, str, str], dict[str, tuple[str, ...]]]:
-        """(namespace, pod, container) -> resource -> ids, without asking pod-resources."""
+        """(namespace, pod, container) -> resource -> ids, without the pod-resources API."""
         with self._lock:
             pods = [pod for uid, pod in self._pods.items() if uid not in self._ended]
         rows = {
@@ -292,7 +290,7 @@ class HollowKubelet:
         return {key: held for key, held in rows.items() if held}
 
     def list_pods(self) -> podresources.ListPodResourcesResponse:
-        """Every pod that is known, ended ones too; frees the devices of those that are not active."""
+        """All known pods, ended ones too. Frees the devices of inactive pods."""
         with self._lock:
             pods = list(self._pods.values())
         self._devices.prune()

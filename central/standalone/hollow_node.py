@@ -1,5 +1,5 @@
-"""One hollow node: its Node object, its kubelet (hollow, or none at all on a bare node), and a thread
-that does for the pods bound to it what a kubelet does: admit, run, end, delete."""
+"""One hollow node: its Node object, its kubelet (hollow, or none on a bare node), and the thread that handles its
+pods as a kubelet would: admits, runs, ends and deletes them."""
 
 import functools
 import heapq
@@ -23,13 +23,13 @@ from central.standalone.hollow_kubelet import Admission
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 1.0  # after a failed start of a container, or an API that does not answer
+RETRY_S = 1.0  # after a failed start of a container, or an API that does not answer
 
 
 @dataclass(frozen=True, slots=True)
 class HollowNode:
-    """capture: the machine's hardware, for an agent and a hollow kubelet. None: a bare node with
-    this many GPUs in its numbers."""
+    """capture: the machine's hardware, for an agent and a hollow kubelet. None: a bare node, whose status just
+    has this number of GPUs."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -76,8 +76,7 @@ class NoKubelet:
 
 
 class Worker:
-    """A thread with a queue of things to do, some of them later. Things are tried again until the
-    API answers."""
+    """A thread with a queue of tasks, some of them delayed. Tasks are retried until the API answers."""
 
     def __init__(self, number: int, client: Client, kubelet: Kubelet) -> None:
         self._number = number
@@ -86,7 +85,7 @@ class Worker:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
-        self._known: dict[str, str] = {}  # uid -> where it is: started, ended, leaving
+        self._known: dict[str, str] = {}  # state by uid: started, ended, leaving
         self._addresses = 0
         self._thread = threading.Thread(target=self._run, name=f"hollow-{number}", daemon=True)
 
@@ -101,10 +100,10 @@ class Worker:
     # --- from any thread
 
     def pod_seen(self, pod: Json) -> None:
-        self._queue.put(functools.partial(self._seen, pod))
+        self._queue.put(functools.partial(self._on_pod, pod))
 
     def pod_gone(self, uid: str) -> None:
-        self._queue.put(functools.partial(self._gone, uid))
+        self._queue.put(functools.partial(self._on_pod_gone, uid))
 
     def devices(self, node: str, capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
         self._queue.put(functools.partial(self._devices, node, dict(capacity), dict(allocatable)))
@@ -117,7 +116,7 @@ class Worker:
                 job()
             except Unreachable as error:
                 log.debug("%s; again", error)
-                self._after(AGAIN_S, job)
+                self._after(RETRY_S, job)
             except StatusError as error:
                 log.warning("refused: %s", error)
 
@@ -135,36 +134,36 @@ class Worker:
         self._count += 1
         heapq.heappush(self._later, (time.monotonic() + wait_s, self._count, job))
 
-    def _seen(self, pod: Json) -> None:
+    def _on_pod(self, pod: Json) -> None:
         uid, phase = pod["metadata"]["uid"], (pod.get("status") or {}).get("phase")
         if "deletionTimestamp" in pod["metadata"]:
-            self._leave(pod)
+            self._terminate(pod)
         elif phase in ("Succeeded", "Failed"):
             self._end(uid)
         elif uid not in self._known:
             self._known[uid] = "started"
             admission = self._kubelet.add_pod(pod, start=False)
             if admission.ok:
-                self._begin(pod)
+                self._start_pod(pod)
             else:
                 self._known[uid] = "ended"
                 now = stamp(time.time())
-                self._tell(pod, pod_status.failed(admission.reason, admission.message, now))
+                self._set_status(pod, pod_status.failed(admission.reason, admission.message, now))
 
-    def _begin(self, pod: Json) -> None:
+    def _start_pod(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         if self._known.get(uid) != "started":
             return
         admission = self._kubelet.start_pod(uid)
         if not admission.ok:
-            self._tell(pod, pod_status.waiting(pod, admission.reason, admission.message))
-            self._after(AGAIN_S, functools.partial(self._begin, pod))
+            self._set_status(pod, pod_status.waiting(pod, admission.reason, admission.message))
+            self._after(RETRY_S, functools.partial(self._start_pod, pod))
             return
         self._addresses += 1
         net = f"10.{128 + self._number // 256 % 128}.{self._number % 256}"
         address = f"{net}.{self._addresses % 253 + 1}"
         now = stamp(time.time())
-        self._tell(pod, pod_status.running(pod, address, "127.0.0.1", now))
+        self._set_status(pod, pod_status.running(pod, address, "127.0.0.1", now))
         try:
             lasts_s = pod_status.runs_for_s(pod)
         except ValueError as error:
@@ -178,15 +177,15 @@ class Worker:
         if self._known.get(uid) == "started":
             self._end(uid)
             pod = {**pod, "status": {**(pod.get("status") or {}), "startTime": began}}
-            self._tell(pod, pod_status.succeeded(pod, stamp(time.time())))
+            self._set_status(pod, pod_status.succeeded(pod, stamp(time.time())))
 
     def _end(self, uid: str) -> None:
         if self._known.get(uid) == "started":
             self._known[uid] = "ended"
             self._kubelet.end_pod(uid)
 
-    def _leave(self, pod: Json) -> None:
-        """Its containers end at once; then the object may go."""
+    def _terminate(self, pod: Json) -> None:
+        """Ends the containers at once, then deletes the object."""
         uid = pod["metadata"]["uid"]
         self._end(uid)
         self._known[uid] = "leaving"
@@ -195,12 +194,12 @@ class Worker:
         if not reply.ok and reply.status not in (404, 409):
             raise reply.error()
 
-    def _gone(self, uid: str) -> None:
+    def _on_pod_gone(self, uid: str) -> None:
         self._end(uid)
         if self._known.pop(uid, None) is not None:
             self._kubelet.remove_pod(uid)
 
-    def _tell(self, pod: Json, status: Json) -> None:
+    def _set_status(self, pod: Json, status: Json) -> None:
         patch = orjson.dumps({"metadata": {"uid": pod["metadata"]["uid"]}, "status": status})
         self._patch(f"{_path(pod)}/status", patch)
 
@@ -216,9 +215,9 @@ class Worker:
             reply = self._client.request("PATCH", path, patch, MERGE)
         except Unreachable as error:
             log.debug("%s; again", error)
-            self._after(AGAIN_S, functools.partial(self._patch, path, patch))
+            self._after(RETRY_S, functools.partial(self._patch, path, patch))
             return
-        if not reply.ok and reply.status not in (404, 409):  # it has gone meanwhile
+        if not reply.ok and reply.status not in (404, 409):  # the object was deleted meanwhile
             raise reply.error()
 
 

@@ -1,6 +1,6 @@
-"""Hollow nodes: Node objects whose pods seem to run. With a capture a node has a hollow kubelet and,
-once start_agents() was called, a real agent process; without one it is bare: numbers, for scale runs.
-One watch for all nodes; a thread for each node with a kubelet, and few for all the bare ones.
+"""Hollow nodes: Node objects whose pods seem to run. A node with a capture has a hollow kubelet and, after
+start_agents(), a real agent process. A node without one is bare, for scale runs. One watch serves all nodes; each
+node with a kubelet has a thread, and the bare ones share a few.
 
     with HollowNodes(client, nodes, directory) as hollow:
         hollow.start_agents(server, ca_file)
@@ -32,7 +32,7 @@ BOUND = "/api/v1/pods?fieldSelector=spec.nodeName!%3D"
 
 
 class HollowNodes:
-    """run_bare: pods on bare nodes become Running; without it nobody touches them."""
+    """run_bare: pods on bare nodes become Running; otherwise they stay as they are."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class HollowNodes:
         self.stop()
 
     def start(self) -> None:
-        """Raises Refused or Unreachable where the API takes no nodes."""
+        """Raises Refused or Unreachable if a node cannot be created."""
         for node in self.nodes.values():
             if node.capture is not None:
                 self._add_kubelet(node)
@@ -81,7 +81,7 @@ class HollowNodes:
             self._watch.start()
 
     def start_agents(self, server: str = "", ca_file: Path | None = None) -> None:
-        """A real agent for each node with a capture; without a server it serves its kubelet only."""
+        """Starts a real agent on each node with a capture; without a server they serve only their kubelets."""
         self._ensure("/api/v1/namespaces", {"metadata": {"name": self._namespace}})
         account = {"metadata": {"name": AGENT_ACCOUNT, "namespace": self._namespace}}
         self._ensure(f"/api/v1/namespaces/{self._namespace}/serviceaccounts", account)
@@ -133,7 +133,7 @@ class HollowNodes:
         self._ensure("/api/v1/nodes", node.object(address))
 
     def _ensure(self, path: str, obj: Json) -> Json:
-        """Creates the object; one that is there already will do."""
+        """Creates the object unless it exists."""
         reply = self._client.request("POST", path, orjson.dumps(obj))
         if reply.status == 409:
             return self._client.get(f"{path}/{obj['metadata']['name']}")
@@ -153,7 +153,7 @@ class HollowNodes:
 
 
 class _PodWatch:
-    """Every pod that is bound to a node: list, watch, and list again after 410."""
+    """Watches all bound pods: lists, watches, and lists again after 410."""
 
     def __init__(
         self, client: Client, seen: Callable[[Json], None], gone: Callable[[str, str], None]
@@ -161,7 +161,7 @@ class _PodWatch:
         self._client = client
         self._seen = seen
         self._gone = gone
-        self._nodes: dict[str, str] = {}  # uid -> node, of the pods that were told
+        self._nodes: dict[str, str] = {}  # node by uid, of reported pods
         self._ending = threading.Event()
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name="hollow-watch", daemon=True)
@@ -191,13 +191,13 @@ class _PodWatch:
     def _list(self) -> str:
         listed = self._client.get(BOUND)
         for pod in listed["items"]:
-            self._told(pod)
+            self._on_pod(pod)
         uids = {pod["metadata"]["uid"] for pod in listed["items"]}
-        self._lost(uid for uid in list(self._nodes) if uid not in uids)
+        self._on_pods_gone(uid for uid in list(self._nodes) if uid not in uids)
         return str(listed["metadata"]["resourceVersion"])
 
     def _follow(self, version: str) -> str:
-        """The version that the watch came to; empty: list again."""
+        """Watches from a version; returns the last version seen, or "" to list again."""
         path = f"{BOUND}&watch=1&allowWatchBookmarks=true&resourceVersion={version}"
         with self._client.stream(f"{path}&timeoutSeconds={WATCH_S}", WATCH_S + 30.0) as stream:
             self._stream = stream
@@ -210,17 +210,17 @@ class _PodWatch:
                     return ""
                 version = pod["metadata"]["resourceVersion"]
                 if event["type"] in ("ADDED", "MODIFIED"):
-                    self._told(pod)
+                    self._on_pod(pod)
                 elif event["type"] == "DELETED":
-                    self._lost([pod["metadata"]["uid"]])
+                    self._on_pods_gone([pod["metadata"]["uid"]])
         self._stream = None
         return version
 
-    def _told(self, pod: Json) -> None:
+    def _on_pod(self, pod: Json) -> None:
         self._nodes[pod["metadata"]["uid"]] = pod["spec"]["nodeName"]
         self._seen(pod)
 
-    def _lost(self, uids: Iterable[str]) -> None:
+    def _on_pods_gone(self, uids: Iterable[str]) -> None:
         for uid in uids:
             node = self._nodes.pop(uid, None)
             if node is not None:

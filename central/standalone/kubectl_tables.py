@@ -1,4 +1,4 @@
-"""Objects as the rows that kubectl get prints. Pure; the caller says what time it is."""
+"""Objects as the tables that kubectl get prints. Pure; the caller provides the time."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -16,7 +16,7 @@ _NAME = PrinterColumn("Name", "string", ".metadata.name")
 def table(
     resource: Resource, objects: Iterable[Json], version: str, now: datetime, *, whole: bool = False
 ) -> Json:
-    """whole: rows carry the whole object and not only its metadata."""
+    """whole: rows contain the whole object instead of its metadata."""
     columns, cells = _PRINTERS.get((resource.group, resource.kind), (None, None))
     if columns is None or cells is None:
         columns = (_NAME, *(resource.columns or (_AGE,)))

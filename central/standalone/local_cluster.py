@@ -1,5 +1,5 @@
-"""The cluster in a box: API, hollow nodes, the centre as a process, real agents; everything in one
-temporary directory and gone at the end. What the demo shows, and what tests of the whole use."""
+"""A local cluster: the in-memory API, hollow nodes, the scheduler as a process, and real agents. Everything is in
+one temporary directory, which is removed at the end. Used by the demo and by end-to-end tests."""
 
 import logging
 import os
@@ -38,18 +38,18 @@ Found = TypeVar("Found")
 
 
 class Failed(Exception):
-    """A sentence for the user."""
+    """The message is a sentence for the user."""
 
 
 class Interrupted(Exception):
-    """Somebody wants it to end."""
+    """The user wants to stop."""
 
 
 class LocalCluster:
-    """with Box(nodes) as box: box.start_api(); box.start_centre(); box.start_nodes(); ...
+    """with LocalCluster(nodes) as cluster: cluster.start_api(); cluster.start_scheduler(); ...
 
-    interrupted is asked while it waits, and then ends the waiting: a signal handler that raised
-    by itself could do so between the start of a process and the moment when that is known."""
+    interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
+    between the start of a process and its registration for cleanup."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class LocalCluster:
         self._interrupted = interrupted
         self._port = port
         self._stack = ExitStack()
-        self._centre: subprocess.Popen[bytes] | None = None
+        self._scheduler: subprocess.Popen[bytes] | None = None
         self.directory = Path()
         self.api: StandaloneApi
         self.client: Client
@@ -81,7 +81,7 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    # --- its parts, in the order in which they start
+    # --- the parts, in the order in which they start
 
     def start_api(self) -> None:
         if not 0 <= self._port < 65536:
@@ -95,27 +95,27 @@ class LocalCluster:
         self.client = connect(str(self.kubeconfig))
         self._stack.callback(self.client.close)
 
-    def start_centre(self) -> None:
-        """Starts the process, a second time at the same address; centre_ready() waits for it."""
+    def start_scheduler(self) -> None:
+        """Starts the scheduler, at the same address each time."""
         self.server = self.server or f"127.0.0.1:{_free_port()}"
         command = [sys.executable, "-m", "central", "central", "--kubeconfig", str(self.kubeconfig)]
         command += ["--tls-dir", str(self.tls), "--listen", self.server]
-        with self.centre_log.open("ab") as output:
-            self._centre = subprocess.Popen(
+        with self.scheduler_log.open("ab") as output:
+            self._scheduler = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
-        self._stack.callback(self._stop_centre, self._centre)
+        self._stack.callback(self._stop_scheduler, self._scheduler)
 
-    def kill_centre(self) -> None:
-        """As a node that loses power would: no word to anybody."""
-        if self._centre is not None:
-            self._centre.kill()
-            self._centre.wait()
-            self._centre = None
+    def kill_scheduler(self) -> None:
+        """Kills the scheduler, as a power failure of its node would."""
+        if self._scheduler is not None:
+            self._scheduler.kill()
+            self._scheduler.wait()
+            self._scheduler = None
 
     def start_nodes(self) -> None:
         """Hollow nodes and their kubelets, without agents."""
@@ -123,23 +123,23 @@ class LocalCluster:
         self._stack.callback(self.hollow.stop)
         try:
             self.hollow.start()
-        except ValueError as error:  # the directory's name is too long for a socket
+        except ValueError as error:  # the path of a socket would be too long
             raise Failed(f"{error} (TMPDIR)") from None
 
-    def centre_ready(self) -> None:
-        """The centre answers users."""
-        self.wait("the centre's certificate", self.ca_file.exists)
+    def wait_for_scheduler(self) -> None:
+        """Waits until the scheduler answers users."""
+        self.wait("the scheduler's certificate", self.ca_file.exists)
         account = {"metadata": {"name": USER, "namespace": NAMESPACE}}
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         self.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
         self.token_file.touch(0o600)
         self.token_file.write_text(token(self.client, NAMESPACE, USER))
-        self.wait("the centre to answer", lambda: self.topology() is not None)
+        self.wait("the scheduler to answer", lambda: self.topology() is not None)
 
     def start_agents(self) -> None:
         self.hollow.start_agents(self.server, self.ca_file)
 
-    # --- what it is asked
+    # --- requests
 
     def topology(self, node: str = "") -> pb.TopologyReply | None:
         try:
@@ -156,7 +156,7 @@ class LocalCluster:
             return None
 
     def apply(self, manifest: Path) -> list[Json]:
-        """Creates what the file holds, in its order."""
+        """Creates the objects of the file, in its order."""
         objects = [obj for obj in yaml.safe_load_all(manifest.read_text()) if obj]
         for obj in objects:
             self.create(BY_KIND[obj["kind"]].path("default"), obj)
@@ -170,7 +170,7 @@ class LocalCluster:
     def wait(
         self, what: str, holds: Callable[[], Found | None], patience_s: float = PATIENCE_S
     ) -> Found:
-        """What holds() answers, as soon as that is true."""
+        """Polls until holds() returns something true, and returns that."""
         deadline = time.monotonic() + patience_s
         while not (answer := holds()):
             self.check()
@@ -180,23 +180,23 @@ class LocalCluster:
         return answer
 
     def logs(self) -> str:
-        """The last lines of what the centre said."""
-        text = self.centre_log.read_text() if self.centre_log.exists() else ""
-        return "\n".join(f"  centre: {line}" for line in text.splitlines()[-8:])
+        """The last lines of the scheduler's log."""
+        text = self.scheduler_log.read_text() if self.scheduler_log.exists() else ""
+        return "\n".join(f"  scheduler: {line}" for line in text.splitlines()[-8:])
 
     def check(self) -> None:
-        """Raises Failed where a process has ended, Interrupted where it shall end."""
+        """Raises Failed if a process has ended, Interrupted if the user wants to stop."""
         if self._interrupted():
             raise Interrupted
-        if self._centre is not None and (code := self._centre.poll()) is not None:
-            raise Failed(f"the centre ended with exit code {code}\n{self.logs()}")
+        if self._scheduler is not None and (code := self._scheduler.poll()) is not None:
+            raise Failed(f"the scheduler ended with exit code {code}\n{self.logs()}")
         agents = self.hollow.agents.values() if hasattr(self, "hollow") else ()
         for agent in agents:
             if agent.ended is not None:
                 last = agent.log.read_text().strip().rpartition("\n")[2]
                 raise Failed(f"an agent ended with exit code {agent.ended}: {last}")
 
-    def _stop_centre(self, process: subprocess.Popen[bytes]) -> None:
+    def _stop_scheduler(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()
         try:
             process.wait(5.0)
@@ -204,7 +204,7 @@ class LocalCluster:
             process.kill()
             process.wait()
 
-    # --- where things are
+    # --- paths
 
     @property
     def kubeconfig(self) -> Path:
@@ -223,8 +223,8 @@ class LocalCluster:
         return self.directory / "token"
 
     @property
-    def centre_log(self) -> Path:
-        return self.directory / "centre.log"
+    def scheduler_log(self) -> Path:
+        return self.directory / "scheduler.log"
 
     @property
     def door(self) -> query_client.SchedulerAddress:
@@ -232,7 +232,7 @@ class LocalCluster:
 
 
 def _short_base() -> str:
-    """The kubelets' sockets live below it, and their paths may have 107 bytes."""
+    """The directory for temporary files. The paths of the kubelets' sockets below it must not exceed 107 bytes."""
     chosen = tempfile.gettempdir()
     return chosen if len(chosen.encode()) <= LONGEST_BASE or not Path("/tmp").is_dir() else "/tmp"
 
@@ -244,7 +244,7 @@ def _free_port() -> int:
 
 
 def bypass_proxies() -> None:
-    """A proxy of the environment can't reach the loopback: gRPC would ask it all the same."""
+    """Excludes the loopback from the environment's proxies, which gRPC would use for it, too."""
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
         listed = [part for part in os.environ.get(name, "").split(",") if part]
         os.environ[name] = ",".join(dict.fromkeys([*listed, "127.0.0.1", "localhost"]))

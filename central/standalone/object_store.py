@@ -1,6 +1,6 @@
-"""Objects of a Kubernetes API in memory: one counter of versions, a bounded history of events per
-resource for watches, and refusal of stale writes. Objects are never changed in place, and each is
-serialized once. Pure: the caller gives the time and the uids. Not thread-safe: one owner."""
+"""Objects of a Kubernetes API in memory: one version counter, a bounded history of events per resource for
+watches, and optimistic concurrency. Objects are never changed in place, and each is serialized once. Pure: the
+caller provides time and uids. Not thread-safe."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from central.standalone.served_kinds import Key, Resource
 Name = tuple[str, str]  # namespace ("" for cluster-wide kinds), name
 Change = Callable[[Json], Json]
 
-# Metadata that only the server writes.
+# Metadata that only the server may write.
 FIXED = frozenset(
     (
         "uid",
@@ -46,36 +46,38 @@ class WatchEvent:
 
 
 class Collection:
-    """The objects of one resource and the events that made them so."""
+    """The objects of one resource, and the history of their events."""
 
     def __init__(self, history: int) -> None:
         self.items: dict[Name, Item] = {}
         self.events: list[WatchEvent] = []
-        self.dropped = 0  # events that the history no longer holds
-        self.oldest = 0  # a watch from before this version has missed something
+        self.dropped = 0  # number of events that the history no longer contains
+        self.oldest = 0  # a watch that starts before this version has missed events
         self._history = history
 
     def add(self, event: WatchEvent) -> None:
         self.events.append(event)
-        if len(self.events) > 2 * self._history:  # in big steps, so that it costs nothing per event
+        if (
+            len(self.events) > 2 * self._history
+        ):  # in big steps, so that the cost per event is small
             keep = self._history
             self.oldest = self.events[-keep - 1].item.version
             self.dropped += len(self.events) - keep
             self.events = self.events[-keep:]
 
     def forget(self) -> None:
-        """Drops the whole history: every watch must list again."""
+        """Drops the history, so that every watch must list again."""
         if self.events:
             self.oldest = self.events[-1].item.version
             self.dropped += len(self.events)
             self.events = []
 
     def after(self, position: int) -> list[WatchEvent] | None:
-        """Events from a position on; None: no longer known."""
+        """The events from a position on; None: no longer in the history."""
         return self.events[position - self.dropped :] if position >= self.dropped else None
 
     def position(self, version: int) -> int | None:
-        """Where a watch that has seen this version starts; None: too old."""
+        """The position after this version, for a watch to start from; None: too old."""
         if version < self.oldest:
             return None
         low, high = 0, len(self.events)
@@ -99,13 +101,13 @@ class Store:
         uid: Callable[[], str],
         *,
         history: int = 10_000,
-        noticed: Callable[[Key], None] = lambda key: None,
+        on_event: Callable[[Key], None] = lambda key: None,
     ) -> None:
         self.version = 1
         self._now = now
         self._uid = uid
         self._history = history
-        self._noticed = noticed  # is told which resource has a new event
+        self._on_event = on_event  # called with the resource of each new event
         self._collections: dict[Key, Collection] = {}
 
     def collection(self, resource: Resource) -> Collection:
@@ -123,7 +125,7 @@ class Store:
         return item
 
     def list(self, resource: Resource, namespace: str = "") -> list[Item]:
-        """In the order of namespace and name; all namespaces where none is given."""
+        """Sorted by namespace and name; all namespaces if none is given."""
         items = self.collection(resource).items
         return [items[at] for at in sorted(items) if not namespace or at[0] == namespace]
 
@@ -159,7 +161,7 @@ class Store:
     def update(
         self, resource: Resource, namespace: str, name: str, change: Change, part: str = ""
     ) -> Item:
-        """part: "" changes all but the status, where that is a subresource; "status" only it."""
+        """part: "status" changes only the status; "" all but the status, if that is a subresource."""
         old = self.get(resource, namespace, name)
         new = change(old.obj)
         metadata = new.get("metadata") or {}
@@ -177,7 +179,7 @@ class Store:
         return self.put(resource, namespace, name, new)
 
     def put(self, resource: Resource, namespace: str, name: str, new: Json) -> Item:
-        """The new state of an object that is there, without asking what changed."""
+        """Replaces an existing object, without checks."""
         old = self.get(resource, namespace, name)
         if new == old.obj:
             return old
@@ -185,7 +187,7 @@ class Store:
             metadata = {**new["metadata"], "generation": new["metadata"]["generation"] + 1}
             new = {**new, "metadata": metadata}
         at = (namespace, name)
-        if new["metadata"].get("deletionTimestamp") and _may_go(new):
+        if new["metadata"].get("deletionTimestamp") and _is_removable(new):
             return self._take(resource, at, new)
         return self._put(resource, at, new, "MODIFIED", old)
 
@@ -211,8 +213,8 @@ class Store:
         ends_at: str = "",
         preconditions: Json | None = None,
     ) -> tuple[Item, bool]:
-        """The object's last state, and whether it is gone. With grace or finalizers it is only
-        marked, and somebody else finishes it."""
+        """The object's last state, and whether it is gone. With a grace period or finalizers it is only marked
+        as terminating."""
         old = self.get(resource, namespace, name)
         self._check_metadata(resource, old, preconditions or {})
         metadata = old.obj["metadata"]
@@ -235,7 +237,7 @@ class Store:
         before = self.collection(resource).items.pop(at)
         item = self._versioned(last)
         self.collection(resource).add(WatchEvent("DELETED", item, before))
-        self._noticed(resource.key)
+        self._on_event(resource.key)
         return item
 
     def _put(self, resource: Resource, at: Name, obj: Json, kind: str, old: Item | None) -> Item:
@@ -243,7 +245,7 @@ class Store:
         collection = self.collection(resource)
         collection.items[at] = item
         collection.add(WatchEvent(kind, item, old))
-        self._noticed(resource.key)
+        self._on_event(resource.key)
         return item
 
     def _versioned(self, obj: Json) -> Item:
@@ -253,13 +255,13 @@ class Store:
         return Item(obj, orjson.dumps(obj), self.version)
 
 
-def _may_go(obj: Json) -> bool:
+def _is_removable(obj: Json) -> bool:
     metadata = obj["metadata"]
     return not metadata.get("finalizers") and metadata.get("deletionGracePeriodSeconds", 0) == 0
 
 
 class Pages:
-    """The rest of each list as it was, under a token: all pages are of one moment."""
+    """The remaining items of paged lists, by token, so that all pages show the same version."""
 
     def __init__(self, token: Callable[[], str], *, most: int = 64) -> None:
         self._token = token
@@ -274,7 +276,7 @@ class Pages:
         return token
 
     def at(self, token: str) -> tuple[list[Item], int]:
-        """Raises Refused (410) where newer lists have pushed it out."""
+        """Raises ApiError (410) if newer lists have displaced it."""
         if token not in self._kept:
             why = "The provided continue parameter is too old: list again without it"
             raise api_errors.gone(why)

@@ -1,5 +1,5 @@
-"""The three patches of the Kubernetes API on plain JSON: merge, strategic merge and JSON patch.
-Nothing given is changed; what is untouched is shared with the result. Pure."""
+"""The three patches of the Kubernetes API on plain JSON: merge, strategic merge and JSON patch. Arguments are not
+modified; the result shares what is unchanged. Pure."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from central.standalone import api_errors
 from central.standalone.api_errors import ApiError, bad_request
 from central.standalone.served_kinds import Resource
 
-# Lists that a strategic merge patch merges by a key of their elements; other lists are replaced.
-# By the name of the field, which is enough for the kinds served here.
+# Lists that a strategic merge patch merges by a key of their elements; other lists are replaced. Keyed by field
+# name, which is enough for the kinds that are served.
 MERGE_KEYS = {
     "conditions": "type",
     "containers": "name",
@@ -25,11 +25,11 @@ MERGE_KEYS = {
     "secrets": "name",
     "podIPs": "ip",
 }
-UNION = ("finalizers",)  # lists of plain values that are joined
+UNION = ("finalizers",)  # lists of plain values that are merged
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: null takes away, objects are merged, everything else is replaced."""
+    """RFC 7386: null deletes, objects are merged, everything else is replaced."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

@@ -1,5 +1,4 @@
-"""Racks, nodes and GPUs as a picture in the terminal, from plain values: one letter per owner, also
-without colour. Touches nothing but the console it is given."""
+"""Draws racks, nodes and GPUs in the terminal, with one letter per owner, so that it is readable without colour."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ FREE, UNFIT, MANY = "·", "x", "#"
 
 @dataclass(frozen=True, slots=True)
 class GpuCell:
-    """One GPU. Without an owner it is free; confirmed: the kubelet says so too."""
+    """One GPU; without an owner it is free. confirmed: its kubelet has reported the allocation."""
 
     owner: str = ""
     confirmed: bool = True
@@ -34,7 +33,7 @@ class Rack:
 
 
 def draw(console: Console, racks: Sequence[Rack]) -> None:
-    """As many racks side by side as the console is wide."""
+    """Draws as many racks side by side as fit."""
     owners = sorted(
         {cell.owner for rack in racks for row in rack.nodes for cell in row.cells if cell.owner}
     )
@@ -90,7 +89,7 @@ def _legend(racks: Sequence[Rack], signs: dict[str, tuple[str, str]]) -> Text:
     if any(not cell.owner and cell.healthy for cell in cells):
         parts.append(Text(f"{FREE} free"))
     if any(not cell.owner and not cell.healthy for cell in cells):
-        parts.append(Text(f"{UNFIT} not fit for work"))
+        parts.append(Text(f"{UNFIT} unhealthy"))
     if any(cell.owner and not cell.confirmed for cell in cells):
         parts.append(Text("? planned, not confirmed"))
     return Text("   ").join(parts)

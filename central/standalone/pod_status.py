@@ -1,4 +1,4 @@
-"""What a kubelet says of a pod, as the status of the Pod object. Pure."""
+"""The status that a kubelet writes for pods and its node. Pure."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from protos.names import RUNS_FOR
 
 
 def runs_for_s(pod: Json) -> float | None:
-    """How long the pod's work takes; None: for ever. ValueError where the annotation is unreadable."""
+    """How long the pod runs; None: forever. Raises ValueError if the annotation is invalid."""
     text = (pod["metadata"].get("annotations") or {}).get(RUNS_FOR)
     return None if text is None else parse_duration(text)
 
@@ -35,18 +35,18 @@ def succeeded(pod: Json, now: str) -> Json:
 
 
 def failed(reason: str, message: str, now: str) -> Json:
-    """Not admitted: its containers never were."""
+    """The pod was not admitted, so it has no container statuses."""
     return {"phase": "Failed", "reason": reason, "message": message, "startTime": now}
 
 
 def waiting(pod: Json, reason: str, message: str) -> Json:
-    """Admitted, but its containers do not start yet."""
+    """The pod was admitted, but its containers do not start yet."""
     state = {"waiting": {"reason": reason, "message": message}}
     return {"phase": "Pending", "containerStatuses": _containers(pod, state, ready=False)}
 
 
 def node(address: str, gpus: int | None, capacity: Json, now: str) -> Json:
-    """A hollow node's first status; gpus None: its kubelet's plugins will say."""
+    """A hollow node's first status. gpus None: its kubelet will report what its plugins offer."""
     amounts = dict(capacity) if gpus is None else {**capacity, "nvidia.com/gpu": str(gpus)}
     ready = {
         "type": "Ready",

@@ -1,4 +1,4 @@
-"""What only pods can do: be bound to a node, once, and take their time to end. Pure."""
+"""Verbs that only pods have: binding to a node (once), logs and graceful deletion. Pure."""
 
 from central.model.json_types import Json
 from central.standalone import api_errors
@@ -36,7 +36,7 @@ def bound(pod: Json, binding: Json, now: str) -> Json:
 
 
 def log(pod: Json, container: str) -> str:
-    """What its container printed: on a hollow node nothing runs, and that is what it says."""
+    """The container's log: a line that says that nothing runs on a hollow node."""
     names = [one["name"] for one in pod["spec"]["containers"]]
     name = container or names[0]
     if name not in names:
@@ -53,7 +53,7 @@ def log(pod: Json, container: str) -> str:
 
 
 def grace_s(pod: Json, asked: int | None) -> int:
-    """How long a pod that is deleted may take; nobody waits for one that no kubelet runs."""
+    """The grace period of a pod's deletion; 0 for a pod that no kubelet runs."""
     if not pod["spec"].get("nodeName"):
         return 0
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):

@@ -1,4 +1,4 @@
-"""Label and field selectors, as the query parameters spell them -> a test of an object. Pure."""
+"""Label and field selectors of query parameters, as predicates on objects. Pure."""
 
 import re
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def both(first: Test, second: Test) -> Test:
 
 
 def labels(text: str) -> Test:
-    """a=b, a!=b, a in (x,y), a notin (x), a, !a; all of them together."""
+    """a=b, a!=b, a in (x,y), a notin (x), a, !a; comma-separated requirements must all hold."""
     if not text.strip():
         return everything
     tests = [_label(part) for part in _COMMA.split(text)]
@@ -80,7 +80,7 @@ def matches(selector: Json, found: dict[str, str]) -> bool:
 
 
 def fields(resource: Resource, text: str) -> Test:
-    """metadata.name=a,spec.nodeName!=b; only fields that the kind allows, as the real server."""
+    """metadata.name=a,spec.nodeName!=b; like the real server, only fields that the kind allows."""
     if not text.strip():
         return everything
     tests: list[tuple[tuple[str, ...], bool, str]] = []

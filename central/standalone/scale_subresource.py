@@ -1,5 +1,4 @@
-"""The scale of a custom object: a part of it that kubectl scale and autoscalers read and write. Pure,
-but for the store that it changes."""
+"""The scale subresource of custom resources, which kubectl scale and autoscalers read and write."""
 
 from typing import Any
 

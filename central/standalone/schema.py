@@ -1,5 +1,5 @@
-"""A custom resource against its definition's openAPIV3Schema, as the API server does it: unknown
-fields are dropped, defaults filled in, the rest checked. Pure."""
+"""Validates custom resources by their openAPIV3Schema as the API server does: drops unknown fields, fills in
+defaults, checks the rest. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _META = ("apiVersion", "kind", "metadata")
 
 
 def prune(schema: Schema, value: Any, *, root: bool = True) -> Any:
-    """The value without fields that the schema does not know, with its defaults filled in."""
+    """The value without fields that the schema does not know, and with its defaults."""
     if isinstance(value, list):
         items = schema.get("items")
         return [prune(items, item, root=False) for item in value] if items else value
@@ -46,7 +46,7 @@ def prune(schema: Schema, value: Any, *, root: bool = True) -> Any:
 
 
 def faults(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
-    """Everything in the value that the schema forbids."""
+    """Yields every violation of the schema."""
     field = path or "<root>"
     if value is None:
         if not schema.get("nullable"):
@@ -71,7 +71,7 @@ def faults(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
 
 
 def _combined(schema: Schema, value: Any, path: str) -> Iterator[str]:
-    """oneOf, anyOf, allOf, not: conditions on a value whose type is checked elsewhere."""
+    """oneOf, anyOf, allOf and not, on a value whose type is checked elsewhere."""
 
     def fits(one: Schema) -> bool:
         return next(faults(one, value, path), None) is None

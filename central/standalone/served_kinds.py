@@ -1,5 +1,5 @@
-"""The kinds that the standalone API serves, as a table, and the registry that definitions
-(CustomResourceDefinition) join: those that are shipped, and those made at run time. Pure."""
+"""The kinds that the in-memory API serves: a table of built-in ones, and a registry for CustomResourceDefinitions.
+The shipped definitions are served from the start."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 @dataclass(frozen=True, slots=True)
 class PrinterColumn:
-    """One printed column of kubectl get, as a definition's additionalPrinterColumns has it."""
+    """A column of kubectl get, as in additionalPrinterColumns."""
 
     name: str
     type: str
@@ -37,9 +37,9 @@ class Resource:
     subresources: tuple[str, ...] = ("status",)
     columns: tuple[PrinterColumn, ...] = ()
     schema: Mapping[str, Any] | None = None
-    scale: Mapping[str, str] = field(default_factory=dict)  # where its numbers are in the object
+    scale: Mapping[str, str] = field(default_factory=dict)  # paths of its fields in the object
     custom: bool = False  # defined by a CustomResourceDefinition
-    fields: tuple[str, ...] = ()  # what field selectors may ask for besides name and namespace
+    fields: tuple[str, ...] = ()  # allowed in field selectors besides name and namespace
 
     @property
     def key(self) -> Key:
@@ -115,7 +115,7 @@ BUILT_IN = (
 
 
 class Registry:
-    """What is served now: by group, version and plural."""
+    """The currently served resources."""
 
     def __init__(self, definitions: Iterable[Json] = ()) -> None:
         self._always = (*BUILT_IN, *map(defined, definitions))
@@ -131,7 +131,7 @@ class Registry:
         return next(r for r in self._served.values() if r.key == key)
 
     def define(self, definition: Json) -> Resource:
-        """Serves a definition's stored version in place of what the name meant before."""
+        """Serves a definition's stored version; replaces a resource of the same name."""
         resource = defined(definition)
         self.forget(definition, restore=False)
         self._served[(resource.group, resource.version, resource.plural)] = resource
@@ -188,7 +188,7 @@ def defined(definition: Json) -> Resource:
     )
 
 
-FOLDER = Path(__file__).parent / "crds"  # daemonset/crds, by a link
+FOLDER = Path(__file__).parent / "crds"  # a link to daemonset/crds
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -199,7 +199,7 @@ def shipped() -> tuple[Json, ...]:
 
 
 def served_by(definition: Json) -> tuple[str, str, str]:
-    """The group, version and plural of what it defines."""
+    """Group, version and plural of the resource that it defines."""
     spec = definition["spec"]
     version = next(one["name"] for one in spec["versions"] if one.get("storage"))
     return spec["group"], version, spec["names"]["plural"]

@@ -1,5 +1,5 @@
-"""ServiceAccount tokens: issued bound to a pod, told apart by a review. Signed with a secret of this
-server's life, so a token of another server, or of before a restart, is a stranger's. Pure."""
+"""ServiceAccount tokens: issues them, optionally bound to a pod, and reviews them. They are signed with a secret of
+this run of the server, so tokens of another run are invalid. Pure."""
 
 import base64
 import hashlib
@@ -77,10 +77,10 @@ def review(secret: bytes, asked: Json, find: Find, now_s: float) -> Json:
     status: Json = {"authenticated": False}
     try:
         claims = _claims(secret, spec.get("token") or "", now_s)
-        told = [one for one in spec.get("audiences") or [ISSUER] if one in claims["aud"]]
-        if not told:
+        audiences = [one for one in spec.get("audiences") or [ISSUER] if one in claims["aud"]]
+        if not audiences:
             raise ValueError("token audiences are not the ones asked for")
-        status = {"authenticated": True, "user": _user(claims, find), "audiences": told}
+        status = {"authenticated": True, "user": _user(claims, find), "audiences": audiences}
     except ValueError as error:
         status["error"] = f"[invalid bearer token, {error}]"
     return {

@@ -1,5 +1,5 @@
-"""One watch: what happened on a resource since a version, as JSON lines, until the client goes, its
-time is over, or the server stops. Selected objects that stop matching are DELETED to this client."""
+"""One watch: the events of a resource since a version, as JSON lines, until the client disconnects, the watch times
+out, or the server stops. An object that no longer matches the selector is DELETED for this client."""
 
 import asyncio
 import time
@@ -19,13 +19,13 @@ LONGEST_S = 1800.0
 
 
 class Notifier:
-    """Wakes every watch of a resource when it has a new event."""
+    """Wakes the watches of a resource when it has a new event."""
 
     def __init__(self) -> None:
         self._waiting: dict[Key, list[asyncio.Future[None]]] = {}
         self.closing = False
 
-    def ring(self, key: Key) -> None:
+    def notify(self, key: Key) -> None:
         for future in self._waiting.pop(key, ()):
             if not future.done():
                 future.set_result(None)
@@ -33,9 +33,9 @@ class Notifier:
     def close(self) -> None:
         self.closing = True
         for key in list(self._waiting):
-            self.ring(key)
+            self.notify(key)
 
-    async def heard(self, key: Key, within_s: float) -> None:
+    async def wait_for_event(self, key: Key, within_s: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(future)
         await asyncio.wait([future], timeout=within_s)
@@ -61,7 +61,7 @@ class _Watch:
     bookmark_s: float
 
     def start(self, asked: str) -> tuple[int | None, list[bytes]]:
-        """The position in the history to start from, and what is to be said before."""
+        """The position in the history to start from, and lines to send before it."""
         store, resource = self.service.store, self.call.resource
         collection = store.collection(resource)
         if asked in ("", "0"):
@@ -71,7 +71,7 @@ class _Watch:
             ]
         if not asked.isdigit():
             raise api_errors.bad_request(f"Invalid value: {asked!r}: not a resourceVersion")
-        # A version that is still to come is one of another server's life: as good as too old.
+        # A future version is from another run of the server, and treated as too old.
         return (collection.position(int(asked)) if int(asked) <= store.version else None), []
 
     async def follow(
@@ -102,10 +102,10 @@ class _Watch:
                 return
             if collection.end == position:
                 until = min(ends_at, marked_at + self.bookmark_s) if bookmarks else ends_at
-                await self.bell.heard(self.call.resource.key, max(0.001, until - now))
+                await self.bell.wait_for_event(self.call.resource.key, max(0.001, until - now))
 
     def _seen(self, event: WatchEvent) -> bytes | None:
-        """The event as this client should be told, if at all."""
+        """The event as this client sees it, or None."""
         namespace = self.call.namespace
         if namespace and event.item.obj["metadata"]["namespace"] != namespace:
             return None

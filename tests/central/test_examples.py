@@ -52,9 +52,9 @@ def box() -> Iterator[LocalCluster]:
         patch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
         with LocalCluster(nodes) as made:
             made.start_api()
-            made.start_centre()
+            made.start_scheduler()
             made.start_nodes()
-            made.centre_ready()
+            made.wait_for_scheduler()
             made.start_agents()
             for name in ENDS:  # all at once: they have room
                 made.client.request("POST", JOBS, json.dumps(example(name)).encode())

@@ -25,9 +25,9 @@ OWNED = (
 def box() -> Iterator[LocalCluster]:
     with LocalCluster([HollowNode(f"n{i}", gpus=0) for i in range(2)]) as made:
         made.start_api()
-        made.start_centre()
+        made.start_scheduler()
         made.start_nodes()
-        made.centre_ready()
+        made.wait_for_scheduler()
         made.create("/api/v1/namespaces", {"metadata": {"name": "ns"}})
         yield made
 

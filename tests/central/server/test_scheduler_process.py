@@ -25,9 +25,9 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
     with LocalCluster(nodes) as made:
         made.start_api()
-        made.start_centre()
+        made.start_scheduler()
         made.start_nodes()
-        made.centre_ready()
+        made.wait_for_scheduler()
         made.start_agents()
         made.wait("the agents", lambda: reported(made))
         yield made
@@ -147,9 +147,9 @@ def test_a_killed_scheduler_loses_nothing_and_repeats_nothing(box: LocalCluster)
     box.wait("the first gang", lambda: confirmed(box, "before"))
     submit(box, "waiting", 2, 8)
     before = held(box)
-    box.kill_centre()
+    box.kill_scheduler()
     submit(box, "meanwhile", 2, 8)
-    box.start_centre()
+    box.start_scheduler()
     box.wait("the centre", box.topology)
     waiting = box.wait("its sentence", lambda: pending(box, "waiting"))
     assert waiting.reason.startswith("needs 2 pods x 8 GPUs at once; the cluster has room for 0")

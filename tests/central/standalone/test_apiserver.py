@@ -22,7 +22,7 @@ MERGE, STRATEGIC, PATCH = (
 
 
 class Caller:
-    """The client's own transport with raw JSON: what the centre does, and nothing typed in between."""
+    """The client's own transport with raw JSON: as the scheduler does it, without types."""
 
     def __init__(self, url: str) -> None:
         self.api = kubernetes.ApiClient(kubernetes.Configuration(host=url))

@@ -1,4 +1,4 @@
-"""Hollow nodes on the standalone API; a trivial binder stands in for the centre."""
+"""Hollow nodes on the standalone API; a trivial binder stands in for the scheduler."""
 
 import tempfile
 import time

@@ -26,7 +26,7 @@ def test_one_sign_per_gpu_and_a_legend() -> None:
         "│ n1      A ·  │\n"
         "│ node-2  B?x  │\n"
         "└──────────────┘\n"
-        "A team/a   B team/b   · free   x not fit for work   ? planned, not confirmed\n"
+        "A team/a   B team/b   · free   x unhealthy   ? planned, not confirmed\n"
     )
 
 
