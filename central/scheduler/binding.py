@@ -25,7 +25,7 @@ def binds(
     nodes: list[str] = []
     gpus: list[int] = []
     places: list[Pairs] = []
-    names, told = state.snapshot.names, state.snapshot.domains.told
+    names, told = state.snapshot.columns.names, state.snapshot.columns.domains.told
     for seat in seats:
         row, _, count, mask = seat
         if count == 1:
@@ -69,7 +69,7 @@ def _by_seats(pods: Sequence[Pod], seats: Sequence[Assignment]) -> Sequence[Pod]
 
 def _shares(snapshot: Snapshot, seat: Assignment) -> list[int]:
     """A seat's GPUs pod by pod, the closest together."""
-    shape = snapshot.shape[seat.row]
+    shape = snapshot.columns.gpus.shape[seat.row]
     if shape is None or not seat.gpus:
         return [0] * seat.pods
     if snapshot.view(seat.spec).share:

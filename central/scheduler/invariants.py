@@ -56,10 +56,10 @@ def _pledged(scheduler: Scheduler) -> None:
 def _told(state: ClusterState) -> None:
     """What pods are told of where their node is, is where it is."""
     snapshot = state.snapshot
-    for name, row in snapshot.row.items():
-        node, told = snapshot.nodes[row], dict(snapshot.domains.told(row))
-        labels = snapshot._labels(node) if node is not None else {}
-        levels = [labels[level] for level in snapshot.domains.levels if labels.get(level)]
+    for name, row in snapshot.columns.row.items():
+        node, told = snapshot.columns.nodes[row], dict(snapshot.columns.domains.told(row))
+        labels = snapshot.labels_of(node) if node is not None else {}
+        levels = [labels[level] for level in snapshot.columns.domains.levels if labels.get(level)]
         whole = told.pop(DOMAINS, "")
         assert list(told.values()) == list(levels), f"{name}: told {told}, is in {levels}"
         assert whole == "/".join(levels), f"{name}: told {whole}, is in {levels}"
@@ -79,7 +79,7 @@ def _ailing(state: ClusterState) -> None:
 def _room(state: ClusterState, node: ClusterNode) -> None:
     """What is free is what there is, less what those who are there take."""
     snapshot = state.snapshot
-    row = snapshot.row.get(node.name)
+    row = snapshot.columns.row.get(node.name)
     assert (row is not None) == (node.seen is not None), f"{node.name}: seen and row disagree"
     if row is None or node.seen is None:
         assert all(pod.charged_spec is None for pod in node.pods.values()), (
@@ -96,10 +96,10 @@ def _room(state: ClusterState, node: ClusterNode) -> None:
             assert pod.charged_spec == pod.spec, f"{pod.seen.name} holds what it no longer asks for"
             taken.update(dict(pod.charged_spec.requests))
     has = node.allocatable()
-    for resource, column in snapshot.column.items():
+    for resource, column in snapshot.columns.column.items():
         expected = has.get(resource, 0) - taken[resource]
-        assert snapshot.free[row, column] == expected, (
-            f"{node.name}: {snapshot.free[row, column]} {resource} free, should be {expected}"
+        assert snapshot.columns.free[row, column] == expected, (
+            f"{node.name}: {snapshot.columns.free[row, column]} {resource} free, should be {expected}"
         )
 
 
@@ -129,20 +129,24 @@ def _gpus(state: ClusterState, node: ClusterNode) -> None:
     assert not both, f"{node.name}: GPUs {both} are held as a whole and in shares"
     full = {index: part for index, part in parts.items() if part > WHOLE}
     assert not full, f"{node.name}: {full} hundredths of GPUs are given"
-    row = state.snapshot.row.get(node.name)
+    row = state.snapshot.columns.row.get(node.name)
     _cards(state, node)
     if row is not None and node.report is not None:
         healthy = node.report.topology.healthy_mask()
-        assert state.snapshot.free_mask[row] == healthy & ~taken, f"{node.name}: free GPUs"
-        assert state.snapshot.left[row] == node.left(), f"{node.name}: what is left of open GPUs"
+        assert state.snapshot.columns.gpus.free_mask[row] == healthy & ~taken, (
+            f"{node.name}: free GPUs"
+        )
+        assert state.snapshot.columns.gpus.left[row] == node.left(), (
+            f"{node.name}: what is left of open GPUs"
+        )
 
 
 def _cards(state: ClusterState, node: ClusterNode) -> None:
     """What is left of network cards is what a recount gives, and whoever is there has cards that exist."""
-    row, room = state.snapshot.row.get(node.name), node.card_room()
+    row, room = state.snapshot.columns.row.get(node.name), node.card_room()
     if row is None:
         return
-    kept = state.snapshot.cards.get(row)
+    kept = state.snapshot.columns.nics.get(row)
     assert kept == room, f"{node.name}: what is left of network cards is not what a recount gives"
     here = {(pod.seen.namespace, pod.seen.name) for pod in node.pods.values() if pod.charged_spec}
     dead = [key for key in node.dealt if key[:2] not in here]
@@ -192,11 +196,11 @@ def _reserved(scheduler: Scheduler) -> None:
             f"room is kept for {key}, who does not wait"
         )
         heads[kept.queue] += not kept.made
-        free = snapshot.free[kept.rows, : kept.kept.shape[1]]
+        free = snapshot.columns.free[kept.rows, : kept.kept.shape[1]]
         assert (np.maximum(free, 0) >= kept.kept).all(), (
             f"room of {kept.gang.name} was given to others"
         )
-        stock = snapshot.neighbours.stock
+        stock = snapshot.pod_counts.stock
         assert stock.on_shelves(kept.shelved) == kept.shelved, (
             f"volumes kept for {kept.gang.name} were given to others"
         )
@@ -205,7 +209,7 @@ def _reserved(scheduler: Scheduler) -> None:
 
 def _kinds(state: ClusterState) -> None:
     """Pods are of the kind that the known rules make them, and counted where they are."""
-    neighbours = state.snapshot.neighbours
+    neighbours = state.snapshot.pod_counts
     known = set(neighbours.ids.values())
     used = {
         peers
@@ -219,7 +223,7 @@ def _kinds(state: ClusterState) -> None:
         name = pod.seen.name
         assert known & set(pod.spec.matched) == set(now.matched), f"{name} is of another kind"
         assert pod.spec.volumes == now.volumes, f"{name} has other volumes by now"
-    rows = state.snapshot.row
+    rows = state.snapshot.columns.row
     held = [
         (rows[pod.node], pod.charged_spec)
         for pod in state.pods.values()
@@ -281,16 +285,18 @@ def _views(state: ClusterState) -> None:
         assert (view.cap == kept_cap).all(), "a kind's room is not what a recount gives"
         for kept, sums in zip(kept_sums, view.sums, strict=True):
             assert np.array_equal(kept, sums), "a domain's room is not what a recount gives"
-        if view.leaning is not None:
-            fresh = PreferenceScore(state.snapshot, view.spec).score()
-            assert (view.leaning.score() == fresh).all(), "a kind would rather be elsewhere"
+        if view.preference is not None:
+            fresh = PreferenceScore(
+                state.snapshot.columns, state.snapshot.pod_counts, view.spec
+            ).score()
+            assert (view.preference.score() == fresh).all(), "a kind would rather be elsewhere"
     for harm, fresh in state.snapshot.mix.kept():
         assert (harm == fresh).all(), "what a load would do is not what a recount gives"
 
 
 def _volumes(state: ClusterState) -> None:
     """No volume is planned or taken twice, and each plan is for a pod that has a node."""
-    stock, storage = state.snapshot.neighbours.stock, state.podclasses.storage
+    stock, storage = state.snapshot.pod_counts.stock, state.podclasses.storage
     stock.check()
     plans = storage.plans.planned()
     volumes = Counter(volume for volume, _ in plans.values() if volume)
@@ -302,7 +308,7 @@ def _volumes(state: ClusterState) -> None:
             assert pod is not None, f"claim {claim} has a plan for a pod that is gone"
             assert pod.node, f"claim {claim} has a plan for {pod.seen.name}, which has no place"
             assert (pod.seen.namespace, claim) in ((namespace, name) for name in pod.seen.claims)
-    rows = state.snapshot.row
+    rows = state.snapshot.columns.row
     held: Counter[tuple[int, Volumes]] = Counter(
         (rows[pod.node], pod.charged_spec.volumes)
         for pod in state.pods.values()

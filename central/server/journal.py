@@ -102,7 +102,7 @@ class Journal:
 def settings(cluster: Scheduler) -> dict[str, Any]:
     """The arguments of new_scheduler()."""
     return {
-        "levels": list(cluster.state.snapshot.domains.levels),
+        "levels": list(cluster.state.snapshot.columns.domains.levels),
         "patience_s": cluster.policy.patience_s,
         "half_life_s": cluster.queues.half_life_s,
         "placement": cluster.policy.placement,

@@ -142,7 +142,7 @@ class Loop:
     def _begin(self) -> None:
         self.synced = True
         freeze_gc()
-        nodes, pods = len(self._cluster.state.snapshot.row), len(self._cluster.state.pods)
+        nodes, pods = len(self._cluster.state.snapshot.columns.row), len(self._cluster.state.pods)
         log.info("initial sync complete: %d nodes, %d pods", nodes, pods)
 
     def _decide(self, facts: Sequence[Fact], now: float) -> Sequence[Decision]:

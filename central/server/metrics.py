@@ -151,15 +151,15 @@ class Metrics(Collector):
 def totals_of(cluster: Scheduler) -> dict[str, int]:
     """By the names in TOTALS."""
     snapshot = cluster.state.snapshot
-    rows = list(snapshot.row.values())
-    nodes = [cluster.state.nodes[name] for name in snapshot.row]
+    rows = list(snapshot.columns.row.values())
+    nodes = [cluster.state.nodes[name] for name in snapshot.columns.row]
     reports = [cluster.state.nodes[name].report for name in cluster.state.unhealthy_nodes]
     return {
         "nodes": len(nodes),
         "nodes_silent": sum(node.silent for node in nodes),
         "nodes_unhealthy": len(cluster.state.unhealthy_nodes),
-        "gpus": int(snapshot.allocatable[rows, 0].sum()),
-        "gpus_free": int(snapshot.free[rows, 0].sum()),
+        "gpus": int(snapshot.columns.allocatable[rows, 0].sum()),
+        "gpus_free": int(snapshot.columns.free[rows, 0].sum()),
         "gpus_unhealthy": sum(
             not gpu.healthy for report in reports if report for gpu in report.topology.gpus
         ),

@@ -39,7 +39,7 @@ class ClusterQueries:
     @property
     def levels(self) -> tuple[str, ...]:
         """The tree's levels: of HyperNodes if there are any, else of node labels."""
-        return self._loop.ask(lambda cluster: cluster.state.snapshot.domains.levels)
+        return self._loop.ask(lambda cluster: cluster.state.snapshot.columns.domains.levels)
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -58,17 +58,17 @@ class ClusterQueries:
 
 def node_views(cluster: Scheduler, name: str = "") -> list[NodeView]:
     """One node (empty if it is unknown), or every node by name if the name is empty."""
-    names = [name] if name else sorted(cluster.state.snapshot.row)
+    names = [name] if name else sorted(cluster.state.snapshot.columns.row)
     return [
         _node_view(cluster, cluster.state.nodes[n])
         for n in names
-        if n in cluster.state.snapshot.row
+        if n in cluster.state.snapshot.columns.row
     ]
 
 
 def _node_view(cluster: Scheduler, node: ClusterNode) -> NodeView:
     snapshot = cluster.state.snapshot
-    row = snapshot.row[node.name]
+    row = snapshot.columns.row[node.name]
     holders = [
         Holder(
             pod.seen.namespace,
@@ -81,15 +81,15 @@ def _node_view(cluster: Scheduler, node: ClusterNode) -> NodeView:
         for pod in node.pods.values()
         if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
     ]
-    allocatable = int(snapshot.allocatable[row, 0])
+    allocatable = int(snapshot.columns.allocatable[row, 0])
     parts = gpu_shares.used(node.pods.values(), node.foreign_parts)
     return NodeView(
         node.name,
-        snapshot.domains.path(row),
+        snapshot.columns.domains.path(row),
         node.report.topology if node.report else None,
         tuple(sorted(holders, key=lambda holder: (holder.gpus or 2**64, holder.pod))),
         allocatable,
-        allocatable - int(snapshot.free[row, 0]),
+        allocatable - int(snapshot.columns.free[row, 0]),
         _problems(node, allocatable),
         len(parts),
         sum(parts.values()),

@@ -83,7 +83,11 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
         assert all(found == judged[0] for found in judged), "kube-scheduler is of two minds"
         view = cluster.state.snapshot.view(cluster.state.pods[uid].spec).refresh()
         able = not view.spec.unsupported
-        ours = {name for name, row in cluster.state.snapshot.row.items() if able and view.cap[row]}
+        ours = {
+            name
+            for name, row in cluster.state.snapshot.columns.row.items()
+            if able and view.cap[row]
+        }
         pod = world.pods[uid]
         world.old_spread = False
         assert ours == naive_filters.feasible(world, pod), pod["spec"]

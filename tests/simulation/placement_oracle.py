@@ -83,7 +83,7 @@ def _groups(gang: Gang) -> dict[tuple[str, ...], tuple[SubGroups, list[Pod]]]:
 
 
 def _level(cluster: Scheduler, required: str, tier: int | None) -> str:
-    levels = cluster.state.snapshot.domains.levels
+    levels = cluster.state.snapshot.columns.domains.levels
     if required or tier is None:
         return required
     if tier and cluster.state.network.hypernodes:
@@ -94,7 +94,7 @@ def _level(cluster: Scheduler, required: str, tier: int | None) -> str:
 def _close(cluster: Scheduler, name: str, pods: Sequence[Pod], level: str) -> None:
     """They are in one domain of the level."""
     nodes = {pod.node for pod in pods}
-    levels = cluster.state.snapshot.domains.levels
+    levels = cluster.state.snapshot.columns.domains.levels
     assert len(nodes) == 1 or level not in island_masks.ON_NODE, f"{name} is on {nodes}"
     if level in island_masks.PARTS:
         shape = cluster.state.nodes[nodes.pop()].shape
@@ -104,8 +104,8 @@ def _close(cluster: Scheduler, name: str, pods: Sequence[Pod], level: str) -> No
         parts = island_masks.masks(shape, level)
         assert any(not gpus & ~part for part in parts), f"{name} is in no {level}"
     elif level in levels:
-        of = cluster.state.snapshot.domains.of[levels.index(level)]
-        found = {int(of[cluster.state.snapshot.row[node]]) for node in nodes}
+        of = cluster.state.snapshot.columns.domains.of[levels.index(level)]
+        found = {int(of[cluster.state.snapshot.columns.row[node]]) for node in nodes}
         assert len(found) == 1, f"{name} spans {level} {found}"
         assert -1 not in found, f"{name} is outside of every {level}"
 

@@ -62,6 +62,11 @@ class PodSpec:
         # Another process hashes texts differently: there it is made anew.
         return PodSpec, tuple(getattr(self, part.name) for part in fields(self) if part.init)
 
+    @property
+    def nics_in_pod_network(self) -> bool:
+        """Whether it opens RDMA network cards from a network namespace of its own."""
+        return bool(self.rdma_containers) and not self.on_host
+
     def request(self, resource: str) -> int:
         return dict(self.requests).get(resource, 0)
 

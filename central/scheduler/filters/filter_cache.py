@@ -1,6 +1,9 @@
 """Which nodes may take pods of one constraint at all: the predicates' answers, kept by node and asked
 again only of nodes that changed. Shared by all kinds of pods that differ in their requests alone."""
 
+from collections.abc import Callable
+from operator import attrgetter
+
 import numpy as np
 
 from central.model.arrays import Bools, Ints
@@ -10,18 +13,24 @@ from central.scheduler.filters import node_filters
 Constraint = tuple[object, ...]
 
 
-def constraint(spec: PodSpec) -> Constraint:
-    """What of a pod the predicates look at."""
-    return (
-        spec.node_selector,
-        spec.node_terms,
-        spec.tolerations,
-        spec.rdma_limits,
-        bool(spec.rdma_containers) and not spec.on_host,
-        spec.memory_level,
-        spec.gpu_models,
-        spec.gpu_memory,
-    )
+# The fields that the node filters read: pods that are equal in these share one result.
+constraint: Callable[[PodSpec], Constraint] = attrgetter(*node_filters.READS)
+
+
+class FilterResults:
+    """One FilterResultCache for all pod classes that the filters cannot tell apart."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Constraint, FilterResultCache] = {}
+
+    def of(self, spec: PodSpec) -> "FilterResultCache":
+        key = constraint(spec)
+        if key not in self._kept:
+            self._kept[key] = FilterResultCache(spec)
+        return self._kept[key]
+
+    def clear(self) -> None:
+        self._kept.clear()
 
 
 class FilterResultCache:

@@ -2,7 +2,6 @@
 anti-affinity, topology spread and host ports, for all nodes at once."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,8 @@ from central.model.facts import PodSpec
 from central.model.pod_rules import Spread
 from central.model.volumes import Volumes, Wanted
 from central.scheduler.filters import node_filters
-
-if TYPE_CHECKING:
-    from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.filters.pod_counts import MatchingPodCounts
+from central.scheduler.inventory.columns import Columns
 
 MANY = np.int64(2**40)
 PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT = range(1, 11)
@@ -37,8 +35,8 @@ def is_interpod(spec: PodSpec) -> bool:
 
 
 class InterPodFilter:
-    def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
-        self._snapshot = snapshot
+    def __init__(self, columns: Columns, pod_counts: MatchingPodCounts, spec: PodSpec) -> None:
+        self._columns, self._pod_counts = columns, pod_counts
         self._spec = spec
         self._stamp: tuple[int, ...] = ()
         self._limit: Ints = np.zeros(0, dtype=np.int64)
@@ -60,10 +58,10 @@ class InterPodFilter:
         """By row, how many more such pods their company allows there: none, one, or as many as fit.
         One after another: what one pod changes for the next is not looked ahead. The same array
         until something has changed."""
-        stamp = self._snapshot.neighbours.stamp(self._spec)
+        stamp = self._pod_counts.stamp(self._spec)
         if self._stamp != stamp:
             self._stamp = stamp
-            self._limit = np.full(len(self._snapshot.names), MANY, dtype=np.int64)
+            self._limit = np.full(len(self._columns.names), MANY, dtype=np.int64)
             self._why = np.zeros(len(self._limit), dtype=np.int64)
             self._ports()
             self._volumes()
@@ -79,7 +77,7 @@ class InterPodFilter:
         if why == NONE_LEFT and self._spec.volumes is not None:
             return f"no free volumes ({asked(self._spec.volumes)})"
         if why == ELSEWHERE and len(there := np.flatnonzero(self._reached)) == 1:
-            return f"its volumes are on node {self._snapshot.names[int(there[0])]}"
+            return f"its volumes are on node {self._columns.names[int(there[0])]}"
         return WORDS.get(why, "")
 
     def stocked(self) -> Ints | None:
@@ -88,17 +86,17 @@ class InterPodFilter:
         if volumes is None or not (volumes.wants or volumes.shared):
             return None
         self._judge()
-        return self._snapshot.neighbours.stock.room(volumes, self._made)
+        return self._pod_counts.stock.room(volumes, self._made)
 
     def crowding(self) -> Ints:
         """By row, how many peers are in its domains already, by the spread rules that count such
         pods themselves: the next goes where it is lowest."""
-        neighbours = self._snapshot.neighbours
-        crowd = np.zeros(len(self._snapshot.names), dtype=np.int64)
+        pod_counts = self._pod_counts
+        crowd = np.zeros(len(self._columns.names), dtype=np.int64)
         for spread in self._spec.rules.spread if self._spec.rules else ():
-            if neighbours.matched_by(spread.peers, self._spec):
+            if pod_counts.matched_by(spread.peers, self._spec):
                 counts, _ = self._counted(spread)
-                of = neighbours.places(spread.key).of
+                of = pod_counts.places(spread.key).of
                 crowd += np.where(of >= 0, counts[of] if len(counts) else 0, 0)
         return crowd
 
@@ -115,24 +113,24 @@ class InterPodFilter:
     def _ports(self) -> None:
         ports = self._spec.rules.ports if self._spec.rules else ()
         for port in ports:
-            self._refuse(self._snapshot.neighbours.taken(port) > 0, PORTS)
+            self._refuse(self._pod_counts.taken(port) > 0, PORTS)
         if ports:
             self._one(np.full(len(self._limit), True))
 
     def _volumes(self) -> None:
-        volumes, neighbours = self._spec.volumes, self._snapshot.neighbours
+        volumes, pod_counts = self._spec.volumes, self._pod_counts
         if volumes is None:
             return
         everywhere = np.full(len(self._limit), True)
         for claim in volumes.exclusive:
-            self._refuse(everywhere & neighbours.using(claim).any(), IN_USE)
+            self._refuse(everywhere & pod_counts.using(claim).any(), IN_USE)
             self._one(everywhere)
         each = dict(volumes.attach)
         for driver in {**each, **dict(volumes.common)}:
-            room = neighbours.attach_room(driver)
+            room = pod_counts.attach_room(driver)
             for other, claim in volumes.common:
                 if other == driver:
-                    room -= 1 - neighbours.attached_for(claim)
+                    room -= 1 - pod_counts.attached_for(claim)
             if driver in each:
                 room //= each[driver]
             else:
@@ -147,33 +145,33 @@ class InterPodFilter:
             np.minimum(self._limit, stocked, out=self._limit)
 
     def _spread(self) -> None:
-        neighbours = self._snapshot.neighbours
+        pod_counts = self._pod_counts
         for spread in self._spec.rules.spread if self._spec.rules else ():
-            of = neighbours.places(spread.key).of
+            of = pod_counts.places(spread.key).of
             self._refuse(of < 0, NO_LABEL)
             counts, present = self._counted(spread)
             fewest = 0
             if np.count_nonzero(present) >= max(spread.domains, 1):
                 fewest = int(counts[present].min())
-            itself = neighbours.matched_by(spread.peers, self._spec)
+            itself = pod_counts.matched_by(spread.peers, self._spec)
             over = counts + int(itself) - fewest > spread.skew
             self._refuse((of >= 0) & _of(over, of), SPREAD)
 
     def _counted(self, spread: Spread) -> tuple[Ints, Bools]:
         """Per domain: the peers on the nodes that count, and whether it has such a node."""
-        neighbours = self._snapshot.neighbours
-        counts = neighbours.matching(spread.peers)
+        pod_counts = self._pod_counts
+        counts = pod_counts.matching(spread.peers)
         rows = np.flatnonzero(self._counting(spread))
-        places = neighbours.places(spread.key)
+        places = pod_counts.places(spread.key)
         present = places.sums(np.ones(len(counts), dtype=np.int64), rows) > 0
         return places.sums(counts, rows), present
 
     def _counting(self, spread: Spread) -> Bools:
         self._judge()
-        neighbours = self._snapshot.neighbours
-        counting = np.full(len(self._snapshot.names), True)
+        pod_counts = self._pod_counts
+        counting = np.full(len(self._columns.names), True)
         for other in self._spec.rules.spread if self._spec.rules else ():
-            counting &= neighbours.places(other.key).of >= 0
+            counting &= pod_counts.places(other.key).of >= 0
         if spread.affinity:
             counting &= self._affine
         if spread.taints:
@@ -184,37 +182,37 @@ class InterPodFilter:
         near = self._spec.rules.near if self._spec.rules else None
         if near is None:
             return
-        neighbours = self._snapshot.neighbours
-        counts = neighbours.matching(near.peers)
+        pod_counts = self._pod_counts
+        counts = pod_counts.matching(near.peers)
         everywhere = np.full(len(self._limit), True)
         there, somewhere = everywhere.copy(), False
         for key in near.keys:
-            places = neighbours.places(key)
+            places = pod_counts.places(key)
             sums = places.sums(counts)
             self._refuse(places.of < 0, NEAR)
             there &= _of(sums > 0, places.of)
             somewhere = somewhere or bool(sums.any())
-        if somewhere or not neighbours.matched_by(near.peers, self._spec):
+        if somewhere or not pod_counts.matched_by(near.peers, self._spec):
             self._refuse(~there, NEAR)
 
     def _apart(self) -> None:
-        neighbours, spec = self._snapshot.neighbours, self._spec
+        pod_counts, spec = self._pod_counts, self._spec
         for apart in spec.rules.apart if spec.rules else ():
-            places = neighbours.places(apart.key)
-            sums = places.sums(neighbours.matching(apart.peers))
+            places = pod_counts.places(apart.key)
+            sums = places.sums(pod_counts.matching(apart.peers))
             self._refuse(_of(sums > 0, places.of), APART)
-            if neighbours.matched_by(apart.peers, spec):
+            if pod_counts.matched_by(apart.peers, spec):
                 self._one(places.of >= 0)
         for number in spec.matched:
-            for key, counts in neighbours.avoiding(number).items():
+            for key, counts in pod_counts.avoiding(number).items():
                 if counts.any():
-                    places = neighbours.places(key)
+                    places = pod_counts.places(key)
                     self._refuse(_of(places.sums(counts) > 0, places.of), AVOIDED)
 
     def _judge(self) -> None:
         """Asks about the nodes that changed since they were last asked."""
-        snapshot = self._snapshot
-        more = len(snapshot.names) - len(self._judged)
+        columns = self._columns
+        more = len(columns.names) - len(self._judged)
         if more:
             self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
             self._affine = np.append(self._affine, np.zeros(more, dtype=np.bool_))
@@ -222,8 +220,8 @@ class InterPodFilter:
             self._reached = np.append(self._reached, np.zeros(more, dtype=np.bool_))
             for want, made in self._made.items():
                 self._made[want] = np.append(made, np.zeros(more, dtype=np.int64))
-        for row in np.flatnonzero(self._judged != snapshot.version):
-            node = snapshot.nodes[row]
+        for row in np.flatnonzero(self._judged != columns.version):
+            node = columns.nodes[row]
             self._affine[row] = node is not None and not node_filters.unsuited(self._spec, node)
             self._tolerated[row] = node is not None and not node_filters.untolerated(
                 self._spec, node
@@ -231,7 +229,7 @@ class InterPodFilter:
             self._reached[row] = node is not None and node_filters.reaches(self._spec, node)
             for want, made in self._made.items():
                 made[row] = node is not None and selectors.inside(want.made or (), node)
-            self._judged[row] = snapshot.version[row]
+            self._judged[row] = columns.version[row]
 
 
 def asked(volumes: Volumes) -> str:

@@ -7,18 +7,15 @@ will be left with the least, and open another one only where none has so much.""
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from central.model.arrays import Ints
+from central.model.arrays import UNLIMITED, Ints
+from central.scheduler.inventory.pods import Pod
 from protos.closest import closest
 from protos.gpu_sharing import HIGHEST, RANKS, WHOLE, choose_gpu
 from protos.topology import NodeTopology, Shape, indices_of, mask_of
-
-if TYPE_CHECKING:
-    from central.scheduler.inventory.pods import Pod
-    from central.scheduler.snapshot.snapshot import Snapshot
 
 GpuShares = dict[int, int]  # hundredths by GPU
 
@@ -36,6 +33,74 @@ Offered = tuple[int, ...]
 NOTHING: Offered = (0,) * (HIGHEST + 1)
 
 
+class GpuColumns:
+    """The GPUs of each row."""
+
+    def __init__(self) -> None:
+        self.count: Ints = np.zeros(0, dtype=np.int64)  # whole GPUs that may be given
+        self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one island
+        self.shape: list[Shape | None] = []  # None: no agent has reported
+        self.free_mask: list[int] = []  # healthy and given to nobody
+        self.offered: list[Offered] = []  # that may be used in shares
+        self.left: list[GpuShares] = []  # of those in use as shares: hundredths that are free
+
+    def grow(self, more: int) -> None:
+        self.count = np.append(self.count, np.zeros(more, dtype=np.int64))
+        self.island = np.append(self.island, np.zeros(more, dtype=np.int64))
+        self.shape += [None] * more
+        self.free_mask += [0] * more
+        self.offered += [NOTHING] * more
+        self.left += [{} for _ in range(more)]
+
+    def put(
+        self, row: int, shape: Shape | None, free_mask: int, offered: Offered, left: GpuShares
+    ) -> bool:
+        """What an agent says: the GPUs' shape, which are healthy and given to nobody, which may be
+        used in shares, and what is free of those that are. Whether more may be given than before."""
+        known = self.left[row]
+        more = (
+            bool(free_mask & ~self.free_mask[row])
+            or shape != self.shape[row]
+            or offered != self.offered[row]
+            or any(part > known.get(gpu, 0) for gpu, part in left.items())
+        )
+        self.shape[row] = shape
+        self.free_mask[row], self.offered[row], self.left[row] = free_mask, offered, left
+        return more
+
+    def recount(self, row: int, have: int) -> None:
+        """have: GPUs that are free by the API server's count."""
+        shape = self.shape[row]
+        if shape is None:
+            self.count[row], self.island[row] = have, 0
+        else:
+            healthy, together = _free_in(shape, self.free_mask[row])
+            self.count[row] = min(have, healthy)
+            self.island[row] = min(have, together)
+
+    def recount_many(self, rows: Ints, have: Ints) -> None:
+        masks, shapes = self.free_mask, self.shape
+        found = [
+            (UNLIMITED, 0)
+            if (shape := shapes[row]) is None
+            else _free_in(shape, masks[row])
+            if masks[row]
+            else (0, 0)
+            for row in rows.tolist()
+        ]
+        most = np.array(found, dtype=np.int64).reshape(-1, 2)
+        self.count[rows] = np.minimum(have, most[:, 0])
+        self.island[rows] = np.minimum(have, most[:, 1])
+
+
+@lru_cache(maxsize=1 << 16)
+def _free_in(shape: Shape, mask: int) -> tuple[int, int]:
+    """How many GPUs of the mask there are in all, and in the island with the most of them."""
+    return mask.bit_count(), max(
+        ((mask & island).bit_count() for island in shape.islands), default=0
+    )
+
+
 def offered(topology: NodeTopology) -> Offered:
     return tuple(
         mask_of(gpu.index for gpu in topology.gpus if gpu.shares and RANKS[gpu.enforcement] >= rank)
@@ -49,42 +114,42 @@ def best(topology: NodeTopology) -> str:
     return max(found, key=RANKS.__getitem__, default="none")
 
 
-def room_at(snapshot: "Snapshot", row: int, wanted: int, least: int = 0, within: int = -1) -> int:
+def room_at(gpus: "GpuColumns", row: int, wanted: int, least: int = 0, within: int = -1) -> int:
     """How many pods of so many hundredths each the node has room for, on GPUs of that rank."""
-    fit = snapshot.offered[row][least] & within
+    fit = gpus.offered[row][least] & within
     if not fit or wanted > WHOLE:
         return 0
-    free = min((snapshot.free_mask[row] & fit).bit_count(), snapshot.gpus.item(row))
-    left = _left(snapshot, row, least, within)
+    free = min((gpus.free_mask[row] & fit).bit_count(), gpus.count.item(row))
+    left = _left(gpus, row, least, within)
     return sum(part // wanted for part in left) + free * (WHOLE // wanted)
 
 
-def _left(snapshot: "Snapshot", row: int, least: int, within: int = -1) -> Iterable[int]:
+def _left(gpus: "GpuColumns", row: int, least: int, within: int = -1) -> Iterable[int]:
     """Of open GPUs of that rank what may still be had; GPUs that are not offered have nothing left."""
-    left, fit = snapshot.left[row], snapshot.offered[row][least] & within
+    left, fit = gpus.left[row], gpus.offered[row][least] & within
     every = not least and within == -1
     return left.values() if every else (part for gpu, part in left.items() if fit >> gpu & 1)
 
 
-def room(snapshot: "Snapshot", rows: Ints, wanted: int, least: int = 0) -> Ints:
+def room(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
     """The same of many."""
-    found = (room_at(snapshot, row, wanted, least) for row in rows.tolist())
+    found = (room_at(gpus, row, wanted, least) for row in rows.tolist())
     return np.fromiter(found, np.int64, len(rows))
 
 
-def remaining(snapshot: "Snapshot", rows: Ints, least: int = 0) -> tuple[int, int]:
+def remaining(gpus: "GpuColumns", rows: Ints, least: int = 0) -> tuple[int, int]:
     """The hundredths that are left in all, and the most of any one GPU."""
-    parts = [part for row in rows.tolist() for part in _left(snapshot, row, least)]
-    free = WHOLE * int(room(snapshot, rows, WHOLE, least).sum())
+    parts = [part for row in rows.tolist() for part in _left(gpus, row, least)]
+    free = WHOLE * int(room(gpus, rows, WHOLE, least).sum())
     return sum(parts) + free, max((*parts, min(free, WHOLE)))
 
 
-def waste(snapshot: "Snapshot", rows: Ints, wanted: int, least: int = 0) -> Ints:
+def waste(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
     """What the GPU that such a pod would go to has left after it; a GPU that must be opened counts
     more than any other."""
     found = (
         min(
-            (part - wanted for part in _left(snapshot, row, least) if part >= wanted),
+            (part - wanted for part in _left(gpus, row, least) if part >= wanted),
             default=WHOLE,
         )
         for row in rows.tolist()
@@ -93,32 +158,32 @@ def waste(snapshot: "Snapshot", rows: Ints, wanted: int, least: int = 0) -> Ints
 
 
 def deal(
-    snapshot: "Snapshot", row: int, ask: "ShareRequest", count: int, within: int = -1
+    gpus: "GpuColumns", row: int, ask: "ShareRequest", count: int, within: int = -1
 ) -> list[tuple[int, int]]:
     """GPUs of the mask `within`, as masks, for count pods, and how many pods go to each; the mask 0
     for those who have no room."""
-    shape = snapshot.shape[row]
+    shape = gpus.shape[row]
     if shape is None:
         return [(0, count)]
-    fit = snapshot.offered[row][ask.least] & within
-    return _dealt(shape, snapshot.left[row], (snapshot.free_mask[row], fit), ask.share, count)
+    fit = gpus.offered[row][ask.least] & within
+    return _dealt(shape, gpus.left[row], (gpus.free_mask[row], fit), ask.share, count)
 
 
 def holds(
-    snapshot: "Snapshot", row: int, asks: Iterable[tuple["ShareRequest", int]], within: int = -1
+    gpus: "GpuColumns", row: int, asks: Iterable[tuple["ShareRequest", int]], within: int = -1
 ) -> bool:
     """Whether so many pods of each kind find GPUs of the mask `within` there, if they are seated in_order:
     whole GPUs first, then the largest parts. For parts of one size a "no" is certain."""
-    shape = snapshot.shape[row]
+    shape = gpus.shape[row]
     if shape is None:
         return True
     mine = tuple(
-        (one.gpus, one.share, snapshot.offered[row][one.least] & within, count)
+        (one.gpus, one.share, gpus.offered[row][one.least] & within, count)
         for one, count in asks
         if count
     )
-    left = tuple(snapshot.left[row].items())
-    return _holds(shape, left, snapshot.free_mask[row], within, mine)
+    left = tuple(gpus.left[row].items())
+    return _holds(shape, left, gpus.free_mask[row], within, mine)
 
 
 def in_order(asks: Sequence["ShareRequest"]) -> list[int]:
@@ -168,19 +233,19 @@ def _dealt(
     return dealt
 
 
-def change(snapshot: "Snapshot", row: int, gpu: int, by: int) -> None:
+def change(gpus: "GpuColumns", row: int, gpu: int, by: int) -> None:
     """Takes hundredths of a GPU (a mask) or, by more than 0, gives them back."""
-    left, index = snapshot.left[row], gpu.bit_length() - 1
+    left, index = gpus.left[row], gpu.bit_length() - 1
     now = left.get(index, WHOLE) + by
     if now < WHOLE:
         left[index] = now
-        snapshot.free_mask[row] &= ~gpu
+        gpus.free_mask[row] &= ~gpu
     else:
         left.pop(index, None)
-        snapshot.free_mask[row] |= gpu
+        gpus.free_mask[row] |= gpu
 
 
-def used(pods: Iterable["Pod"], strangers: Mapping[int, int]) -> Counter[int]:
+def used(pods: Iterable[Pod], strangers: Mapping[int, int]) -> Counter[int]:
     """Hundredths by GPU that pods of a node have, or are planned to have."""
     found = Counter(strangers)
     for pod in pods:

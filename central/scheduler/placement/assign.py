@@ -55,7 +55,7 @@ def level_below(snapshot: Snapshot, level: str) -> int:
     """The index of the first level below: what a domain of this level is made of."""
     if level == ANYWHERE:
         return 0
-    levels = snapshot.domains.levels
+    levels = snapshot.columns.domains.levels
     return levels.index(level) + 1 if level in levels else len(levels)
 
 

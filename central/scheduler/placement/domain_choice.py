@@ -12,7 +12,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.scoring import Load, preferences
+from central.scheduler.scoring import Load
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
@@ -40,7 +40,7 @@ class CountedDomains:
         """pods: of the view's kind, in one of what is counted."""
         self.cap, self.gpus, self.pods = cap, view.gpus * pods, pods
         self.share, self.least = view.share, view.least
-        domains = snapshot.domains
+        domains = snapshot.columns.domains
         self.sums = [
             sums_of(cap, domains.of[level], domains.count(level))
             for level in range(len(domains.levels))
@@ -86,8 +86,8 @@ class DomainChoice:
             if all(room.cap.sum() >= count for room, count in rooms):
                 yield np.flatnonzero(np.any([room.cap > 0 for room in self._rooms], axis=0))
         else:
-            index = snapshot.domains.levels.index(level)
-            of = snapshot.domains.of[index]
+            index = snapshot.columns.domains.levels.index(level)
+            of = snapshot.columns.domains.of[index]
             for domain in self._domains(index):
                 yield np.flatnonzero(of == domain)
 
@@ -106,7 +106,7 @@ class DomainChoice:
         for room, count in zip(rooms[1:], self._counts[1:], strict=True):
             fits &= room.cap >= count
         if level == ISLAND:
-            fits &= snapshot.island >= gpus
+            fits &= snapshot.columns.gpus.island >= gpus
         rows = np.flatnonzero(fits)
         if level == NUMA:
             rows = rows[island_masks.most(snapshot, NUMA, rows) >= gpus]
@@ -116,7 +116,9 @@ class DomainChoice:
             hold = [bool(island_masks.holding(snapshot, level, row, asks)) for row in rows.tolist()]
             rows = rows[hold]
         elif sharing and len(rooms) > 1:
-            rows = rows[[gpu_shares.holds(snapshot, row, asks) for row in rows.tolist()]]
+            rows = rows[
+                [gpu_shares.holds(snapshot.columns.gpus, row, asks) for row in rows.tolist()]
+            ]
         if self._most == 1:
             yield from _least(rows, self._keys(level))
             return
@@ -129,24 +131,26 @@ class DomainChoice:
         """By what nodes are chosen, the least first: each is asked of those that are equal by the ones
         before it."""
         snapshot, room, gpus = self._snapshot, self._rooms[0], self._gpus
-        if (lean := preferences.toward(snapshot, self._load)) is not None:
+        if (lean := snapshot.preference(self._load)) is not None:
             yield lambda rows: -lean[rows]
         if self._spread:
             if gpus:
-                yield lambda rows: -snapshot.gpus[rows]
+                yield lambda rows: -snapshot.columns.gpus.count[rows]
             yield lambda rows: -room.cap[rows]
-            yield lambda rows: snapshot.name_rank()[rows]
+            yield lambda rows: snapshot.columns.name_rank()[rows]
             return
         if self._load and snapshot.mix.unlike:
             yield lambda rows: snapshot.mix.harm(self._load, rows)
         # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
         part = max(self._rooms, key=lambda room: room.share)
         if part.share:
-            yield lambda rows: gpu_shares.waste(snapshot, rows, part.share, part.least)
-        left = snapshot.island if level == ISLAND else snapshot.gpus
-        yield lambda rows: left[rows] if gpus or part.share else snapshot.allocatable[rows, 0]
+            yield lambda rows: gpu_shares.waste(snapshot.columns.gpus, rows, part.share, part.least)
+        left = snapshot.columns.gpus.island if level == ISLAND else snapshot.columns.gpus.count
+        yield (
+            lambda rows: left[rows] if gpus or part.share else snapshot.columns.allocatable[rows, 0]
+        )
         yield lambda rows: room.cap[rows]
-        yield lambda rows: snapshot.name_rank()[rows]
+        yield lambda rows: snapshot.columns.name_rank()[rows]
 
     def _domains(self, level: int) -> list[int]:
         """Domains of the level with room for the whole, best first."""
@@ -155,7 +159,7 @@ class DomainChoice:
         for room, count in zip(rooms[1:], counts[1:], strict=True):
             enough &= room.sums[level] >= count
         if self._anchors:
-            at = {int(domain) for domain in snapshot.domains.of[level, list(self._anchors)]}
+            at = {int(domain) for domain in snapshot.columns.domains.of[level, list(self._anchors)]}
             if len(at) > 1 or -1 in at:
                 return []
             enough &= np.arange(len(enough)) == at.pop()
@@ -166,7 +170,7 @@ class DomainChoice:
         by = max(level + 1, self._by)
         parts = _parts_needed(snapshot, rooms[main], counts[main], level, by=by)[found]
         left = rooms[main].sums[level][found]
-        names = snapshot.domains.names[level]
+        names = snapshot.columns.domains.names[level]
         disliked = self._disliked(level)
         if self._most == 1:
             best = found[parts == parts.min()]
@@ -182,10 +186,13 @@ class DomainChoice:
 
     def _disliked(self, level: int) -> Ints | None:
         """How little the pods like each domain of the level: its nodes with room, on average."""
-        lean = preferences.toward(self._snapshot, self._load)
+        lean = self._snapshot.preference(self._load)
         if lean is None:
             return None
-        of, count = self._snapshot.domains.of[level], self._snapshot.domains.count(level)
+        of, count = (
+            self._snapshot.columns.domains.of[level],
+            self._snapshot.columns.domains.count(level),
+        )
         some = (self._rooms[0].cap > 0).astype(np.int64)
         return -sums_of(lean * some, of, count) // np.maximum(sums_of(some, of, count), 1)
 
@@ -203,11 +210,11 @@ def parts_needed(
     snapshot: Snapshot, room: DomainCapacity, count: int, level: str, *, by: int
 ) -> int:
     """How many parts the best domain of the level needs; parts as below."""
-    if level in snapshot.domains.levels:
-        index = snapshot.domains.levels.index(level)
+    if level in snapshot.columns.domains.levels:
+        index = snapshot.columns.domains.levels.index(level)
         needed = _parts_needed(snapshot, room, count, index, by=by)
         return int(needed.min(initial=len(room.cap) + 1))
-    inside = room.sums[by] if by < len(snapshot.domains.levels) else room.cap
+    inside = room.sums[by] if by < len(snapshot.columns.domains.levels) else room.cap
     if inside.sum() < count:
         return len(room.cap) + 1
     return int(_fewest(inside, np.zeros(len(inside), dtype=np.int64), 1, count)[0])
@@ -219,7 +226,7 @@ def _parts_needed(
     """For each domain of the level: how many of its parts (domains of the level of index `by`; past
     the last: nodes) hold count pods, the roomiest first. Those that can't hold them get a large
     number."""
-    domains = snapshot.domains
+    domains = snapshot.columns.domains
     if by == level + 1 < len(domains.levels):
         inside, parent = room.sums[by], domains.parents(by)
     elif by < len(domains.levels):

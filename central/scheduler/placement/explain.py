@@ -59,7 +59,7 @@ def _never(snapshot: Snapshot, view: PodClassCapacity, required: str, now: int, 
         most = int(room.sum())
         return f"; even empty, the cluster has room for {most}" if now < most < count else ""
     if required not in island_masks.ON_NODE:
-        of = snapshot.domains.of[snapshot.domains.levels.index(required)]
+        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(required)]
         inside = of >= 0
         room = np.bincount(of[inside], weights=room[inside]).astype(np.int64)
     most = int(room.max(initial=0))
@@ -80,11 +80,11 @@ def _closest(
             return best_node(snapshot, room)
         (row,) = anchors
         inside = f"the {within(required)} of " if required != NODE else ""
-        place = f"{inside}node {snapshot.names[row]}, where the rest of the gang is,"
+        place = f"{inside}node {snapshot.columns.names[row]}, where the rest of the gang is,"
         return int(room[row]), place, np.array([row])
     if required:
         return _best_domain(snapshot, view, required, anchors)
-    return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.names))
+    return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.columns.names))
 
 
 def wanted(groups: Groups) -> str:
@@ -123,21 +123,29 @@ def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
 def best_node(snapshot: Snapshot, room: Ints) -> tuple[int, str, Ints]:
     """The most room that a node has, its name (empty: there is no node), and its row."""
     if not len(room) or not room.any():
-        return 0, "the best node" if snapshot.row else "", np.arange(len(snapshot.names))
-    best = np.lexsort((snapshot.name_rank(), -room))[0]
-    return int(room[best]), f"node {snapshot.names[best]}", np.array([best])
+        return (
+            0,
+            "the best node" if snapshot.columns.row else "",
+            np.arange(len(snapshot.columns.names)),
+        )
+    best = np.lexsort((snapshot.columns.name_rank(), -room))[0]
+    return int(room[best]), f"node {snapshot.columns.names[best]}", np.array([best])
 
 
 def _best_domain(
     snapshot: Snapshot, view: PodClassCapacity, required: str, anchors: Sequence[int]
 ) -> tuple[int, str, Ints]:
-    level = snapshot.domains.levels.index(required)
-    of = snapshot.domains.of[level]
+    level = snapshot.columns.domains.levels.index(required)
+    of = snapshot.columns.domains.of[level]
     sums = view.sums[level]
-    names = snapshot.domains.names[level]
+    names = snapshot.columns.domains.names[level]
     kind = required.rpartition("/")[2]
     if not len(sums):
-        return 0, f"no node has label {required}, so no {kind}", np.arange(len(snapshot.names))
+        return (
+            0,
+            f"no node has label {required}, so no {kind}",
+            np.arange(len(snapshot.columns.names)),
+        )
     if anchors and (at := int(of[anchors[0]])) >= 0:
         place = f"{kind} {names[at]}, where the rest of the gang is,"
         return int(sums[at]), place, np.flatnonzero(of == at)
@@ -152,24 +160,28 @@ def _short_of(
     details = []
     fitting = np.intersect1d(rows, view.fit_rows())
     if view.gpus:
-        free = int(snapshot.gpus[fitting].sum())
-        total = int(snapshot.allocatable[fitting, 0].sum())
+        free = int(snapshot.columns.gpus.count[fitting].sum())
+        total = int(snapshot.columns.allocatable[fitting, 0].sum())
         details.append(f"{free} of {total} GPUs free on {_nodes(fitting)}")
     wanted_slices = [name for name, _ in view.spec.requests if is_slice(name)]
     details += [_slices_free(snapshot, name, fitting) for name in wanted_slices]
     if view.share and room < count and len(fitting):
-        if not any(any(snapshot.offered[row]) for row in fitting.tolist()):
+        if not any(any(snapshot.columns.gpus.offered[row]) for row in fitting.tolist()):
             details.append("no agent there offers shares of GPUs")
         else:
-            total, most = gpu_shares.remaining(snapshot, fitting, view.least)
+            total, most = gpu_shares.remaining(snapshot.columns.gpus, fitting, view.least)
             sure = f" whose memory is enforced by {view.spec.memory_level}" if view.least else ""
             details.append(f"{total} hundredths of GPUs{sure} free, at most {most} of one")
     if room < count and len(fitting):
-        names = {column: name for name, column in snapshot.column.items()}
+        names = {column: name for name, column in snapshot.columns.column.items()}
         rooms = {
             names[int(column)]: int(
                 np.maximum(
-                    (snapshot.gpus[fitting] if column == 0 else snapshot.free[fitting, column])
+                    (
+                        snapshot.columns.gpus.count[fitting]
+                        if column == 0
+                        else snapshot.columns.free[fitting, column]
+                    )
                     // amount,
                     0,
                 ).sum()
@@ -177,15 +189,15 @@ def _short_of(
             for column, amount in zip(view.columns, view.amounts, strict=True)
             if names[int(column)] != GPU_SHARE
         }
-        if view.cards and snapshot.cards:
-            room = sum(nic_limits.rooms(snapshot.cards, fitting.tolist(), view.spec))
+        if view.nics and snapshot.columns.nics:
+            room = sum(nic_limits.rooms(snapshot.columns.nics, fitting.tolist(), view.spec))
             if room < min(count, *rooms.values()):
                 details.append(f"short of {wording.cards(view.spec)}: enough for {room}")
                 return details
         scarce = min(sorted(rooms), key=rooms.__getitem__)
         if scarce != GPU and not is_slice(scarce) and rooms[scarce] < count:
             details.append(f"short of {wording.resource(scarce)}: enough for {rooms[scarce]}")
-        stocked = view.company.stocked() if view.company is not None else None
+        stocked = view.interpod.stocked() if view.interpod is not None else None
         if stocked is not None and (enough := int(stocked[fitting].sum())) < count:
             details.append(f"short of volumes: enough for {enough}")
     return details
@@ -196,10 +208,10 @@ def _nodes(rows: Ints) -> str:
 
 
 def _slices_free(snapshot: Snapshot, name: str, rows: Ints) -> str:
-    column = snapshot.column.get(name)
-    if column is None or not (total := int(snapshot.allocatable[rows, column].sum())):
+    column = snapshot.columns.column.get(name)
+    if column is None or not (total := int(snapshot.columns.allocatable[rows, column].sum())):
         return f"there are no {wording.resource(name)}"
-    free = int(np.maximum(snapshot.free[rows, column], 0).sum())
+    free = int(np.maximum(snapshot.columns.free[rows, column], 0).sum())
     return f"{free} of {total} {wording.resource(name)} free on {_nodes(rows)}"
 
 
@@ -208,10 +220,10 @@ def _refused(snapshot: Snapshot, view: PodClassCapacity) -> list[str]:
     reasons = Counter(
         node_filters.refusal(view.spec, node)
         for row in view.unfit_rows()
-        if (node := snapshot.nodes[row]) is not None
+        if (node := snapshot.columns.nodes[row]) is not None
     )
-    if view.company is not None:
-        beside = (view.company.reason(row) for row in view.fit_rows().tolist())
+    if view.interpod is not None:
+        beside = (view.interpod.reason(row) for row in view.fit_rows().tolist())
         reasons.update(reason for reason in beside if reason)
     return [
         f"{count} node{'s' if count != 1 else ''}: {reason}"

@@ -17,10 +17,10 @@ def spread(snapshot: Snapshot, cap: Ints, rows: Ints, count: int, level: int) ->
     together, is in each of them.
     """
     rows = rows[cap[rows] > 0]
-    tree = snapshot.domains
+    tree = snapshot.columns.domains
     for index in range(level, len(tree.levels)):
         rows = _fewest(snapshot, cap, rows, count, index)
-    chosen, shares = _shares(cap[rows], snapshot.name_rank()[rows], count)
+    chosen, shares = _shares(cap[rows], snapshot.columns.name_rank()[rows], count)
     rows = rows[chosen]
     if level < len(tree.levels) and len(rows) > 1:
         indices = range(len(tree.levels) - 1, level - 1, -1)
@@ -32,15 +32,15 @@ def spread(snapshot: Snapshot, cap: Ints, rows: Ints, count: int, level: int) ->
 
 def _fewest(snapshot: Snapshot, cap: Ints, rows: Ints, count: int, level: int) -> Ints:
     """The rows of the fewest domains of the level that hold all."""
-    of = snapshot.domains.of[level, rows]
-    there = np.zeros(snapshot.domains.count(level) + 1, dtype=np.bool_)
+    of = snapshot.columns.domains.of[level, rows]
+    there = np.zeros(snapshot.columns.domains.count(level) + 1, dtype=np.bool_)
     there[of] = True  # those in no domain of the level stand last
     ids = np.flatnonzero(there)
     if len(ids) <= 1:
         return rows
     part = (np.cumsum(there) - 1)[of]
     room = np.bincount(part, weights=cap[rows]).astype(np.int64)
-    rank = np.append(snapshot.domains.ranks(level), -1)[ids]
+    rank = np.append(snapshot.columns.domains.ranks(level), -1)[ids]
     chosen, _ = _shares(room, rank, count)
     taken = np.zeros(len(ids), dtype=np.bool_)
     taken[chosen] = True

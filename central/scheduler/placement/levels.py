@@ -8,7 +8,7 @@ from protos.names import ISLAND, NODE, NUMA
 
 def ladder(snapshot: Snapshot, required: str) -> list[str]:
     """The levels to try, closest first, up to the required one."""
-    every = [ISLAND, NODE, *reversed(snapshot.domains.levels), ANYWHERE]
+    every = [ISLAND, NODE, *reversed(snapshot.columns.domains.levels), ANYWHERE]
     if not required:
         return every
     if required == NUMA:  # an island may span two

@@ -40,7 +40,7 @@ class Packer:
         room = np.zeros(len(rows), dtype=np.int64)
         for spec, count in groups:
             room += np.minimum(snapshot.view(spec).refresh().cap[rows], count)
-        order = np.lexsort((snapshot.name_rank()[rows], -room))
+        order = np.lexsort((snapshot.columns.name_rank()[rows], -room))
         order = order[room[order] > 0]
         chosen = rows[order[:ROWS]]
         plan, self._left = packed(problem_of(snapshot, RolePreferences(groups), chosen), self._left)

@@ -51,7 +51,7 @@ def attempts(
 
 def _apart(state: ClusterState, gang: Gang, groups: Groups) -> RolePreferences | None:
     """Everybody would rather be on a node of their own."""
-    rows, specs = state.snapshot.row, [spec for spec, _ in groups]
+    rows, specs = state.snapshot.columns.row, [spec for spec, _ in groups]
     there = Counter(
         rows[pod.node] for pod in gang.placed() if pod.alive and pod.node in rows and specs
     )
@@ -77,7 +77,7 @@ def _crew(
     parts: dict[tuple[str, PodSpec], list[Pod]] = {}
     for pod in pods:
         parts.setdefault((pod.seen.task, pod.spec), []).append(pod)
-    rows = state.snapshot.row
+    rows = state.snapshot.columns.row
     there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
     for pod in there:
         parts.setdefault((pod.seen.task, pod.spec), [])
@@ -155,7 +155,7 @@ def _roles_inside(
     roles = gang.object.roles if gang.object is not None else None
     if roles is None and (gang.placement or default_placement) != SPREAD:
         return None
-    rows = state.snapshot.row
+    rows = state.snapshot.columns.row
     there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
     places: dict[tuple[str, PodSpec], int] = {}
     for pod in (*pods, *there):
@@ -226,14 +226,14 @@ def _level(state: ClusterState, named: str, tier: int | None) -> str:
     """A level by its name or its tier, which counts from the narrowest."""
     if named or tier is None:
         return named
-    return state.network.level_of_tier(tier, state.snapshot.domains.levels)
+    return state.network.level_of_tier(tier, state.snapshot.columns.domains.levels)
 
 
 def _anchors(state: ClusterState, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
     """The rows where these already are, and their GPUs there if it is only one."""
     if not placed:
         return (), 0
-    rows = state.snapshot.row
+    rows = state.snapshot.columns.row
     there = [pod for pod in placed if pod.alive and pod.node in rows]
     anchors = tuple(sorted({rows[pod.node] for pod in there}))
     gpus = 0

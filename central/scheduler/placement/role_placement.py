@@ -210,7 +210,7 @@ def take(draft: Draft, groups: Groups, rows: Ints, plan: Sequence[Vector]) -> No
 
 def _close(snapshot: Snapshot, rows: Ints, taken: Sequence[int]) -> Ints:
     """The rows of the narrowest domains of the tree where seats were taken: wishes open no other."""
-    of = snapshot.domains.of
+    of = snapshot.columns.domains.of
     return rows[np.isin(of[-1, rows], of[-1, taken])] if len(of) else rows
 
 
@@ -243,18 +243,22 @@ def _shortlist(snapshot: Snapshot, crew: RolePreferences, rows: Ints, used: Sequ
     room = np.zeros(len(rows), dtype=np.int64)
     for spec, count in crew.roles:
         room += np.minimum(snapshot.view(spec).refresh().cap[rows], count)
-    order = np.lexsort((snapshot.name_rank()[rows], -room, ~np.isin(rows, used)))
+    order = np.lexsort((snapshot.columns.name_rank()[rows], -room, ~np.isin(rows, used)))
     order = order[room[order] + np.isin(rows[order], used) > 0]
     chosen = rows[order[: max(ROWS, len(set(used)))]]
-    return chosen[np.lexsort((snapshot.name_rank()[chosen], *snapshot.domains.of[::-1, chosen]))]
+    return chosen[
+        np.lexsort(
+            (snapshot.columns.name_rank()[chosen], *snapshot.columns.domains.of[::-1, chosen])
+        )
+    ]
 
 
 def problem_of(snapshot: Snapshot, crew: RolePreferences, rows: Ints) -> RolePlacementProblem:
     views = [snapshot.view(spec).refresh() for spec, _ in crew.roles]
     columns = sorted({int(column) for view in views for column in view.columns})
-    free = snapshot.free[rows][:, columns]
+    free = snapshot.columns.free[rows][:, columns]
     if 0 in columns:
-        free[:, columns.index(0)] = snapshot.gpus[rows]
+        free[:, columns.index(0)] = snapshot.columns.gpus.count[rows]
     asks = [dict(zip(view.columns.tolist(), view.amounts.tolist(), strict=True)) for view in views]
     room = np.stack([view.cap[rows] for view in views], axis=1)
     fixed = np.zeros((len(rows), len(views)), dtype=np.int64)
@@ -275,9 +279,9 @@ def problem_of(snapshot: Snapshot, crew: RolePreferences, rows: Ints) -> RolePla
 def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]) -> Holds | None:
     """What no sum over a node tells: whether parts of GPUs, and shares of network cards, find room one by
     one, and how many of a kind its rules and volumes allow there, whatever their roles."""
-    company = any(view.company is not None for view in views)
+    company = any(view.interpod is not None for view in views)
     sharing = any(view.share for view in views)
-    carded = any(view.cards for view in views) and bool(snapshot.cards)
+    carded = any(view.nics for view in views) and bool(snapshot.columns.nics)
 
     def holds(place: int, vector: Vector) -> bool:
         row = int(rows[place])
@@ -287,9 +291,11 @@ def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]) ->
                 alike[view.spec] += count
             if any(count > snapshot.view(spec).cap[row] for spec, count in alike.items()):
                 return False
-        if sharing and not gpu_shares.holds(snapshot, row, zip(views, vector, strict=True)):
+        if sharing and not gpu_shares.holds(
+            snapshot.columns.gpus, row, zip(views, vector, strict=True)
+        ):
             return False
-        room = snapshot.cards.get(row) if carded and any(vector) else None
+        room = snapshot.columns.nics.get(row) if carded and any(vector) else None
         kinds = (view.spec for view in views)
         return room is None or room.holds(zip(kinds, vector, strict=True))
 

@@ -40,7 +40,7 @@ def fit(draft: Draft, want: PlacementRequest) -> list[Assignment]:
     if sequential.pods_affect_each_other(snapshot, want.groups):
         return _one_by_one(draft, want, levels)
     # Who changes places counts by resource, which tells nothing of one card's room.
-    carded = any(spec.rdma_containers and snapshot.cards for spec, _ in want.groups)
+    carded = any(spec.rdma_containers and snapshot.columns.nics for spec, _ in want.groups)
     if want.crew is not None and not carded:
         return _with_roles(draft, want, want.crew, levels)
     counts = [count for _, count in want.groups]
@@ -84,7 +84,7 @@ def _preferred(snapshot: Snapshot, level: str) -> int:
     if not level:
         return 0
     ladder(snapshot, level)  # it is one of them
-    levels = snapshot.domains.levels
+    levels = snapshot.columns.domains.levels
     return levels.index(level) if level in levels else len(levels)
 
 
@@ -93,7 +93,7 @@ def _fewest_first(
 ) -> list[str]:
     """Levels wider than the preferred one by how many of its domains the gang would span; the closer
     first of those that are equal."""
-    tree = snapshot.domains.levels
+    tree = snapshot.columns.domains.levels
     views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
     sizes = [count for _, count in want.groups]
     main = max(range(len(views)), key=lambda i: (views[i].gpus * sizes[i], sizes[i]))
@@ -110,7 +110,7 @@ def _beside(snapshot: Snapshot, want: PlacementRequest, rows: Ints) -> Ints:
     """Of the rows those in the narrowest domains where members are already, if there is room."""
     anchors = list(want.anchors)
     views = [snapshot.view(spec) for spec, _ in want.groups]
-    for of in (np.arange(len(snapshot.names)), *snapshot.domains.of[::-1]):
+    for of in (np.arange(len(snapshot.columns.names)), *snapshot.columns.domains.of[::-1]):
         near = rows[np.isin(of[rows], of[anchors])]
         rooms = zip(views, want.groups, strict=True)
         if all(view.cap[near].sum() >= count for view, (_, count) in rooms):

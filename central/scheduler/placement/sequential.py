@@ -16,7 +16,6 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.scoring import preferences
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
@@ -38,7 +37,7 @@ def pods_affect_each_other(snapshot: Snapshot, groups: Groups) -> bool:
 
 
 def _touches(snapshot: Snapshot, spec: PodSpec, count: int, groups: Groups) -> bool:
-    neighbours, rules = snapshot.neighbours, spec.rules
+    neighbours, rules = snapshot.pod_counts, spec.rules
     if _share_volumes(snapshot, spec, groups):
         return True
     if rules is None:
@@ -70,7 +69,7 @@ def _touches(snapshot: Snapshot, spec: PodSpec, count: int, groups: Groups) -> b
 def _share_volumes(snapshot: Snapshot, spec: PodSpec, groups: Groups) -> bool:
     """Whether a pod that has its volumes leaves fewer for another elsewhere, or for one of another kind.
     Equal pods whose volumes are of one node each are counted."""
-    volumes, neighbours = spec.volumes, snapshot.neighbours
+    volumes, neighbours = spec.volumes, snapshot.pod_counts
     if volumes is None:
         return False
     if volumes.exclusive or neighbours.stock.roams(volumes):
@@ -147,24 +146,24 @@ def _candidates(
     sharing = any(view.share for view in views.values())
     if level in island_masks.ON_NODE:
         fits = np.all([views[spec].cap >= count for spec, count in wanted.items()], axis=0)
-        fits &= snapshot.gpus >= gpus
+        fits &= snapshot.columns.gpus.count >= gpus
         if level == ISLAND:
-            fits &= (snapshot.island >= gpus) & (gpus > 0 or sharing)
+            fits &= (snapshot.columns.gpus.island >= gpus) & (gpus > 0 or sharing)
         if anchors:
             fits &= np.isin(np.arange(len(fits)), anchors) & (len(set(anchors)) == 1)
         rows = np.flatnonzero(fits)
         if level == NUMA:
             least = gpus if sharing else max(gpus, 1)
             rows = rows[island_masks.most(snapshot, NUMA, rows) >= least]
-        order = np.lexsort((snapshot.name_rank()[rows], snapshot.gpus[rows]))
+        order = np.lexsort((snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows]))
         yield from (rows[[index]] for index in order[:TRIED])
         return
-    if level not in snapshot.domains.levels:
+    if level not in snapshot.columns.domains.levels:
         if all(views[spec].cap.sum() >= count for spec, count in wanted.items()):
             yield np.flatnonzero(usable)
         return
-    index = snapshot.domains.levels.index(level)
-    of = snapshot.domains.of[index]
+    index = snapshot.columns.domains.levels.index(level)
+    of = snapshot.columns.domains.of[index]
     sums = [views[spec].sums[index] for spec in wanted]
     enough = np.all(
         [room >= count for room, count in zip(sums, wanted.values(), strict=True)], axis=0
@@ -172,7 +171,7 @@ def _candidates(
     if anchors:
         at = set(of[list(anchors)].tolist())
         enough &= np.isin(np.arange(len(enough)), list(at)) & (len(at) == 1)
-    names = snapshot.domains.names[index]
+    names = snapshot.columns.domains.names[index]
     found = sorted(np.flatnonzero(enough), key=lambda d: (int(sums[0][d]), names[d], int(d)))
     for domain in found[:TRIED]:
         yield np.flatnonzero(usable & (of == domain))
@@ -231,12 +230,12 @@ def _best(snapshot: Snapshot, spec: PodSpec, left: int, rows: Ints, used: set[in
     if not len(rows):
         return None
     fresh = np.array([row not in used for row in rows.tolist()])
-    crowd = view.company.crowding()[rows] if view.company is not None else np.zeros(len(rows))
-    lean = preferences.toward(snapshot, ((spec, 1),))
+    crowd = view.interpod.crowding()[rows] if view.interpod is not None else np.zeros(len(rows))
+    lean = snapshot.preference(((spec, 1),))
     order = np.lexsort(
         (
-            snapshot.name_rank()[rows],
-            snapshot.gpus[rows],
+            snapshot.columns.name_rank()[rows],
+            snapshot.columns.gpus.count[rows],
             -lean[rows] if lean is not None else crowd * 0,
             fresh,
             _cramped(snapshot, view, left, rows),
@@ -250,11 +249,11 @@ def _cramped(snapshot: Snapshot, view: PodClassCapacity, left: int, rows: Ints) 
     """How many of those who must follow the first into its domain would find no room there."""
     short = np.zeros(len(rows), dtype=np.int64)
     near = view.spec.rules.near if view.spec.rules else None
-    if near is None or not snapshot.neighbours.matched_by(near.peers, view.spec):
+    if near is None or not snapshot.pod_counts.matched_by(near.peers, view.spec):
         return short
-    room = np.zeros(len(snapshot.names), dtype=np.int64)
+    room = np.zeros(len(snapshot.columns.names), dtype=np.int64)
     room[rows] = view.cap[rows]
     for key in near.keys:
-        places = snapshot.neighbours.places(key)
+        places = snapshot.pod_counts.places(key)
         short = np.maximum(short, left - places.sums(room)[places.of[rows]])
     return short

@@ -77,9 +77,9 @@ def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
     """How many groups fit inside one domain each of the level; by row, those of a rack or wider at the
     first of its rows."""
     view = snapshot.view(spec).refresh()
-    if level in snapshot.domains.levels:
-        index = snapshot.domains.levels.index(level)
-        domains, rows = np.unique(snapshot.domains.of[index], return_index=True)
+    if level in snapshot.columns.domains.levels:
+        index = snapshot.columns.domains.levels.index(level)
+        domains, rows = np.unique(snapshot.columns.domains.of[index], return_index=True)
         rows, domains = rows[domains >= 0], domains[domains >= 0]
         units = np.zeros(len(view.cap), dtype=np.int64)
         units[rows] = view.sums[index][domains] // size
@@ -100,10 +100,10 @@ def _around(snapshot: Snapshot, level: str, row: int) -> Ints:
     """The rows of the row's domain."""
     if level in island_masks.ON_NODE:
         return np.array([row], dtype=np.int64)
-    if level in snapshot.domains.levels:
-        of = snapshot.domains.of[snapshot.domains.levels.index(level)]
+    if level in snapshot.columns.domains.levels:
+        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(level)]
         return np.flatnonzero(of == of[row])
-    return np.arange(len(snapshot.names), dtype=np.int64)
+    return np.arange(len(snapshot.columns.names), dtype=np.int64)
 
 
 def _equal_why(snapshot: Snapshot, want: PlacementRequest, room: CountedDomains) -> str:
@@ -114,9 +114,9 @@ def _equal_why(snapshot: Snapshot, want: PlacementRequest, room: CountedDomains)
     times = f"{part.times} group" + ("s" if part.times != 1 else "")
     text = f"needs {times} of {pods}{_each_in(part.required)}"
     place, most = "the cluster", int(room.cap.sum())
-    if want.required in snapshot.domains.levels:
-        index = snapshot.domains.levels.index(want.required)
-        kind, names = want.required.rpartition("/")[2], snapshot.domains.names[index]
+    if want.required in snapshot.columns.domains.levels:
+        index = snapshot.columns.domains.levels.index(want.required)
+        kind, names = want.required.rpartition("/")[2], snapshot.columns.domains.names[index]
         text += f", all in one {kind}"
         if len(names):
             best = min(range(len(names)), key=lambda d: (-room.sums[index][d], names[d], d))
@@ -244,7 +244,7 @@ class _Search:
         """The rows of each domain of the level that may take the part, as far as they are among
         these."""
         snapshot = self._draft.snapshot
-        among = np.zeros(len(snapshot.names), dtype=np.bool_)
+        among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
         among[rows] = True
         rooms = []
         for spec, _ in part.groups:

@@ -57,10 +57,10 @@ def later(context: PreemptionContext, now: float) -> list[float]:
 def _room_in_all(context: PreemptionContext, claim: PreemptionRequest) -> bool:
     """What is free must be enough: who is moved takes as much elsewhere."""
     snapshot = context.state.snapshot
-    free = snapshot.free.sum(axis=0)
-    free[0] = snapshot.gpus.sum()
+    free = snapshot.columns.free.sum(axis=0)
+    free[0] = snapshot.columns.gpus.count.sum()
     return all(
-        resource in snapshot.column and amount <= free[snapshot.column[resource]]
+        resource in snapshot.columns.column and amount <= free[snapshot.columns.column[resource]]
         for resource, amount in requested(claim.want.groups).items()
     )
 
@@ -111,7 +111,7 @@ def _one_after_the_other(
     context: PreemptionContext, claim: PreemptionRequest
 ) -> PreemptionPlan | None:
     """The choice of least harm may leave no place for the others; another one may."""
-    usable = np.ones(len(context.state.snapshot.names), dtype=np.bool_)
+    usable = np.ones(len(context.state.snapshot.columns.names), dtype=np.bool_)
     usable[claim.apart] = False
     field = VictimSearch(context, claim, usable)
     for _, pods in zip(range(TRIALS), _sets(field, claim.now), strict=False):

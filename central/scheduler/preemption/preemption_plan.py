@@ -24,7 +24,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 
 def room_for(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan | None:
     want, snapshot = claim.want, context.state.snapshot
-    usable = np.ones(len(snapshot.names), dtype=np.bool_)
+    usable = np.ones(len(snapshot.columns.names), dtype=np.bool_)
     usable[claim.apart] = False
     if not could_ever(snapshot, want, claim.apart):
         return None
@@ -39,7 +39,7 @@ def room_for(context: PreemptionContext, claim: PreemptionRequest) -> Preemption
 
 def _domains(snapshot: Snapshot, want: PlacementRequest) -> Iterator[Ints]:
     """The rows of each domain that the gang may be in."""
-    every = np.arange(len(snapshot.names), dtype=np.int64)
+    every = np.arange(len(snapshot.columns.names), dtype=np.int64)
     anchors = set(want.anchors)
     if not want.required:
         yield every
@@ -49,7 +49,7 @@ def _domains(snapshot: Snapshot, want: PlacementRequest) -> Iterator[Ints]:
             if len(anchors) < 2:
                 yield np.array([row], dtype=np.int64)
         return
-    of = snapshot.domains.of[snapshot.domains.levels.index(want.required)]
+    of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(want.required)]
     around = {int(of[row]) for row in anchors}
     for domain in np.unique(of[of >= 0]):
         if around <= {int(domain)}:

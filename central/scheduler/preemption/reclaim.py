@@ -133,7 +133,7 @@ def begin(
         firm=True,
         planned_at=now,
         since=now,
-        versions=context.state.snapshot.version[found.rows].copy(),
+        versions=context.state.snapshot.columns.version[found.rows].copy(),
         victims=found.victims,
         moves=found.moved,
     )

@@ -58,7 +58,7 @@ class VictimSearch:
         for spec, _ in want.groups:
             fits[snapshot.view(spec).fit_rows()] = True
         self._usable = usable & fits
-        row_of = snapshot.row
+        row_of = snapshot.columns.row
         self.gangs: list[tuple[list[Pod], int]] = []  # who is there, and how many are surplus
         self._of: list[int] = []
         pods: list[Pod] = []
@@ -78,7 +78,7 @@ class VictimSearch:
         leaving = [
             pod
             for row in np.flatnonzero(self._usable).tolist()
-            for pod in context.state.nodes[snapshot.names[row]].pods.values()
+            for pod in context.state.nodes[snapshot.columns.names[row]].pods.values()
             if pod.charged_spec is not None and pod.leaving
         ]
         self._covered = not claim.regardless and any(map(context.budgets.of, pods))
@@ -142,9 +142,9 @@ class VictimSearch:
         amounts = self._leavers.amounts[:, columns]
         near = sorted(index for row in inside for index in by_row[row])
         with self._leavers.gone(self._already):
-            free = snapshot.free[inside][:, columns]
+            free = snapshot.columns.free[inside][:, columns]
             if 0 in columns:  # GPUs that are not healthy are not free
-                free[:, columns.index(0)] = snapshot.gpus[inside]
+                free[:, columns.index(0)] = snapshot.columns.gpus.count[inside]
             area = _Area(inside, near, free, amounts, asks)
             if self._want.required in island_masks.PARTS and 0 in columns:
                 yield from self._islands(area, columns.index(0), count)
@@ -154,7 +154,10 @@ class VictimSearch:
     def _islands(self, area: _Area, column: int, count: int) -> Iterator[LeastHarmProblem]:
         """The domain is an island, or NUMA node, of the one row: its GPUs are what counts."""
         for row in area.rows:
-            shape, mask = self._snapshot.shape[row], self._snapshot.free_mask[row]
+            shape, mask = (
+                self._snapshot.columns.gpus.shape[row],
+                self._snapshot.columns.gpus.free_mask[row],
+            )
             for island in island_masks.masks(shape, self._want.required):
                 if self._want.anchor_gpus & ~island:
                     continue
@@ -297,7 +300,7 @@ class VictimSearch:
         going = ReleasablePods(self._context.state, [*victims, *self._leavers.pods[self._count :]])
         with going.gone(np.arange(len(going.pods))) as snapshot:
             draft = Draft(snapshot)
-            free, masks = snapshot.free.copy(), list(snapshot.free_mask)
+            free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
             try:
                 placement.fit(draft, self._want)
             except DoesNotFit:

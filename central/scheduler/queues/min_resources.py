@@ -87,11 +87,15 @@ def needs(gang: Gang, groups: Groups) -> Sums:
 def free(state: ClusterState, resource: str) -> int:
     """On nodes that take pods now; GPUs that agents call sick are none."""
     snapshot = state.snapshot
-    column = snapshot.column.get(resource)
+    column = snapshot.columns.column.get(resource)
     if column is None:
         return 0
-    shut = [snapshot.row[name] for name in state.unschedulable_nodes if name in snapshot.row]
-    there = snapshot.gpus if resource == GPU else snapshot.free[:, column]
+    shut = [
+        snapshot.columns.row[name]
+        for name in state.unschedulable_nodes
+        if name in snapshot.columns.row
+    ]
+    there = snapshot.columns.gpus.count if resource == GPU else snapshot.columns.free[:, column]
     return int(there.sum()) - int(there[shut].sum())
 
 

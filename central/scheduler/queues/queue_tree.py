@@ -175,15 +175,15 @@ class Queues:
         """Counts what there is to share: what the tree uses and what is free, but on nodes that
         are shut. What others use is not there to be shared."""
         self.worked_out.clear()
-        free = snapshot.free.sum(axis=0)
-        free[0] = snapshot.gpus.sum()
+        free = snapshot.columns.free.sum(axis=0)
+        free[0] = snapshot.columns.gpus.count.sum()
         for name in shut:
-            if (row := snapshot.row.get(name)) is not None:
-                free -= snapshot.free[row]
-                free[0] += snapshot.free[row, 0] - snapshot.gpus[row]
+            if (row := snapshot.columns.row.get(name)) is not None:
+                free -= snapshot.columns.free[row]
+                free[0] += snapshot.columns.free[row, 0] - snapshot.columns.gpus.count[row]
         self.total = {
             resource: max(int(free[column]), 0) + self.root.used.get(resource, 0)
-            for resource, column in snapshot.column.items()
+            for resource, column in snapshot.columns.column.items()
         }
 
     def _grow(self) -> None:

@@ -28,14 +28,14 @@ class ReleasablePods:
         kind = np.array([number[id(spec)] for spec in specs], dtype=np.int64)
         kinds = list(alike.values())
         views = [snapshot.view(spec) for spec in kinds]
-        vectors = np.zeros((max(len(kinds), 1), len(snapshot.column)), dtype=np.int64)
+        vectors = np.zeros((max(len(kinds), 1), len(snapshot.columns.column)), dtype=np.int64)
         for vector, view in zip(vectors, views, strict=False):
             vector[view.columns] = view.amounts
         self._snapshot, self._nodes = snapshot, state.nodes
         self.pods = pods
         counted = (is_interpod(spec) for spec in kinds)
         self._counted = np.fromiter(counted, np.bool_, len(kinds))[kind]
-        row = snapshot.row
+        row = snapshot.columns.row
         self.rows = np.array([row[pod.node] for pod in pods], dtype=np.int64)
         self.amounts: Ints = vectors[kind] if len(pods) else vectors[:0]
         self.masks = np.array([pod.gpus for pod in pods], dtype=np.int64)
@@ -72,7 +72,7 @@ class ReleasablePods:
         for spec, count in want.groups:
             view = self._snapshot.view(spec)
             wanted[view.columns] += view.amounts * count
-        lacks = wanted - np.maximum(self._snapshot.free[:, : len(wanted)], 0).sum(axis=0)
+        lacks = wanted - np.maximum(self._snapshot.columns.free[:, : len(wanted)], 0).sum(axis=0)
         least = 0
         for column in np.flatnonzero(lacks > 0).tolist():
             freed = np.cumsum(self.amounts[:, column])
@@ -85,7 +85,7 @@ class ReleasablePods:
         rows, amounts, masks = self.freed(chosen)
         self._change(chosen, 1)
         self._card(chosen, 1)
-        self._snapshot.shift(rows, amounts, masks, free=True)
+        self._snapshot.columns.shift(rows, amounts, masks, free=True)
         self._count(chosen, -1)
         try:
             yield self._snapshot
@@ -93,18 +93,20 @@ class ReleasablePods:
             self._count(chosen, 1)
             self._change(chosen, -1)
             self._card(chosen, -1)
-            self._snapshot.shift(rows, amounts, masks, free=False)
+            self._snapshot.columns.shift(rows, amounts, masks, free=False)
 
     def _change(self, chosen: Ints, sign: int) -> None:
         """Their GPUs have more left without them."""
         for index in chosen[self._parts[chosen] > 0].tolist():
             row, gpus = int(self.rows[index]), self.pods[index].gpus
-            gpu_shares.change(self._snapshot, row, gpus, sign * int(self._parts[index]))
+            gpu_shares.change(
+                self._snapshot.columns.gpus, row, gpus, sign * int(self._parts[index])
+            )
 
     def _card(self, chosen: Ints, sign: int) -> None:
         """Their network cards, where limits of these are summed."""
-        for index in chosen.tolist() if self._snapshot.cards else ():
-            room = self._snapshot.cards.get(int(self.rows[index]))
+        for index in chosen.tolist() if self._snapshot.columns.nics else ():
+            room = self._snapshot.columns.nics.get(int(self.rows[index]))
             pod = self.pods[index]
             if room is None or not pod.spec.rdma_containers:
                 continue
@@ -118,7 +120,7 @@ class ReleasablePods:
         """Their neighbours do without them."""
         for index in chosen[self._counted[chosen]].tolist():
             spec, row = self.pods[index].spec, int(self.rows[index])
-            self._snapshot.neighbours.count(row, spec, change)
+            self._snapshot.pod_counts.count(row, spec, change)
 
 
 def _part(state: ClusterState, pod: Pod) -> int:
@@ -138,16 +140,16 @@ class TakenCapacity(NamedTuple):
 
 def taken_capacity(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> TakenCapacity:
     """What was taken since the snapshot had this free."""
-    taken = free - snapshot.free[:, : free.shape[1]]
+    taken = free - snapshot.columns.free[:, : free.shape[1]]
     rows = np.flatnonzero(taken.any(axis=1))
-    gpus = [masks[row] & ~snapshot.free_mask[row] for row in rows.tolist()]
-    volumes = frozenset(snapshot.neighbours.stock.taken())
+    gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows.tolist()]
+    volumes = frozenset(snapshot.pod_counts.stock.taken())
     return TakenCapacity(rows, taken[rows], gpus, volumes)
 
 
 def could_ever(snapshot: Snapshot, want: PlacementRequest, apart: Ints) -> bool:
     """Whether some domain is large enough when empty, without the rows apart."""
-    if want.required not in ("", *island_masks.ON_NODE, *snapshot.domains.levels):
+    if want.required not in ("", *island_masks.ON_NODE, *snapshot.columns.domains.levels):
         return False
     big = np.ones(1, dtype=np.bool_)
     for spec, count in want.groups:
@@ -173,8 +175,8 @@ def _by_domain(snapshot: Snapshot, required: str, room: Ints) -> Ints:
         return np.array([room.sum()], dtype=np.int64)
     if required in island_masks.ON_NODE:
         return room
-    level = snapshot.domains.levels.index(required)
-    of = snapshot.domains.of[level]
+    level = snapshot.columns.domains.levels.index(required)
+    of = snapshot.columns.domains.of[level]
     inside = of >= 0
-    count = snapshot.domains.count(level)
+    count = snapshot.columns.domains.count(level)
     return np.bincount(of[inside], weights=room[inside], minlength=count).astype(np.int64)

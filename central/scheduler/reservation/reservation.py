@@ -58,12 +58,12 @@ class Reservation:
         """Counts anew what must be kept: what is needed less what others bring back in time. Says
         whether it still adds up."""
         snapshot = state.snapshot
-        free = np.maximum(snapshot.free[self.rows, : self.need.shape[1]], 0)
+        free = np.maximum(snapshot.columns.free[self.rows, : self.need.shape[1]], 0)
         coming = self.need * 0
         told = self.made or (not self.firm and self.start < inf)
         if told:
             for index, row in enumerate(self.rows.tolist()):
-                node = state.nodes.get(snapshot.names[row])
+                node = state.nodes.get(snapshot.columns.names[row])
                 for pod in node.pods.values() if node is not None else ():
                     if pod.charged_spec is not None and (
                         pod.leaving if self.made else pod.ends(now) <= self.start
@@ -72,10 +72,10 @@ class Reservation:
                         coming[index, view.columns] += view.amounts
         missing = np.maximum(self.need - coming, 0)
         self.kept = np.minimum(self.need if self.firm else missing, free)
-        self.shelved = self.volumes & snapshot.neighbours.stock.on_shelves(self.volumes)
+        self.shelved = self.volumes & snapshot.pod_counts.stock.on_shelves(self.volumes)
         late = self.start < now and not self.made
         return (
-            bool((self.versions == snapshot.version[self.rows]).all())
+            bool((self.versions == snapshot.columns.version[self.rows]).all())
             and self.shelved == self.volumes
             and not (told and (late or (missing > free).any()))
         )
@@ -97,14 +97,14 @@ class Reservation:
     def hold(self, snapshot: Snapshot) -> list[int]:
         """Takes what is kept out of what others may take, but for volumes; the GPUs are for release()."""
         masks = [
-            mask & snapshot.free_mask[row]
+            mask & snapshot.columns.gpus.free_mask[row]
             for row, mask in zip(self.rows.tolist(), self.masks, strict=True)
         ]
-        snapshot.shift(self.rows, self.kept, masks, free=False)
+        snapshot.columns.shift(self.rows, self.kept, masks, free=False)
         return masks
 
     def release(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
-        snapshot.shift(self.rows, self.kept, masks, free=True)
+        snapshot.columns.shift(self.rows, self.kept, masks, free=True)
 
 
 def plan(
@@ -131,7 +131,7 @@ def plan(
         words(state.snapshot, rows),
         volumes,
         planned_at=now,
-        versions=state.snapshot.version[rows].copy(),
+        versions=state.snapshot.columns.version[rows].copy(),
     )
 
 
@@ -168,7 +168,7 @@ def _fits_without(
         if not counts_do(snapshot, want):
             return None
         draft = Draft(snapshot)
-        free, masks = snapshot.free.copy(), list(snapshot.free_mask)
+        free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
         try:
             placement.fit(draft, want)
         except DoesNotFit:
@@ -186,14 +186,14 @@ def _in_order(
     the least to wait for before the others."""
     snapshot = state.snapshot
     views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-    useful = np.zeros(len(snapshot.names), dtype=np.bool_)
+    useful = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     for view in views:
         useful[view.fit_rows()] = True
     useful[apart] = False
     pods = [
         pod
         for row in np.flatnonzero(useful).tolist()
-        for pod in state.nodes[snapshot.names[row]].pods.values()
+        for pod in state.nodes[snapshot.columns.names[row]].pods.values()
         if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
     leavers = ReleasablePods(state, pods)
@@ -204,10 +204,12 @@ def _in_order(
         for pod in pods  # most say nothing, and there are many
     ]
     ends = np.array(told, dtype=np.float64)
-    used = np.bincount(leavers.rows, leavers.amounts[:, 0], len(snapshot.names)).astype(np.int64)
+    used = np.bincount(leavers.rows, leavers.amounts[:, 0], len(snapshot.columns.names)).astype(
+        np.int64
+    )
     missing = _missing(snapshot, leavers, views[_main(views, want)], want)
     unknown = np.isinf(ends)
-    rank = snapshot.name_rank()
+    rank = snapshot.columns.name_rank()
     order = np.lexsort(
         (
             rank[leavers.rows],
@@ -228,11 +230,11 @@ def _missing(
 ) -> Ints:
     """By row: how many pods its domain of the required level lacks room for; where it would not do
     even when all have left: a large number."""
-    missing = np.zeros(len(snapshot.names), dtype=np.int64)
-    if want.required not in snapshot.domains.levels:
+    missing = np.zeros(len(snapshot.columns.names), dtype=np.int64)
+    if want.required not in snapshot.columns.domains.levels:
         return missing
-    level = snapshot.domains.levels.index(want.required)
-    of = snapshot.domains.of[level]
+    level = snapshot.columns.domains.levels.index(want.required)
+    of = snapshot.columns.domains.of[level]
     count = sum(number for spec, number in want.groups if spec == view.spec)
     now = view.sums[level]
     with leavers.gone(np.arange(len(leavers.pods))):
@@ -255,8 +257,8 @@ def _whose(state: ClusterState, pod: Pod) -> str:
 def words(snapshot: Snapshot, rows: Ints) -> str:
     """The closest domain around the rows."""
     if len(rows) == 1:
-        return f"node {snapshot.names[int(rows[0])]}"
-    domains = snapshot.domains
+        return f"node {snapshot.columns.names[int(rows[0])]}"
+    domains = snapshot.columns.domains
     for level in reversed(range(len(domains.levels))):
         inside = set(domains.of[level, rows].tolist())
         if len(inside) == 1 and -1 not in inside:

@@ -3,20 +3,18 @@ worked out for many nodes at once."""
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.scheduler.inventory.columns import Columns
 from protos.closest import closest
 from protos.gpu_sharing import WHOLE
 from protos.names import GPU, GPU_SHARE
 from protos.topology import Shape
-
-if TYPE_CHECKING:
-    from central.scheduler.snapshot.snapshot import Snapshot
 
 IDLE = 0.05  # GPUs that a node counts which is idle: its GPUs, and its processors
 UNIT = 1 << 16  # of a GPU, in which harm is counted
@@ -30,9 +28,9 @@ Asked = tuple[tuple[int, int], ...]  # hundredths of one GPU, and how often
 class TypicalPods:
     """The kinds of pods that come, as columns by kind; first those that ask for a part of a GPU."""
 
-    def __init__(self, snapshot: "Snapshot", frequent: Sequence[tuple[PodSpec, int]]) -> None:
-        views = [snapshot.view(kind) for kind, _ in frequent]
-        cpu = snapshot.column["cpu"]
+    def __init__(self, columns: Columns, frequent: Sequence[tuple[PodSpec, int]]) -> None:
+        views = [columns.request(kind) for kind, _ in frequent]
+        cpu = columns.column["cpu"]
         times = np.array([times for _, times in frequent], dtype=np.float64)
         self.weights: Floats = times / times.sum()
         self.parts: Ints = np.array([v.share for v in views if v.share], dtype=np.int64)
@@ -42,7 +40,7 @@ class TypicalPods:
         for asks, view in zip(self.asks, views, strict=True):
             asks[np.searchsorted(self.columns, view.columns)] = view.amounts
         self.cpu = int(np.searchsorted(self.columns, cpu))
-        most = snapshot.allocatable[:, [0, cpu]].max(axis=0, initial=1)
+        most = columns.allocatable[:, [0, cpu]].max(axis=0, initial=1)
         self.most = (int(most[0]), int(most[1]))  # GPUs and cpu that a node has
         self._places: dict[Left, int] = {}
         self._room: list[Ints] = []
@@ -77,7 +75,7 @@ class Inside(NamedTuple):
 UNKNOWN = Inside()
 
 
-def lost(snapshot: "Snapshot", kinds: TypicalPods, may: Ints, load: Load, rows: Ints) -> Floats:
+def lost(columns: Columns, kinds: TypicalPods, may: Ints, load: Load, rows: Ints) -> Floats:
     """By row, the idle GPUs that pods like those that come could not use, on average, once the load is
     there; and a little for all that are idle then. Where it does not fit it means nothing. may: by row,
     a bit for each kind that may run there."""
@@ -85,10 +83,10 @@ def lost(snapshot: "Snapshot", kinds: TypicalPods, may: Ints, load: Load, rows: 
         return np.zeros(0)
     asked = sum(spec.request(GPU) * count for spec, count in load)
     parts = tuple((part, count) for spec, count in load if (part := spec.request(GPU_SHARE)))
-    least = max((snapshot.view(spec).least for spec, _ in load), default=0)
-    inside = [_inside(snapshot, row, (asked, parts), least) for row in rows.tolist()]
-    free = snapshot.free[np.ix_(rows, kinds.columns)] - _amounts(snapshot, kinds, load)
-    gpus = snapshot.gpus[rows] - asked
+    least = max((columns.request(spec).least for spec, _ in load), default=0)
+    inside = [_inside(columns, row, (asked, parts), least) for row in rows.tolist()]
+    free = columns.free[np.ix_(rows, kinds.columns)] - _amounts(columns, kinds, load)
+    gpus = columns.gpus.count[rows] - asked
     gpus -= np.fromiter((one.opened for one in inside), np.int64, len(rows))
     left = np.fromiter((sum(one.left) for one in inside), np.int64, len(rows))
     idle = gpus + left / WHOLE
@@ -131,34 +129,34 @@ def _usable(
     return usable
 
 
-def _amounts(snapshot: "Snapshot", kinds: TypicalPods, load: Load) -> Ints:
+def _amounts(columns: Columns, kinds: TypicalPods, load: Load) -> Ints:
     """What the load takes of each of the columns."""
-    taken = np.zeros(len(snapshot.column), dtype=np.int64)
+    taken = np.zeros(len(columns.column), dtype=np.int64)
     for spec, count in load:
-        view = snapshot.view(spec)
+        view = columns.request(spec)
         taken[view.columns] += view.amounts * count
     return taken[kinds.columns]
 
 
-def left_of(snapshot: "Snapshot", row: int, least: int = 0) -> tuple[Left, Left]:
+def left_of(columns: Columns, row: int, least: int = 0) -> tuple[Left, Left]:
     """What is left of the row's open GPUs, those first that enforce caps so surely; which of them it is
     makes no difference."""
-    if not (left := snapshot.left[row]):
+    if not (left := columns.gpus.left[row]):
         return (), ()
-    fit = snapshot.offered[row][least]
+    fit = columns.gpus.offered[row][least]
     sure = (part for gpu, part in left.items() if fit >> gpu & 1)
     rest = (part for gpu, part in left.items() if not fit >> gpu & 1 and part)
     return tuple(sorted(sure)), tuple(sorted(rest))
 
 
-def _inside(snapshot: "Snapshot", row: int, asked: tuple[int, Asked], least: int) -> Inside:
+def _inside(columns: Columns, row: int, asked: tuple[int, Asked], least: int) -> Inside:
     """The row's GPUs with a load on it."""
-    shape = snapshot.shape[row]
+    shape = columns.gpus.shape[row]
     if shape is None:
         return UNKNOWN
-    offered = snapshot.offered[row]
-    masks = (snapshot.free_mask[row], offered[0], offered[least])
-    return _loaded(shape, masks, left_of(snapshot, row, least), *asked)
+    offered = columns.gpus.offered[row]
+    masks = (columns.gpus.free_mask[row], offered[0], offered[least])
+    return _loaded(shape, masks, left_of(columns, row, least), *asked)
 
 
 @lru_cache(maxsize=1 << 15)

@@ -4,19 +4,18 @@ changed."""
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.scheduler.filters.filter_cache import FilterResults
+from central.scheduler.filters.pod_counts import MatchingPodCounts
+from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.gpu_shares import Offered
 from central.scheduler.scoring.fragmentation import UNIT, Left, Load, TypicalPods, left_of, lost
 from protos.names import GPU, GPU_SHARE
 from protos.topology import Shape
-
-if TYPE_CHECKING:
-    from central.scheduler.snapshot.snapshot import Snapshot
 
 KINDS = 48  # the most frequent count
 MEMORY = 8192  # pods: then all count half
@@ -32,8 +31,12 @@ State = tuple[bytes, int, Shape | None, int, Offered, int, Left, Left]
 class WorkloadMix:
     """What comes, and what it means for each node."""
 
-    def __init__(self, snapshot: "Snapshot") -> None:
-        self._snapshot = snapshot
+    def __init__(
+        self, columns: Columns, pod_counts: MatchingPodCounts, filter_results: FilterResults
+    ) -> None:
+        self._columns = columns
+        self._pod_counts = pod_counts
+        self._filter_results = filter_results
         self._seen: Counter[PodSpec] = Counter()
         self._came = self._counted = 0
         self._specs: list[PodSpec] = []
@@ -64,16 +67,16 @@ class WorkloadMix:
 
     def harm(self, load: Load, rows: Ints) -> Ints:
         """On each of the rows, what the load would do there."""
-        if self._came > self._counted * FRESH or len(self._may) != len(self._snapshot.names):
+        if self._came > self._counted * FRESH or len(self._may) != len(self._columns.names):
             self._count()
-        if self._judged_at != self._snapshot.neighbours.nodes_moved:
-            self._judged_at = self._snapshot.neighbours.nodes_moved
-            self._judge(np.flatnonzero(self._version != self._snapshot.version))
+        if self._judged_at != self._pod_counts.nodes_moved:
+            self._judged_at = self._pod_counts.nodes_moved
+            self._judge(np.flatnonzero(self._version != self._columns.version))
         return self._kept(load).at(rows)
 
     def kept(self) -> Iterator[tuple[Ints, Ints]]:
         """For promises: what is kept of each load, and what is worked out anew."""
-        if self._judged_at == self._snapshot.neighbours.nodes_moved and len(self._may):
+        if self._judged_at == self._pod_counts.nodes_moved and len(self._may):
             for load, harm in list(self._harms.items()):
                 rows = harm.fresh_rows()
                 yield harm.at(rows), self.weigh(load, rows)
@@ -83,31 +86,31 @@ class WorkloadMix:
         self._counted = self._came
         frequent = sorted(self._seen.most_common(KINDS), key=_order)
         self._specs = [kind for kind, _ in frequent]
-        self._kinds = TypicalPods(self._snapshot, frequent)
+        self._kinds = TypicalPods(self._columns, frequent)
         self._judged_at = -1
-        self._version = np.full(len(self._snapshot.names), -1, dtype=np.int64)
+        self._version = np.full(len(self._columns.names), -1, dtype=np.int64)
         self._may = np.zeros(len(self._version), dtype=np.int64)
         self._harms.clear()
 
     def _judge(self, rows: Ints) -> None:
         """Which kinds may run on these rows at all."""
-        snapshot = self._snapshot
+        columns = self._columns
         self._may[rows] = 0
         for place, kind in enumerate(self._specs):
-            judgement = snapshot.judgement(kind)
-            judgement.refresh(rows, snapshot.nodes, snapshot.version)
+            judgement = self._filter_results.of(kind)
+            judgement.refresh(rows, columns.nodes, columns.version)
             self._may[rows] |= judgement.fit[rows].astype(np.int64) << place
-        self._version[rows] = snapshot.version[rows]
+        self._version[rows] = columns.version[rows]
 
     def state(self, row: int, least: int) -> State:
         """All that the harm on a row depends on; least: how surely caps must hold for the load."""
-        there = self._snapshot
+        there, gpus = self._columns, self._columns.gpus
         return (
             there.free[row].tobytes(),
-            there.gpus.item(row),
-            there.shape[row],
-            there.free_mask[row],
-            there.offered[row],
+            gpus.count.item(row),
+            gpus.shape[row],
+            gpus.free_mask[row],
+            gpus.offered[row],
             self._may.item(row),
             *left_of(there, row, least),
         )
@@ -115,7 +118,7 @@ class WorkloadMix:
     def weigh(self, load: Load, rows: Ints) -> Ints:
         """The harm of the load on each row, in parts of a GPU; of no load: what is lost as it is."""
         assert self._kinds is not None, "nothing was counted"
-        found = np.round(lost(self._snapshot, self._kinds, self._may, load, rows) * UNIT)
+        found = np.round(lost(self._columns, self._kinds, self._may, load, rows) * UNIT)
         harm: Ints = found.astype(np.int64)
         return harm - self._kept(()).at(rows) if load else harm
 
@@ -123,20 +126,20 @@ class WorkloadMix:
         if (harm := self._harms.get(load)) is None:
             if len(self._harms) >= LOADS_KEPT:
                 self._harms.clear()
-            harm = self._harms[load] = _Harm(self, self._snapshot, load)
+            harm = self._harms[load] = _Harm(self, self._columns, load)
         return harm
 
 
 class _Harm:
     """What one load does, by row: worked out where somebody asks, and something changed since."""
 
-    def __init__(self, mix: WorkloadMix, snapshot: "Snapshot", load: Load) -> None:
-        self._mix, self._snapshot, self._load = mix, snapshot, load
-        self._least = max((snapshot.view(spec).least for spec, _ in load), default=0)
+    def __init__(self, mix: WorkloadMix, columns: Columns, load: Load) -> None:
+        self._mix, self._columns, self._load = mix, columns, load
+        self._least = max((columns.request(spec).least for spec, _ in load), default=0)
         self._mark = -1
         self._known: dict[State, int] = {}
-        self._by_row: Ints = np.zeros(len(snapshot.names), dtype=np.int64)
-        self._stale = np.ones(len(snapshot.names), dtype=np.bool_)
+        self._by_row: Ints = np.zeros(len(columns.names), dtype=np.int64)
+        self._stale = np.ones(len(columns.names), dtype=np.bool_)
 
     def at(self, rows: Ints) -> Ints:
         self._see()
@@ -153,7 +156,7 @@ class _Harm:
         return np.flatnonzero(~self._stale)
 
     def _see(self) -> None:
-        self._mark, touched = self._snapshot.touched.since(self._mark)
+        self._mark, touched = self._columns.dirty.since(self._mark)
         self._stale[slice(None) if touched is None else touched] = True
 
     def _look_up(self, rows: Sequence[int]) -> None:

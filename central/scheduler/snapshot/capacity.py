@@ -1,20 +1,16 @@
 """The room for one kind of pod, by node and by domain: kept up to date from the snapshot's list of
 the rows that changed."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from central.model.arrays import UNLIMITED, Ints
 from central.model.facts import PodSpec
+from central.scheduler.filters.filter_cache import FilterResultCache
 from central.scheduler.filters.interpod import InterPodFilter, is_interpod
+from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory import gpu_shares, nic_limits
+from central.scheduler.inventory.columns import Columns
 from central.scheduler.scoring.preferences import PreferenceScore
-from protos.gpu_sharing import RANKS
-from protos.names import GPU, GPU_SHARE
-
-if TYPE_CHECKING:
-    from central.scheduler.snapshot.snapshot import Snapshot
 
 FEW = 12  # rows that changed, up to which they are counted one by one
 
@@ -25,45 +21,49 @@ class PodClassCapacity:
 
     pods = 1  # in one of what is counted
 
-    def __init__(self, snapshot: "Snapshot", spec: PodSpec) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        pod_counts: MatchingPodCounts,
+        filter_result: FilterResultCache,
+        spec: PodSpec,
+    ) -> None:
         self.spec = spec
-        self.columns, self.amounts = snapshot.vector(spec.requests)
+        self.columns, self.amounts, self.gpus, self.share, self.least = columns.request(spec)
         self._asks = list(zip(self.columns.tolist(), self.amounts.tolist(), strict=True))
-        self.gpus = spec.request(GPU)
-        self.share = spec.request(GPU_SHARE)
-        self.least = RANKS[spec.memory_level] if self.share else 0
-        self.cards = bool(spec.rdma_containers)  # what it may take of network cards may be summed
-        self.company = InterPodFilter(snapshot, spec) if is_interpod(spec) else None
-        self.leaning: PreferenceScore | None = None  # made where somebody asks
-        self._snapshot = snapshot
+        self.nics = bool(spec.rdma_containers)  # what it may take of network cards may be summed
+        self.interpod = InterPodFilter(columns, pod_counts, spec) if is_interpod(spec) else None
+        self.preference: PreferenceScore | None = None  # made where somebody asks
+        self._columns = columns
+        self._gpus = columns.gpus
         self._mark = -1
         self._relabelled = -1
         self._limit: Ints = np.zeros(0, dtype=np.int64)  # the company's, as it was last used
         self.cap: Ints = np.zeros(0, dtype=np.int64)
         self.sums: list[Ints] = []
-        self._judgement = snapshot.judgement(spec)
+        self._filter_result = filter_result
 
     def forget(self) -> None:
         """The next refresh counts everything anew."""
         self._mark = -1
-        self._judgement.forget()
-        if self.company is not None:
-            self.company.forget()
+        self._filter_result.forget()
+        if self.interpod is not None:
+            self.interpod.forget()
 
     def refresh(self) -> "PodClassCapacity":
-        snapshot = self._snapshot
-        self._mark, touched = snapshot.touched.since(self._mark)
-        if self.company is not None:
-            limit = self.company.limit()
+        columns = self._columns
+        self._mark, touched = columns.dirty.since(self._mark)
+        if self.interpod is not None:
+            limit = self.interpod.limit()
             if len(limit) != len(self._limit):
                 touched = None
             elif limit is not self._limit and touched is not None:  # pods elsewhere moved it
                 touched += np.flatnonzero(limit != self._limit).tolist()
             self._limit = limit
-        if touched is None or self._relabelled != snapshot.relabelled or len(touched) > 1000:
-            self._relabelled = snapshot.relabelled
-            self.cap = self._count(np.arange(len(snapshot.names)))
-            domains = snapshot.domains
+        if touched is None or self._relabelled != columns.relabelled or len(touched) > 1000:
+            self._relabelled = columns.relabelled
+            self.cap = self._count(np.arange(len(columns.names)))
+            domains = columns.domains
             self.sums = [
                 self._sum(domains.of[level], domains.count(level))
                 for level in range(len(domains.levels))
@@ -77,7 +77,7 @@ class PodClassCapacity:
             change = fresh - self.cap[rows]
             self.cap[rows] = fresh
             for level, sums in enumerate(self.sums):
-                of = snapshot.domains.of[level, rows]
+                of = columns.domains.of[level, rows]
                 inside = of >= 0
                 np.add.at(sums, of[inside], change[inside])
         return self
@@ -85,37 +85,37 @@ class PodClassCapacity:
     def _recount(self, row: int) -> None:
         """One row, without the detour over arrays: most refreshes are about the node that the last
         gang went to."""
-        snapshot = self._snapshot
+        columns = self._columns
         room = UNLIMITED
         for column, amount in self._asks:
-            have = snapshot.free.item(row, column) if column else snapshot.gpus.item(row)
+            have = columns.free.item(row, column) if column else self._gpus.count.item(row)
             room = min(room, have // amount)
         if self.share:
-            room = min(room, gpu_shares.room_at(snapshot, row, self.share, self.least))
-        if self.cards and (cards := snapshot.cards.get(row)) is not None:
+            room = min(room, gpu_shares.room_at(self._gpus, row, self.share, self.least))
+        if self.nics and (cards := columns.nics.get(row)) is not None:
             room = min(room, cards.room(cards.ask(self.spec)))
-        if self.company is not None:
+        if self.interpod is not None:
             room = min(room, self._limit.item(row))
-        if room < 0 or not self._judgement.fits(row, snapshot.nodes, snapshot.version):
+        if room < 0 or not self._filter_result.fits(row, columns.nodes, columns.version):
             room = 0
         change = room - self.cap.item(row)
         if change:
             self.cap[row] = room
-            for sums, of in zip(self.sums, snapshot.domains.of, strict=True):
+            for sums, of in zip(self.sums, columns.domains.of, strict=True):
                 if (domain := of.item(row)) >= 0:
                     sums[domain] += change
 
     def fit_rows(self) -> Ints:
         """The nodes that may take such a pod when there is room."""
-        return np.flatnonzero(self._judgement.fit)
+        return np.flatnonzero(self._filter_result.fit)
 
     def unfit_rows(self) -> Ints:
-        return np.flatnonzero(~self._judgement.fit)
+        return np.flatnonzero(~self._filter_result.fit)
 
     def when_empty(self) -> Ints:
         """The room on each node if nobody were there and nothing spoke against it: there will never
         be more."""
-        room: Ints = (self._snapshot.allocatable[:, self.columns] // self.amounts).min(axis=1)
+        room: Ints = (self._columns.allocatable[:, self.columns] // self.amounts).min(axis=1)
         return room
 
     def _sum(self, of: Ints, count: int) -> Ints:
@@ -123,17 +123,17 @@ class PodClassCapacity:
         return np.bincount(of[inside], weights=self.cap[inside], minlength=count).astype(np.int64)
 
     def _count(self, rows: Ints) -> Ints:
-        snapshot = self._snapshot
+        columns = self._columns
         room = np.full(len(rows), UNLIMITED, dtype=np.int64)
         for column, amount in zip(self.columns, self.amounts, strict=True):
-            free = snapshot.gpus[rows] if column == 0 else snapshot.free[rows, column]
+            free = self._gpus.count[rows] if column == 0 else columns.free[rows, column]
             np.minimum(room, free // amount, out=room)
         if self.share:
-            np.minimum(room, gpu_shares.room(snapshot, rows, self.share, self.least), out=room)
-        if self.cards and snapshot.cards:
-            np.minimum(room, nic_limits.rooms(snapshot.cards, rows.tolist(), self.spec), out=room)
-        if self.company is not None:
+            np.minimum(room, gpu_shares.room(self._gpus, rows, self.share, self.least), out=room)
+        if self.nics and columns.nics:
+            np.minimum(room, nic_limits.rooms(columns.nics, rows.tolist(), self.spec), out=room)
+        if self.interpod is not None:
             np.minimum(room, self._limit[rows], out=room)
-        self._judgement.refresh(rows, snapshot.nodes, snapshot.version)
-        room[(room < 0) | ~self._judgement.fit[rows]] = 0
+        self._filter_result.refresh(rows, columns.nodes, columns.version)
+        room[(room < 0) | ~self._filter_result.fit[rows]] = 0
         return room

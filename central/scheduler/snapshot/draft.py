@@ -42,10 +42,10 @@ class Draft:
         if snapshot.view(spec).share:
             self._take_shares(row, spec, count, within)
             return
-        shape, gpus = snapshot.shape[row], 0
-        wanted = snapshot.view(spec).gpus * count
+        columns, gpus = snapshot.columns.gpus, 0
+        shape, wanted = columns.shape[row], snapshot.view(spec).gpus * count
         if shape is not None and wanted:
-            gpus = closest(shape, snapshot.free_mask[row] & within, wanted)
+            gpus = closest(shape, columns.free_mask[row] & within, wanted)
         seat = Assignment(row, spec, count, gpus)
         snapshot.take(row, spec, count, gpus)
         self.seats.append(seat)
@@ -60,7 +60,7 @@ class Draft:
             return
         masks = [0] * len(places)
         if gpus := snapshot.view(spec).gpus:
-            shapes, free = snapshot.shape, snapshot.free_mask
+            shapes, free = snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask
             for index, (row, count) in enumerate(zip(places, shares, strict=True)):
                 if (shape := shapes[row]) is not None:
                     mask, wanted = free[row] & within, gpus * count
@@ -77,9 +77,9 @@ class Draft:
 
     def _take_shares(self, row: int, spec: PodSpec, count: int, within: int) -> None:
         """A seat for each GPU that pods share."""
-        view = self.snapshot.view(spec)
-        for gpu, pods in gpu_shares.deal(self.snapshot, row, view, count, within):
-            if not gpu and self.snapshot.shape[row] is not None:
+        view, columns = self.snapshot.view(spec), self.snapshot.columns.gpus
+        for gpu, pods in gpu_shares.deal(columns, row, view, count, within):
+            if not gpu and columns.shape[row] is not None:
                 raise DoesNotFit("no GPU has so much left")
             self.snapshot.take(row, spec, pods, gpu)
             self.seats.append(Assignment(row, spec, pods, gpu))

@@ -42,15 +42,15 @@ def holding(
 ) -> list[int]:
     """The parts of the node, as masks, with GPUs for so many pods of each kind, the fullest first; where
     others of theirs hold GPUs, the part that these are in."""
-    free, left = snapshot.free_mask[row], snapshot.left[row]
+    free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.left[row]
     sharing = any(ask.share for ask, _ in asks)
     wanted = sum(ask.gpus * count for ask, count in asks)
     found = [
         part
-        for part in masks(snapshot.shape[row], level)
+        for part in masks(snapshot.columns.gpus.shape[row], level)
         if not held & ~part
         and (part & free).bit_count() >= wanted
-        and not (sharing and not gpu_shares.holds(snapshot, row, asks, part))
+        and not (sharing and not gpu_shares.holds(snapshot.columns.gpus, row, asks, part))
     ]
 
     def order(part: int) -> tuple[int, int, int]:
@@ -65,14 +65,14 @@ def rooms(
 ) -> list[int]:
     """How many pods of the kind each part of the row, that has the GPUs held, has GPUs for; none of a
     kind without any."""
-    free, share = snapshot.free_mask[row], view.share
+    free, share = snapshot.columns.gpus.free_mask[row], view.share
     if not share and not view.gpus:
         return []
     return [
-        gpu_shares.room_at(snapshot, row, share, view.least, part)
+        gpu_shares.room_at(snapshot.columns.gpus, row, share, view.least, part)
         if share
         else (part & free).bit_count() // view.gpus
-        for part in masks(snapshot.shape[row], level)
+        for part in masks(snapshot.columns.gpus.shape[row], level)
         if not held & ~part
     ]
 
@@ -90,10 +90,10 @@ def room(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) 
 def most(snapshot: Snapshot, level: str, rows: Ints) -> Ints:
     """The GPUs that may be given of the best part of each of the rows."""
     if level == ISLAND:
-        return snapshot.island[rows]
-    shapes, free = snapshot.shape, snapshot.free_mask
+        return snapshot.columns.gpus.island[rows]
+    shapes, free = snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask
     found = [
         max(((part & free[row]).bit_count() for part in masks(shapes[row], level)), default=0)
         for row in rows.tolist()
     ]
-    return np.minimum(np.array(found, dtype=np.int64), snapshot.gpus[rows])
+    return np.minimum(np.array(found, dtype=np.int64), snapshot.columns.gpus.count[rows])

@@ -30,7 +30,7 @@ class Observer(Protocol):
 class ClusterState:
     def __init__(self, levels: tuple[str, ...], observer: Observer) -> None:
         self.snapshot = Snapshot(levels)
-        self.podclasses = PodClasses(self.snapshot.neighbours)
+        self.podclasses = PodClasses(self.snapshot.pod_counts)
         self.network = NetworkTree(levels)
         self.pending = PendingGangs(self.snapshot)
         self.nodes: dict[str, ClusterNode] = {}

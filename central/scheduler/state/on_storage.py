@@ -33,7 +33,7 @@ def rekind(state: ClusterState, pod: Pod) -> None:
         return
     pod.spec = kind
     if pod.charged_spec is not None:
-        row = state.snapshot.row[pod.node]
+        row = state.snapshot.columns.row[pod.node]
         state.snapshot.give(row, pod.charged_spec)
         state.snapshot.take(row, kind)
         pod.charged_spec = kind
@@ -54,7 +54,7 @@ def storage(state: ClusterState, fact: StorageFact) -> None:
     if isinstance(fact, VolumeSeen) and fact.free:
         state.pending.capacity_freed("volume available")
     if isinstance(fact, AttachLimits):
-        state.snapshot.neighbours.put_limits(fact.node, dict(fact.limits))
+        state.snapshot.pod_counts.put_limits(fact.node, dict(fact.limits))
         state.pending.capacity_freed("volume attach limit changed")
 
 
@@ -65,10 +65,10 @@ def seated(state: ClusterState, pods: Sequence[Pod]) -> None:
     for pod in pods:
         volumes = pod.spec.volumes
         if volumes is not None and (volumes.wants or volumes.shared):
-            seats.setdefault((snapshot.row[pod.node], volumes), []).append(pod)
+            seats.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
     shared: dict[str, str] = {}
     for (row, volumes), there in seats.items():
-        lots, common = snapshot.neighbours.stock.settled(row, volumes)
+        lots, common = snapshot.pod_counts.stock.settled(row, volumes)
         shared |= common
         wants = [want for want, count in volumes.wants for _ in range(count)]
         for pod, lot in zip(there, lots, strict=False):

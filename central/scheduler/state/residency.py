@@ -35,7 +35,7 @@ def settle(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
 
 
 def hold(state: ClusterState, pod: Pod) -> None:
-    row = state.snapshot.row.get(pod.node)
+    row = state.snapshot.columns.row.get(pod.node)
     if row is None or pod.charged_spec is not None or not pod.alive:
         return
     state.snapshot.take(row, pod.spec, 1, pod.gpus)
@@ -51,13 +51,13 @@ def deal_cards(state: ClusterState, *pods: Pod) -> None:
         node = state.nodes[name]
         if node.limited:
             node.deal_cards()
-            state.snapshot.put_cards(state.snapshot.row[name], node.card_room())
+            state.snapshot.put_nics(state.snapshot.columns.row[name], node.card_room())
 
 
 def release(state: ClusterState, pod: Pod) -> None:
     if pod.charged_spec is None:
         return
-    state.snapshot.give(state.snapshot.row[pod.node], pod.charged_spec)
+    state.snapshot.give(state.snapshot.columns.row[pod.node], pod.charged_spec)
     counted = bool(pod.charged_spec.rdma_containers) and state.nodes[pod.node].limited
     pod.charged_spec = None
     if pod.gpus or counted:
@@ -66,10 +66,10 @@ def release(state: ClusterState, pod: Pod) -> None:
 
 
 def _remask(state: ClusterState, node: ClusterNode) -> None:
-    row = state.snapshot.row.get(node.name)
+    row = state.snapshot.columns.row.get(node.name)
     if row is not None:
         node.deal_cards()
-        state.snapshot.put_cards(row, node.card_room())
+        state.snapshot.put_nics(row, node.card_room())
         state.snapshot.put_gpus(row, node.shape, node.free(), node.offered(), node.left())
 
 

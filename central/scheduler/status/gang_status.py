@@ -60,8 +60,10 @@ def closeness(state: ClusterState, gang: Gang) -> str:
         return "earlier"
     if len(nodes) == 1:
         return _on_one_node(state, nodes.pop(), [pod.gpus for pod in alive])
-    rows = [state.snapshot.row[name] for name in nodes if name in state.snapshot.row]
-    domains = state.snapshot.domains
+    rows = [
+        state.snapshot.columns.row[name] for name in nodes if name in state.snapshot.columns.row
+    ]
+    domains = state.snapshot.columns.domains
     if len(rows) == len(nodes):
         of = domains.of[:, rows]
         for level in reversed(range(len(domains.levels))):

@@ -128,9 +128,9 @@ def test_the_last_hypernode_that_goes_gives_the_tree_back_to_the_labels() -> Non
     cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r1") for name in ("n1", "n2")]
     schedule_once(cluster, [*nodes, leaf("s0", "n1")], 0.0)
-    assert list(cluster.state.snapshot.domains.levels) == ["tier-1"]
+    assert list(cluster.state.snapshot.columns.domains.levels) == ["tier-1"]
     schedule_once(cluster, [HyperNodeGone("s0")], 0.0)
-    assert list(cluster.state.snapshot.domains.levels) == list(factories.LEVELS)
+    assert list(cluster.state.snapshot.columns.domains.levels) == list(factories.LEVELS)
     assert bound(schedule_once(cluster, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
     check_invariants(cluster)
 

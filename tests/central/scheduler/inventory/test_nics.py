@@ -138,7 +138,7 @@ def test_a_wish_that_no_node_can_keep_waits_with_a_sentence(
     assert not [
         d for d in schedule_once(made, [pod("one", limits=WISH)], 0.0) if isinstance(d, Bind)
     ]
-    assert sentence in made.state.gang_of(made.state.pods["uid-one"]).reason  # type: ignore[union-attr]  # it has one
+    assert sentence in made.state.gang_of(made.state.pods["uid-one"]).attempt.reason  # type: ignore[union-attr]  # it has one
     better = factories.report("a", topology(cap=8), 2)
     assert [d for d in schedule_once(made, [better], 1.0) if isinstance(d, Bind)]
     check_invariants(made)

@@ -53,7 +53,7 @@ def test_the_closest_domain_is_the_clique_without_being_asked() -> None:
 def test_what_no_clique_holds_waits() -> None:
     made = rack((RACK, CLIQUE), {f"n{number}": f"f.{number % 2}" for number in range(4)})
     assert placed(made, 3, CLIQUE) == []
-    assert "in one clique" in made.state.gang_of(made.state.pods["uid-g-0"]).reason  # type: ignore[union-attr]  # it has one
+    assert "in one clique" in made.state.gang_of(made.state.pods["uid-g-0"]).attempt.reason  # type: ignore[union-attr]  # it has one
     moved: list[Fact] = [factories.report("n1", tray("f.0"), 2)]
     assert len([each for each in schedule_once(made, moved, 2.0) if isinstance(each, Bind)]) == 3
     check_invariants(made)

@@ -28,7 +28,7 @@ def tree(dice: random.Random) -> Snapshot:
 
 def spans(snapshot: Snapshot, rows: Sequence[int]) -> tuple[int, int, int, int]:
     """The level that is crossed, then how many blocks, racks and nodes."""
-    blocks, racks = (len({int(of[row]) for row in rows}) for of in snapshot.domains.of)
+    blocks, racks = (len({int(of[row]) for row in rows}) for of in snapshot.columns.domains.of)
     nodes = len(set(rows))
     crossed = 0 if nodes == 1 else 1 if racks == 1 else 2 if blocks == 1 else 3
     return crossed, blocks, racks, nodes
@@ -40,8 +40,8 @@ def test_blocks_then_racks_then_nodes() -> None:
     for seed in range(250):
         dice = random.Random(seed)
         snapshot = tree(dice)
-        rows = sorted(snapshot.row.values())
-        room = {row: int(snapshot.gpus[row]) for row in rows}
+        rows = sorted(snapshot.columns.row.values())
+        room = {row: int(snapshot.columns.gpus.count[row]) for row in rows}
         count = dice.randint(3, min(12, max(3, sum(room.values()))))
         try:
             seats = fit(Draft(snapshot), PlacementRequest(((factories.spec(1), count),)))

@@ -79,7 +79,7 @@ def test_unlike_pods_go_to_one_rack_wherever_one_takes_them() -> None:
             harder += "all together do not" in no.value.why
             continue
         seats = fit(Draft(snapshot), want)
-        assert len({int(snapshot.domains.of[0, seat.row]) for seat in seats}) == 1
+        assert len({int(snapshot.columns.domains.of[0, seat.row]) for seat in seats}) == 1
         assert Counter(seat.spec for seat in seats for _ in range(seat.pods)) == dict(groups)
     assert min(answers.values()) > 50
     assert harder > 10

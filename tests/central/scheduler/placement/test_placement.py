@@ -36,21 +36,23 @@ def cluster(seed: int) -> Snapshot:
 
 def best_level(snapshot: Snapshot, gpus: int, count: int) -> str:
     """The lowest level at which some domain has room, by asking each of them."""
-    rows = range(len(snapshot.row))
+    rows = range(len(snapshot.columns.row))
     if any(
         shape is not None and (island & mask).bit_count() >= gpus * count
-        for shape, mask in zip(snapshot.shape, snapshot.free_mask, strict=True)
+        for shape, mask in zip(
+            snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask, strict=True
+        )
         for island in (shape.islands if shape else ())
     ):
         return "island"
 
     def room(group: list[int]) -> int:
-        return sum(int(snapshot.gpus[row]) // gpus for row in group)
+        return sum(int(snapshot.columns.gpus.count[row]) // gpus for row in group)
 
     if any(room([row]) >= count for row in rows):
         return "node"
     for level in (1, 0):
-        of = snapshot.domains.of[level]
+        of = snapshot.columns.domains.of[level]
         if any(room([r for r in rows if of[r] == d]) >= count for d in set(of[list(rows)])):
             return (BLOCK, RACK)[level]
     return ANYWHERE if room(list(rows)) >= count else ""
@@ -58,12 +60,12 @@ def best_level(snapshot: Snapshot, gpus: int, count: int) -> str:
 
 def level_of(snapshot: Snapshot, rows: list[int], masks: int) -> str:
     if len(set(rows)) == 1:
-        shape = snapshot.shape[rows[0]]
+        shape = snapshot.columns.gpus.shape[rows[0]]
         if shape is not None and any(not masks & ~island for island in shape.islands):
             return "island"
         return "node"
     for level in (1, 0):
-        if len({int(snapshot.domains.of[level, row]) for row in rows}) == 1:
+        if len({int(snapshot.columns.domains.of[level, row]) for row in rows}) == 1:
             return (BLOCK, RACK)[level]
     return ANYWHERE
 
@@ -75,16 +77,19 @@ def test_the_lowest_level_the_fewest_nodes_and_a_true_no(base: int) -> None:
         dice = random.Random(seed + 10**6)
         gpus, count = dice.choice((1, 2, 4, 8)), dice.randint(1, 10)
         expected = best_level(snapshot, gpus, count)
-        before = snapshot.free.copy(), list(snapshot.free_mask)
+        before = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
         draft = Draft(snapshot)
         want = PlacementRequest(((factories.spec(gpus), count),))
         if not expected:
             with pytest.raises(DoesNotFit):
                 fit(draft, want)
-            assert (snapshot.free == before[0]).all()
-            assert snapshot.free_mask == before[1]
+            assert (snapshot.columns.free == before[0]).all()
+            assert snapshot.columns.gpus.free_mask == before[1]
             continue
-        room = {row: int(snapshot.gpus[row]) // gpus for row in snapshot.row.values()}
+        room = {
+            row: int(snapshot.columns.gpus.count[row]) // gpus
+            for row in snapshot.columns.row.values()
+        }
         seats = fit(draft, want)
         rows = [seat.row for seat in seats]
         masks = 0
@@ -96,14 +101,14 @@ def test_the_lowest_level_the_fewest_nodes_and_a_true_no(base: int) -> None:
             fewest = fewest_nodes(snapshot, room, count, level=1)
             assert len(set(rows)) == fewest, f"seed {seed}"
         draft.undo()
-        assert (snapshot.free == before[0]).all()
-        assert snapshot.free_mask == before[1]
+        assert (snapshot.columns.free == before[0]).all()
+        assert snapshot.columns.gpus.free_mask == before[1]
 
 
 def fewest_nodes(snapshot: Snapshot, room: dict[int, int], count: int, level: int) -> int:
     for size in range(1, len(room) + 1):
         for rows in combinations(room, size):
-            same = len({int(snapshot.domains.of[level, row]) for row in rows}) == 1
+            same = len({int(snapshot.columns.domains.of[level, row]) for row in rows}) == 1
             if same and sum(room[row] for row in rows) >= count:
                 return size
     raise AssertionError("no rack takes it")
@@ -121,7 +126,7 @@ def test_gangs_of_unlike_pods_fit_in_one_rack_where_one_has_room_for_all() -> No
         except DoesNotFit:
             assert not draft.seats
             continue
-        assert len({int(snapshot.domains.of[1, seat.row]) for seat in seats}) == 1
+        assert len({int(snapshot.columns.domains.of[1, seat.row]) for seat in seats}) == 1
         assert [seat.spec.request(GPU) for seat in seats] == sorted(
             (seat.spec.request(GPU) for seat in seats), key=[4, 1, 0].index
         )
@@ -131,16 +136,16 @@ def test_the_rest_of_a_gang_joins_those_who_are_there() -> None:
     snapshot = Snapshot((BLOCK, RACK))
     for name, rack in (("a", "r1"), ("b", "r1"), ("c", "r2"), ("d", "r2")):
         snapshot.put_node(factories.node(name, rack=rack))
-    anchor = snapshot.row["c"]
+    anchor = snapshot.columns.row["c"]
     seats = fit(
         Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, anchors=(anchor,))
     )
-    assert snapshot.names[seats[0].row] == "c"
+    assert snapshot.columns.names[seats[0].row] == "c"
     snapshot.take(anchor, factories.spec(8), 1)
     seats = fit(
         Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, anchors=(anchor,))
     )
-    assert snapshot.names[seats[0].row] == "d"
+    assert snapshot.columns.names[seats[0].row] == "d"
 
 
 def test_an_unknown_level_is_named() -> None:

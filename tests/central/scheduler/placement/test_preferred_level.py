@@ -33,23 +33,27 @@ def cluster(dice: random.Random) -> Snapshot:
 def spans(snapshot: Snapshot, rows: set[int], level: str) -> int:
     if level == "node":
         return len(rows)
-    return len({int(snapshot.domains.of[(BLOCK, RACK).index(level), row]) for row in rows})
+    return len({int(snapshot.columns.domains.of[(BLOCK, RACK).index(level), row]) for row in rows})
 
 
 def fewest(snapshot: Snapshot, count: int, level: str, required: str) -> int:
     """Of domains of the level that have room for so many GPUs together, inside one domain of the
     required level; 0: there are none."""
-    every = sorted(snapshot.row.values())
+    every = sorted(snapshot.columns.row.values())
     groups: dict[int, list[int]] = {}
     for row in every:
-        at = row if level == "node" else int(snapshot.domains.of[1 if level == RACK else 0, row])
+        at = (
+            row
+            if level == "node"
+            else int(snapshot.columns.domains.of[1 if level == RACK else 0, row])
+        )
         groups.setdefault(at, []).append(row)
     for size in range(1, len(groups) + 1):
         for chosen in combinations(groups, size):
             rows = [row for domain in chosen for row in groups[domain]]
             if required and spans(snapshot, set(rows), required) > 1:
                 continue
-            if sum(int(snapshot.gpus[row]) for row in rows) >= count:
+            if sum(int(snapshot.columns.gpus.count[row]) for row in rows) >= count:
                 return size
     return 0
 

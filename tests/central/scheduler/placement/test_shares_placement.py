@@ -48,13 +48,13 @@ def small(dice: random.Random, nodes: int = 3) -> Snapshot:
 def free_of(snapshot: Snapshot) -> Free:
     found = {
         (row, gpu): part
-        for row in snapshot.row.values()
-        for gpu, part in snapshot.left[row].items()
+        for row in snapshot.columns.row.values()
+        for gpu, part in snapshot.columns.gpus.left[row].items()
     }
     return found | {
         (row, gpu): 100
-        for row in snapshot.row.values()
-        for gpu in indices_of(snapshot.free_mask[row])
+        for row in snapshot.columns.row.values()
+        for gpu in indices_of(snapshot.columns.gpus.free_mask[row])
     }
 
 
@@ -158,19 +158,21 @@ def test_roles_of_parts_sit_as_well_as_trying_everything_finds() -> None:
         counts = (dice.randint(1, 2), dice.randint(1, 3))
         crew = RolePreferences(((a, counts[0]), (b, counts[1])), near=((0, 1),), apart=((0, 0),))
         seats = tried(snapshot, PlacementRequest(crew.roles, crew=crew))
-        rows = sorted(snapshot.row.values())
+        rows = sorted(snapshot.columns.row.values())
         free = free_of(snapshot)
         room = {row: sum(n // share for (r, _), n in free.items() if r == row) for row in rows}
         if seats is None:
             assert sum(room.values()) < sum(counts), f"seed {seed}"
             continue
-        problem = problem_of(snapshot, crew, snapshot.name_rank()[rows] * 0 + rows)
+        problem = problem_of(snapshot, crew, snapshot.columns.name_rank()[rows] * 0 + rows)
         taken = [
             tuple(sum(s.pods for s in seats if s.row == row and s.spec == spec) for spec in (a, b))
             for row in rows
         ]
-        here = {snapshot.domains.of[0, seat.row] for seat in seats}
-        inside = [row for row in rows if len(here) > 1 or snapshot.domains.of[0, row] in here]
+        here = {snapshot.columns.domains.of[0, seat.row] for seat in seats}
+        inside = [
+            row for row in rows if len(here) > 1 or snapshot.columns.domains.of[0, row] in here
+        ]
         ways = [
             plan
             for plan in product(

@@ -25,19 +25,19 @@ RING = "ring"  # a label: pods of one ring are a group
 
 def domains(snapshot: Snapshot, level: str) -> list[tuple[list[int], int]]:
     """Each domain of the level: its rows, and the GPUs of the one row that count."""
-    rows = sorted(snapshot.row.values())
+    rows = sorted(snapshot.columns.row.values())
     if level == "island":
         return [
             ([row], island)
             for row in rows
-            if (shape := snapshot.shape[row]) is not None
+            if (shape := snapshot.columns.gpus.shape[row]) is not None
             for island in shape.islands
         ]
     if level == "node":
         return [([row], -1) for row in rows]
     if level == "":
         return [(rows, -1)]
-    of = snapshot.domains.of[snapshot.domains.levels.index(level)]
+    of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(level)]
     return [([r for r in rows if of[r] == d], -1) for d in sorted(set(of[rows].tolist())) if d >= 0]
 
 
@@ -97,12 +97,12 @@ def possible(snapshot: Snapshot, parts: Sequence[tuple[int, int, str]], required
                 yield {**dict(zip(own, split, strict=True)), **rest}
 
     cells: dict[tuple[int, int], int] = {}
-    for row in snapshot.row.values():
-        shape = snapshot.shape[row]
+    for row in snapshot.columns.row.values():
+        shape = snapshot.columns.gpus.shape[row]
         if shape is None:
-            cells[row, -1] = int(snapshot.gpus[row])
+            cells[row, -1] = int(snapshot.columns.gpus.count[row])
         for island in shape.islands if shape is not None else ():
-            cells[row, island] = (island & snapshot.free_mask[row]).bit_count()
+            cells[row, island] = (island & snapshot.columns.gpus.free_mask[row]).bit_count()
     for rows, _ in domains(snapshot, required):
         outer = set(rows)
         if place({cell: n for cell, n in cells.items() if cell[0] in outer}, parts):
@@ -165,19 +165,19 @@ def test_equal_groups_fit_wherever_there_is_a_way(base: int) -> None:
         want = PlacementRequest(((factories.spec(gpus), size * times),), required, parts=(part,))
         expected = possible(snapshot, [(gpus, size, inner)] * times, required)
         answers[expected] += 1
-        free = snapshot.free.copy()
+        free = snapshot.columns.free.copy()
         draft = Draft(snapshot)
         if not expected:
             with pytest.raises(DoesNotFit):
                 fit(draft, want)
-            assert (snapshot.free == free).all()
+            assert (snapshot.columns.free == free).all()
             continue
         seats = list(fit(draft, want))
         assert holds(snapshot, seats, required)
         for mine in cut(seats, [size] * times):
             assert holds(snapshot, mine, inner), f"seed {seed}"
         draft.undo()
-        assert (snapshot.free == free).all()
+        assert (snapshot.columns.free == free).all()
     assert min(answers.values()) > 10
 
 

@@ -130,11 +130,11 @@ def fewest(cluster: Scheduler, wanted: list[int]) -> int | None:
     gangs = [gang for gang in cluster.state.gangs.values() if gang.placed()]
     for count in range(len(gangs) + 1):
         for chosen in combinations(gangs, count):
-            free = [int(have) for have in snapshot.free[:, 0]]
+            free = [int(have) for have in snapshot.columns.free[:, 0]]
             sizes = [*wanted]
             for pod in (pod for gang in chosen for pod in gang.placed()):
                 gpus = pod.spec.request("nvidia.com/gpu")
-                free[snapshot.row[pod.node]] += gpus
+                free[snapshot.columns.row[pod.node]] += gpus
                 sizes.append(gpus)
             if fits(free, sorted(sizes, reverse=True)):
                 return count
@@ -153,8 +153,8 @@ def test_against_all_sets_of_moves() -> None:
         )
         for number in range(dice.randint(2, 6)):
             facts = movable(job(f"g{number}", dice.choice((1, 1, 2)), gpus=dice.choice((1, 2, 3))))
-            name = dice.choice(sorted(cluster.state.snapshot.row))
-            room = cluster.state.snapshot.free[cluster.state.snapshot.row[name], 0]
+            name = dice.choice(sorted(cluster.state.snapshot.columns.row))
+            room = cluster.state.snapshot.columns.free[cluster.state.snapshot.columns.row[name], 0]
             asked = sum(f.spec.request("nvidia.com/gpu") for f in facts if isinstance(f, PodSeen))
             schedule_once(cluster, on(name, facts) if asked <= room else [], 1.0)
         pods, gpus = dice.choice((1, 1, 2)), dice.choice((2, 3, 4))

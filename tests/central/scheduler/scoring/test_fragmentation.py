@@ -51,17 +51,20 @@ def cluster(dice: random.Random, names: list[str], *, shares: bool = False) -> S
 
 def usable(snapshot: Snapshot, row: int, kinds: Counter[PodSpec]) -> Fraction:
     """The hundredths of idle GPUs that a pod of those that come could use there, by the definition."""
-    shape, free = snapshot.shape[row], snapshot.free_mask[row]
+    shape, free = snapshot.columns.gpus.shape[row], snapshot.columns.gpus.free_mask[row]
     islands = shape.islands if shape is not None else ()
     largest = max((island.bit_count() for island in islands), default=0)
     most = max(((island & free).bit_count() for island in islands), default=0)
-    whole, left = int(snapshot.gpus[row]), list(snapshot.left[row].values())
-    open_to_shares = min(whole, (free & snapshot.offered[row][0]).bit_count())
+    whole, left = (
+        int(snapshot.columns.gpus.count[row]),
+        list(snapshot.columns.gpus.left[row].values()),
+    )
+    open_to_shares = min(whole, (free & snapshot.columns.gpus.offered[row][0]).bit_count())
     total = Fraction(0)
     for kind, times in kinds.items():
         asked, part = kind.request(GPU), kind.request(GPU_SHARE)
         room = min(
-            int(snapshot.free[row, snapshot.column[name]]) // amount
+            int(snapshot.columns.free[row, snapshot.columns.column[name]]) // amount
             for name, amount in kind.requests
         )
         if part:
@@ -78,15 +81,19 @@ def usable(snapshot: Snapshot, row: int, kinds: Counter[PodSpec]) -> Fraction:
 
 def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -> Fraction:
     def idle() -> int:
-        return WHOLE * int(snapshot.gpus[row]) + sum(snapshot.left[row].values())
+        return WHOLE * int(snapshot.columns.gpus.count[row]) + sum(
+            snapshot.columns.gpus.left[row].values()
+        )
 
     before = idle() - usable(snapshot, row, kinds)
     draft = Draft(snapshot)
     draft.take(row, spec, 1)
     after = idle() - usable(snapshot, row, kinds)
-    unused = Fraction(idle(), WHOLE * int(snapshot.allocatable[:, 0].max()))
-    cpu = snapshot.column["cpu"]
-    unused += Fraction(int(snapshot.free[row, cpu]), int(snapshot.allocatable[:, cpu].max()))
+    unused = Fraction(idle(), WHOLE * int(snapshot.columns.allocatable[:, 0].max()))
+    cpu = snapshot.columns.column["cpu"]
+    unused += Fraction(
+        int(snapshot.columns.free[row, cpu]), int(snapshot.columns.allocatable[:, cpu].max())
+    )
     draft.undo()
     return (after - before) / WHOLE + Fraction(fragmentation.IDLE) * unused
 
@@ -108,13 +115,15 @@ def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
             continue
         draft.undo()
         view, asked = snapshot.view(spec).refresh(), spec.request(GPU)
-        rows = [row for row in snapshot.row.values() if view.cap[row]]
-        inside = [row for row in rows if asked and snapshot.island[row] >= asked]
+        rows = [row for row in snapshot.columns.row.values() if view.cap[row]]
+        inside = [row for row in rows if asked and snapshot.columns.gpus.island[row] >= asked]
         harms = {row: harm(snapshot, row, spec, kinds) for row in inside or rows}
         least = min(harms.values())
         assert seat.row in harms
         assert len(kinds) < 2 or harms[seat.row] - least <= Fraction(2, fragmentation.UNIT), seed
-        fullest = min(harms, key=lambda row: (snapshot.gpus[row], snapshot.names[row]))
+        fullest = min(
+            harms, key=lambda row: (snapshot.columns.gpus.count[row], snapshot.columns.names[row])
+        )
         chosen[seat.row == fullest] += 1
     assert min(chosen.values()) > 50  # it is not what filling up alone would have chosen
 
@@ -134,7 +143,9 @@ def test_names_decide_nothing() -> None:
             except DoesNotFit:
                 continue
             row = seat.row
-            states.add((tuple(snapshot.free[row].tolist()), int(snapshot.gpus[row])))
+            states.add(
+                (tuple(snapshot.columns.free[row].tolist()), int(snapshot.columns.gpus.count[row]))
+            )
         assert len(states) <= 1, f"seed {seed}"
 
 
@@ -146,10 +157,10 @@ def test_what_is_kept_is_what_is_worked_out_anew() -> None:
         loads.append(((factories.part("p", 30).spec, 2), (factories.part("q", 40).spec, 1)))
         for _ in range(30):
             spec = dice.choice((factories.spec(1), factories.spec(2), factories.part("p", 30).spec))
-            row = dice.choice(sorted(snapshot.row.values()))
+            row = dice.choice(sorted(snapshot.columns.row.values()))
             if snapshot.view(spec).refresh().cap[row]:
                 Draft(snapshot).take(row, spec, 1)
-            rows = np.array(sorted(snapshot.row.values()), dtype=np.int64)
+            rows = np.array(sorted(snapshot.columns.row.values()), dtype=np.int64)
             some = rows[: dice.randint(1, len(rows))]
             assert len(snapshot.mix.harm(loads[dice.randint(0, 2)], some)) == len(some)
             for load in loads:
@@ -173,7 +184,9 @@ def test_what_came_long_ago_counts_for_less() -> None:
     load = ((factories.spec(2), 1),)
 
     def gap() -> int:
-        rows = np.array([snapshot.row["whole"], snapshot.row["used"]], dtype=np.int64)
+        rows = np.array(
+            [snapshot.columns.row["whole"], snapshot.columns.row["used"]], dtype=np.int64
+        )
         whole, used = snapshot.mix.harm(load, rows).tolist()
         return int(whole - used)
 

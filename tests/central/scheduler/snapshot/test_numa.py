@@ -37,7 +37,11 @@ def test_all_gpus_on_one_numa_node_or_none() -> None:
             snapshot.take(row, factories.spec(8 - free.bit_count()), 1, 0)
             snapshot.put_gpus(row, sockets().shape(), free)
         gpus, count = dice.choice((1, 2)), dice.randint(1, 3)
-        rooms = [(mask & part).bit_count() for mask in snapshot.free_mask for part in (LOW, HIGH)]
+        rooms = [
+            (mask & part).bit_count()
+            for mask in snapshot.columns.gpus.free_mask
+            for part in (LOW, HIGH)
+        ]
         possible = max(rooms) >= gpus * count
         answers[possible] += 1
         want = PlacementRequest(((factories.spec(gpus), count),), NUMA)

@@ -28,7 +28,11 @@ def cluster() -> Scheduler:
 
 
 def free(cluster: Scheduler, name: str) -> list[int]:
-    return list(indices_of(cluster.state.snapshot.free_mask[cluster.state.snapshot.row[name]]))
+    return list(
+        indices_of(
+            cluster.state.snapshot.columns.gpus.free_mask[cluster.state.snapshot.columns.row[name]]
+        )
+    )
 
 
 def test_a_plan_in_the_way_of_the_truth_is_made_anew(cluster: Scheduler) -> None:

@@ -1,0 +1,190 @@
+"""What is free, as dense columns by node row. It knows nothing of pod classes, filters and placement.
+
+Amounts are whole numbers (cpu in thousandths, memory in bytes, the rest in pieces). GPUs are counted by
+the API server's allocatable and, where an agent has reported, also one by one as a mask; what may be
+given is the smaller of the two. Every change notes its row as dirty, so that whoever keeps a count by
+row recounts only the rows that moved.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from central.model.arrays import Ints
+from central.model.facts import NodeSeen, PodSpec
+from central.scheduler.inventory.dirty_rows import DirtyRows
+from central.scheduler.inventory.domains import Domains
+from central.scheduler.inventory.gpu_shares import NOTHING, GpuColumns, GpuShares, Offered
+from central.scheduler.inventory.nic_limits import NicCapacity
+from protos.gpu_sharing import RANKS
+from protos.names import GPU, GPU_SHARE
+from protos.topology import Shape
+
+REQUESTS_KEPT = 10_000
+
+
+class ClassRequest(NamedTuple):
+    """What one pod takes of the columns."""
+
+    columns: Ints
+    amounts: Ints  # by column, in the same order
+    gpus: int
+    share: int  # hundredths of one GPU
+    least: int  # the rank with which its memory cap must be enforced, where it asks for a share
+
+
+class Columns:
+    def __init__(self, levels: Sequence[str] = ()) -> None:
+        self.domains = Domains(levels)
+        self.names: list[str] = []  # by row; empty: the row is unused
+        self.row: dict[str, int] = {}
+        self.nodes: list[NodeSeen | None] = []
+        self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
+        self.column: dict[str, int] = {GPU: 0, "pods": 1, "cpu": 2, "memory": 3}
+        self.allocatable: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
+        self.free: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
+        self.gpus = GpuColumns()
+        self.nics: dict[int, NicCapacity] = {}  # by row, where limits of network cards are summed
+        self.dirty = DirtyRows()
+        self.relabelled = 0  # grows when a row moves in the network tree
+        self._unused: list[int] = []
+        self._requests: dict[PodSpec, ClassRequest] = {}
+        self._name_rank: Ints | None = None
+
+    # --- nodes ---------------------------------------------------------------
+
+    def put_node(self, node: NodeSeen, labels: Mapping[str, str]) -> int:
+        """Adds or replaces what the API server says of a node; what is taken there stays taken.
+        labels: its domain at each level."""
+        row = self.row.get(node.name)
+        if row is None:
+            row = self._new_row(node.name)
+        for resource in node.allocatable:
+            self._column(resource)
+        fresh = np.zeros(len(self.column), dtype=np.int64)
+        for resource, amount in node.allocatable.items():
+            fresh[self.column[resource]] = amount
+        self.free[row] += fresh - self.allocatable[row]
+        self.allocatable[row] = fresh
+        self.nodes[row] = node
+        self.version[row] += 1
+        if self.domains.put(row, labels):
+            self.relabelled += 1
+        self.recount(row)
+        return row
+
+    def drop_node(self, name: str) -> int:
+        row = self.row.pop(name)
+        self.names[row] = ""
+        self.nodes[row] = None
+        self.version[row] += 1
+        self.allocatable[row] = 0
+        self.free[row] = 0
+        self.gpus.put(row, None, 0, NOTHING, {})
+        self.nics.pop(row, None)
+        self.domains.drop(row)
+        self._unused.append(row)
+        self._name_rank = None
+        self.relabelled += 1
+        self.recount(row)
+        return row
+
+    def put_gpus(
+        self, row: int, shape: Shape | None, free_mask: int, offered: Offered, left: GpuShares
+    ) -> bool:
+        """What an agent says (GpuColumns.put). Whether more may be given now."""
+        more = self.gpus.put(row, shape, free_mask, offered, left)
+        self.recount(row)
+        return more
+
+    def put_nics(self, row: int, capacity: NicCapacity | None) -> bool:
+        """What pods may take of the network cards there. Whether it changed."""
+        known = self.nics.pop(row, None)
+        if capacity is not None:
+            self.nics[row] = capacity
+        if known == capacity:
+            return False
+        self.dirty.note([row])
+        return True
+
+    # --- capacity ------------------------------------------------------------
+
+    def recount(self, row: int) -> None:
+        """Counts the row's GPUs that may be given."""
+        self.gpus.recount(row, max(int(self.free[row, 0]), 0))
+        self.dirty.note([row])
+
+    def recount_many(self, rows: Ints) -> None:
+        self.gpus.recount_many(rows, np.maximum(self.free[rows, 0], 0))
+        self.dirty.note(rows.tolist())
+
+    def take_amounts(self, rows: Ints, columns: Ints, counts: Ints, amounts: Ints) -> None:
+        """Takes the amounts, by column, counts[i] times on rows[i]."""
+        self.free[np.ix_(rows, columns)] -= counts[:, None] * amounts
+
+    def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:
+        """Frees or takes amounts (by row and column) and GPUs of different rows, tentatively."""
+        width = amounts.shape[1]
+        self.free[rows, :width] += amounts if free else -amounts
+        free_mask = self.gpus.free_mask
+        for row, mask in zip(rows.tolist(), masks, strict=True):
+            if mask:
+                free_mask[row] = free_mask[row] | mask if free else free_mask[row] & ~mask
+        self.recount_many(rows)
+
+    def request(self, spec: PodSpec) -> ClassRequest:
+        """What a pod of the class takes, as columns."""
+        found = self._requests.get(spec)
+        if found is None:
+            if len(self._requests) >= REQUESTS_KEPT:
+                self._requests.clear()
+            asked = [(self._column(name), amount) for name, amount in spec.requests if amount > 0]
+            share = spec.request(GPU_SHARE)
+            found = self._requests[spec] = ClassRequest(
+                np.array([column for column, _ in asked], dtype=np.int64),
+                np.array([amount for _, amount in asked], dtype=np.int64),
+                spec.request(GPU),
+                share,
+                RANKS[spec.memory_level] if share else 0,
+            )
+        return found
+
+    def name_rank(self) -> Ints:
+        """Each row's index in the order of names: ties are broken by it."""
+        if self._name_rank is None:
+            order = sorted(range(len(self.names)), key=self.names.__getitem__)
+            self._name_rank = np.empty(len(order), dtype=np.int64)
+            self._name_rank[order] = np.arange(len(order))
+        return self._name_rank
+
+    def _new_row(self, name: str) -> int:
+        if not self._unused:
+            self._grow(max(64, 2 * len(self.names)))
+        row = self._unused.pop()
+        self.names[row] = name
+        self.row[name] = row
+        self._name_rank = None
+        return row
+
+    def _grow(self, rows: int) -> None:
+        have = len(self.names)
+        more = rows - have
+        self.names += [""] * more
+        self.nodes += [None] * more
+        blank = np.zeros((more, len(self.column)), dtype=np.int64)
+        self.allocatable = np.vstack([self.allocatable, blank])
+        self.free = np.vstack([self.free, blank])
+        self.version = np.append(self.version, np.zeros(more, dtype=np.int64))
+        self.gpus.grow(more)
+        self.domains.grow(rows)
+        self._unused += range(rows - 1, have - 1, -1)
+        self.dirty.forget()
+
+    def _column(self, resource: str) -> int:
+        if resource not in self.column:
+            self.column[resource] = len(self.column)
+            blank = np.zeros((len(self.names), 1), dtype=np.int64)
+            self.allocatable = np.hstack([self.allocatable, blank])
+            self.free = np.hstack([self.free, blank])
+        return self.column[resource]
