@@ -42,7 +42,7 @@ def test_a_job_is_suspended_and_resumed() -> None:
     assert len(api.pods()) == 2
 
 
-def test_the_same_job_is_told_one_after_the_other() -> None:
+def test_commands_for_one_job_run_one_at_a_time() -> None:
     api = started()
     for number, action in enumerate(("AbortJob", "ResumeJob")):
         command(api, action, number)

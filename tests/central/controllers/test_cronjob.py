@@ -135,7 +135,7 @@ def test_too_late_is_not_made_up_for() -> None:
     assert len(api.names("Job")) == 1
 
 
-def test_what_cannot_be_read_is_said() -> None:
+def test_an_invalid_cronjob_reports_why() -> None:
     api = started(schedule="often")
     assert status(api)["message"] == 'spec.schedule: "often" does not have the five fields of cron'
     api.apply(cron())
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_said() -> None:
     assert "message" not in status(api)
 
 
-def test_a_refused_job_is_said_and_asked_for_again() -> None:
+def test_a_refused_job_is_reported_and_retried() -> None:
     api = started()
     refusals = iter(["quota"])
 

@@ -184,7 +184,7 @@ def test_a_template_that_comes_later() -> None:
     assert api.names("Job") == ["f-a"]
 
 
-def test_a_refusal_is_said_and_asked_again() -> None:
+def test_a_refused_job_is_reported_and_retried() -> None:
     refusals = iter(["quota"])
 
     def refuses(decision: Decision) -> str:
@@ -217,7 +217,7 @@ def test_a_refusal_is_said_and_asked_again() -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_said(steps: list[Json], why: str) -> None:
+def test_impossible_flows_report_why(steps: list[Json], why: str) -> None:
     api = started(*steps)
     assert (api.names("Job"), state(api)) == ([], ("Pending", why))
 

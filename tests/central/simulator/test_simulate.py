@@ -239,7 +239,7 @@ def test_somebody_is_moved_so_that_a_gang_fits(simulate: Simulate) -> None:
     assert len(found["placements"]) == 4, "both who were moved have a place again"
 
 
-def test_what_is_wrong_with_the_tree_is_said(simulate: Simulate) -> None:
+def test_problems_of_the_network_tree_are_warnings(simulate: Simulate) -> None:
     tree = {
         "apiVersion": "topology.volcano.sh/v1alpha1",
         "kind": "HyperNode",

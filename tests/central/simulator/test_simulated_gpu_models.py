@@ -3,7 +3,7 @@
 from tests.central.simulator.manifests import Simulate, group, node, pod
 
 
-def test_each_goes_to_its_kind_and_who_finds_none_says_so(simulate: Simulate) -> None:
+def test_pods_go_to_their_gpu_model_or_report_why_not(simulate: Simulate) -> None:
     nodes = [node("a", capture="dgx-a100-8"), node("h", capture="hgx-h100-8"), node("plain", 8)]
     labelled = node("l", 8)
     labelled["metadata"]["labels"]["nvidia.com/gpu.product"] = "NVIDIA-L40S"

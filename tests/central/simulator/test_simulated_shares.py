@@ -25,7 +25,9 @@ def test_shares_fill_a_gpu_and_whole_ones_wait_for_it(simulate: Simulate, machin
 
 
 @pytest.mark.parametrize("capture", [{}, {"capture": "hgx-h100-8"}])
-def test_who_must_be_sure_goes_where_caps_hold(simulate: Simulate, capture: Json) -> None:
+def test_a_pod_that_requires_enforced_caps_goes_where_they_hold(
+    simulate: Simulate, capture: Json
+) -> None:
     """A Node says how caps of its GPUs' memory hold, as its agent would."""
     plain, sure = node("a", 8, **capture), node("b", 8, **capture)
     sure["metadata"].setdefault("annotations", {})[GPU_MEMORY_LEVEL] = "mps"

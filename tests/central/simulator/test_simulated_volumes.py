@@ -79,7 +79,7 @@ def test_a_gang_goes_where_there_are_volumes_for_all(simulate: Simulate) -> None
     assert sorted(where(found).values()) == ["b", "c", "c"]
 
 
-def test_who_finds_none_waits_with_the_reason_until_a_claim_is_deleted(simulate: Simulate) -> None:
+def test_a_pod_without_a_volume_is_pending_until_a_claim_is_deleted(simulate: Simulate) -> None:
     first = using(pod("first", 1, runs="10s"), "one")
     second = using(pod("second", 1, at="1s"), "two")
     objects = (LOCAL, *machines("a", "b"), volume("a-0", "a"), claim("two"), first, second)

@@ -34,7 +34,7 @@ def phase(name: str) -> Callable[[Api], bool]:
     return lambda api: api.phase() == name
 
 
-def anew(name: str) -> Callable[[Api], bool]:
+def recreated(name: str) -> Callable[[Api], bool]:
     """The pod runs again, by itself."""
     return lambda api: (
         api.pods().get(name) == "Running"
@@ -65,7 +65,7 @@ STORIES: dict[str, tuple[Json, list[FlowStep], str]] = {
     ),
     "a pod fails and is made anew": (
         job(PAIR, "PodFailed RestartPod"),
-        [(running(2), fail("j-w-0")), (anew("j-w-0"), finish)],
+        [(running(2), fail("j-w-0")), (recreated("j-w-0"), finish)],
         "Completed",
     ),
     "restarted too often": (

@@ -29,7 +29,7 @@ def test_delayed_pods_come_when_the_queue_takes_the_gang() -> None:
     assert api.phase("b") == "Running"
 
 
-def test_those_who_are_let_in_leave_room_for_who_came_before() -> None:
+def test_admitted_jobs_leave_quota_for_jobs_ahead() -> None:
     """A node is missing: nobody runs, and still only as many pods are made as the queue takes."""
     api = Api(nodes=0)
     api.tell(QueueSeen("q", capability=(("cpu", 400),)))
@@ -203,7 +203,7 @@ def test_a_job_that_gets_something_wrong_says_so_and_has_nothing() -> None:
     assert [kind for kind, _ in api.there] == ["Job"]
 
 
-def test_what_the_api_server_refuses_is_said_and_asked_again() -> None:
+def test_a_refused_call_is_reported_and_retried() -> None:
     api = Api()
 
     def refuses(decision: Decision) -> str:

@@ -326,7 +326,7 @@ def test_topology_asks_for_the_network_cards_beside_the_gpus() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_wrong_is_said_with_the_field(spec: JobSpec, told: str) -> None:
+def test_errors_name_the_field(spec: JobSpec, told: str) -> None:
     assert told in plugins.check(spec)
 
 

@@ -20,7 +20,7 @@ def uids(api: Api) -> dict[str, str]:
     return {name: api.there["Pod", name]["metadata"]["uid"] for name in api.pods()}
 
 
-def anew(api: Api, before: dict[str, str]) -> set[str]:
+def recreated(api: Api, before: dict[str, str]) -> set[str]:
     return {name for name, uid in uids(api).items() if before.get(name) != uid}
 
 
@@ -42,7 +42,7 @@ def test_one_pods_restart_is_not_noticed_by_the_others() -> None:
     before = uids(api)
     api.end("j-w-1", 7)
     api.settle()
-    assert anew(api, before) == {"j-w-1"}
+    assert recreated(api, before) == {"j-w-1"}
     assert api.phase() == "Running"
     assert api.status()["podRestarts"] == {"j-w-1": 1}
     assert (api.status()["version"], api.status()["retryCount"]) == (0, 0)
@@ -62,17 +62,17 @@ def test_every_pod_has_its_own_restarts() -> None:
     assert "j-w-0 was recreated 1 times (spec.maxRetry 2)" in api.status()["state"]["message"]
 
 
-def test_a_task_or_a_partition_is_made_anew() -> None:
+def test_a_task_or_a_partition_is_recreated() -> None:
     parts = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 2}}
     api = started(job({"m": 1, "w": 4}, "3 RestartTask", "4 RestartPartition", of={"w": parts}))
     before = uids(api)
     api.end("j-w-3", 4)
     api.settle()
-    assert anew(api, before) == {"j-w-2", "j-w-3"}
+    assert recreated(api, before) == {"j-w-2", "j-w-3"}
     before = uids(api)
     api.end("j-w-0", 3)
     api.settle()
-    assert anew(api, before) == {f"j-w-{i}" for i in range(4)}
+    assert recreated(api, before) == {f"j-w-{i}" for i in range(4)}
 
 
 def test_a_job_restarts_as_a_whole_and_only_so_often() -> None:
@@ -81,7 +81,7 @@ def test_a_job_restarts_as_a_whole_and_only_so_often() -> None:
         before = uids(api)
         api.end("j-w-0", 1)
         api.settle()
-        assert anew(api, before) == set(before)
+        assert recreated(api, before) == set(before)
         assert api.annotation("j-m-0", "volcano.sh/job-version") == version
         assert api.phase() == "Running"
     api.end("j-w-0", 1)
@@ -92,7 +92,7 @@ def test_a_job_restarts_as_a_whole_and_only_so_often() -> None:
     assert "restart 3 of at most 3" in api.status()["state"]["message"]
 
 
-def test_who_gives_way_has_not_failed() -> None:
+def test_a_pod_that_the_scheduler_evicts_is_no_failure() -> None:
     """However often somebody more urgent comes."""
     api = started(job({"w": 2}, "PodEvicted RestartJob", maxRetry=2))
     for version in ("1", "2", "3"):
@@ -145,7 +145,7 @@ def test_exit_codes() -> None:
     before = uids(api)
     api.end("j-w-0", 137)
     api.settle()
-    assert anew(api, before) == {"j-w-0"}
+    assert recreated(api, before) == {"j-w-0"}
     api.end("j-w-0", 1)
     api.settle()
     assert api.phase() == "Aborted"

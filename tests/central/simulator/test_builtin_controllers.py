@@ -147,9 +147,7 @@ def test_a_dump_of_a_cluster_is_taken_as_it_is(simulate: Simulate) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_of_the_controller(
-    simulate: Simulate, change: Json, said: str
-) -> None:
+def test_errors_name_the_controller(simulate: Simulate, change: Json, said: str) -> None:
     web = controller("ReplicaSet", "web")
     text = json.dumps({**web, "spec": {**web["spec"], **change}})
     assert simulate.text(text, code=2) == {}
