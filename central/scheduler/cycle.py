@@ -51,7 +51,7 @@ def decide(scheduler: Scheduler, now: float) -> list[Decision]:
     controllers, queues, promised = scheduler.controllers, scheduler.queues, scheduler.min_resources
     decisions += controllers.decide(state, queues, promised, now)
     scheduler.admission.decide(state, queues, promised, controllers.owned_groups(), now)
-    if queues.on:
+    if queues.enabled:
         for gang in state.pending.changed_gangs.values():
             scheduler.queue_statuses.count(gang, gang_status.phase(gang))
         decisions += scheduler.queue_statuses.decide(queues, now)
@@ -70,7 +70,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
         if gang.attempt.partial_since is not None
     ]
     times += pending.retry_times(now)
-    times += scheduler.queue_statuses.due(now) if scheduler.queues.on else ()
+    times += scheduler.queue_statuses.due(now) if scheduler.queues.enabled else ()
     times += scheduler.state.owners.held.values()
     times += scheduler.hypernode_statuses.due(now)
     times += scheduler.admission.due(pending)
@@ -100,8 +100,8 @@ def _update_all_books(scheduler: Scheduler, now: float) -> None:
         gang.attempt.equivalence = 0
         gang.attempt.rank = order.rank(gang)
         _update_books(scheduler, gang)
-    if scheduler.queues.on:
-        scheduler.queues.measure(state.snapshot, state.unschedulable_nodes)
+    if scheduler.queues.enabled:
+        scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
 
 
 def _update_books(scheduler: Scheduler, gang: Gang) -> None:
@@ -109,11 +109,11 @@ def _update_books(scheduler: Scheduler, gang: Gang) -> None:
     counts, pending = gang.counts, scheduler.state.pending
     if len(counts.placed) - counts.assumed >= gang.minimum and not gang.missing():
         gang.started = True
-    if scheduler.queues.file(gang):
+    if scheduler.queues.update(gang):
         pending.capacity_freed("head of a fifo queue left")
     promises = scheduler.min_resources
     promised = promises.by_gang or (gang.object is not None and gang.object.min_resources)
-    if promised and promises.file(gang):
+    if promised and promises.update(gang):
         pending.capacity_freed("promised capacity released")
     if counts.placed:
         pending.lowest_priority = min(pending.lowest_priority, gang.priority)

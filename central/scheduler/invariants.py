@@ -9,7 +9,7 @@ from central.model.volumes import Volumes
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.pods import ASSUMED, BOUND
-from central.scheduler.queues.min_resources import owed
+from central.scheduler.queues.min_resources import outstanding
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.state.cluster_state import ClusterState
@@ -46,7 +46,7 @@ def _pledged(scheduler: Scheduler) -> None:
     owes = {
         gang.key: sums
         for gang in scheduler.state.gangs.values()
-        if gang.key not in scheduler.state.pending.changed_gangs and (sums := owed(gang))
+        if gang.key not in scheduler.state.pending.changed_gangs and (sums := outstanding(gang))
     }
     for key in scheduler.state.pending.changed_gangs:
         kept.pop(key, None)
@@ -247,7 +247,7 @@ def _queues(scheduler: Scheduler) -> None:
             for pod in gang.members.values():
                 for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
                     taken[resource] = taken.get(resource, 0) + amount
-            assert (gang.account is not None) == queues.on, f"{gang.name} is not in the books"
+            assert (gang.account is not None) == queues.enabled, f"{gang.name} is not in the books"
             if gang.account is not None:
                 assert gang.account.used == taken, f"{gang.name} is in the books with other use"
                 assert gang.account.queue == queues.name_of(gang), f"{gang.name}: another queue"
@@ -259,13 +259,13 @@ def _queues(scheduler: Scheduler) -> None:
             for above in queue.path:
                 used[above.name].update(gang.account.used)
         if (
-            queues.on
+            queues.enabled
             and gang.key not in scheduler.state.pending.changed_gangs
             and gang.account is not None
         ):
             phases.setdefault(gang.account.queue, Counter())[phase(gang).lower()] += 1
     for queue in queues.by_name.values():
-        if not scheduler.state.pending.changed_gangs and queues.on:
+        if not scheduler.state.pending.changed_gangs and queues.enabled:
             counts = scheduler.queue_statuses.counts(queue.name)
             assert counts == phases.get(queue.name, Counter()), f"queue {queue.name}: {counts}"
         assert queue.used == used[queue.name], f"queue {queue.name}: {queue.used} is not its use"

@@ -186,7 +186,7 @@ class ReservedCapacity:
         nobody can be evicted to that end."""
         key = gang.key
         asked = (gang.queue, gang.priority, want)
-        preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.on
+        preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not preempts and not self._state.any_movable:
             return None
         if not all(pod.seen.preempts for pod in gang.waiting()):

@@ -215,7 +215,7 @@ def _queue(cluster: Scheduler, gang: Gang) -> str:
     standing = [
         f"{wording.amount(resource, used)} of {wording.amount(resource, int(due))} "
         f"{wording.resource(resource)}"
-        for resource, used, due in quota.standing(cluster.queues, gang)
+        for resource, used, due in quota.scarce_shares(cluster.queues, gang)
     ]
     return gang.account.queue + (
         f" (uses {', '.join(standing)} of its fair share)" if standing else ""

@@ -545,7 +545,7 @@ def within_their_queues(cluster: Scheduler, decisions: list[Decision]) -> None:
 
 def within_its_queue(cluster: Scheduler, gang: Gang) -> None:
     """Nobody is bound for a queue that can't be used, or above what it and those over it may use."""
-    if cluster.queues.on:
+    if cluster.queues.enabled:
         assert gang.account is not None
         queue = cluster.queues.by_name[gang.account.queue]
         assert not queue.error, queue.error

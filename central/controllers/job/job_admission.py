@@ -58,7 +58,7 @@ class _Line:
             gang
             for each in queue
             for gang in each.gangs.values()
-            if gang.account is not None and gang.account.asks
+            if gang.account is not None and gang.account.demand
         )
         self._waiting = deque(sorted(waiting, key=lambda gang: gang.attempt.rank))
 
@@ -66,7 +66,7 @@ class _Line:
         while self._waiting and self._waiting[0].attempt.rank < gang.attempt.rank:
             account = self._waiting.popleft().account
             assert account is not None
-            add(self.in_flight, account.asks, 1)
+            add(self.in_flight, account.demand, 1)
 
     def refusal(self, wanted: Sums) -> str:
         used = self.queue.used

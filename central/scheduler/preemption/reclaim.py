@@ -29,10 +29,10 @@ def plan(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan
     """Inside a queue the more urgent may take; from another queue what is above its share, also
     when all victims are counted together."""
     gang = claim.gang
-    if not context.queues.on:
+    if not context.queues.enabled:
         return preemption_plan.room_for(context, claim)
     queue = gang.queue
-    elsewhere = quota.may_claim(context.queues, gang)
+    elsewhere = quota.may_reclaim_any(context.queues, gang)
     if not elsewhere and gang.priority <= context.state.pending.lowest_priority:
         return None
     claimed = any(kept.made and kept.queue == queue for kept in context.reservations.values())

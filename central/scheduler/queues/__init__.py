@@ -1,1 +1,1 @@
-"""Whose turn it is: queues, fair shares, order."""
+"""Queues: order of gangs, fair shares, quota and admission (docs/design/0015-queues.md)."""

@@ -1,10 +1,8 @@
-"""Fair shares, exactly: one resource divided over siblings by weight, like water poured into vessels
-of their widths until it stands level. Pure arithmetic on whole numbers and fractions.
+"""Fair shares by water-filling, in exact fractions (docs/design/0015-queues.md).
 
-First everyone's guarantee holds, then what each deserves, then the rest by weight, the more urgent
-siblings before the others; nobody is given more than it can use.
-
-Design: docs/design/0015-queues.md
+One resource is divided among sibling queues. Guarantees come first, then deserved amounts, then the
+rest by weight, higher priority before lower. No queue gets more than it demands. Fractions, not
+floats: a parent's share is divided again among its children and must add up exactly.
 """
 
 from collections.abc import Sequence
@@ -16,10 +14,10 @@ Amount = int | Fraction
 
 @dataclass(frozen=True, slots=True)
 class QueueDemand:
-    """most: what it asks for and may have."""
+    """demand: what the queue uses and requests, limited by its capability."""
 
     weight: int
-    most: int
+    demand: int
     deserved: int = 0
     guarantee: int = 0
     priority: int = 0
@@ -27,7 +25,7 @@ class QueueDemand:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Holds base + width * level of water, at least low and at most high."""
+    """A vessel: at water level L it holds base + width * L, but at least low and at most high."""
 
     width: int
     low: Amount
@@ -35,58 +33,69 @@ class Bounds:
     base: Amount = 0
 
 
-def divide(total: Amount, claims: Sequence[QueueDemand]) -> list[Amount]:
-    """Each claim's share, in order. Together they are the total, or all that is asked for."""
-    if sum(claim.most for claim in claims) <= total:
-        return [claim.most for claim in claims]
-    low = [min(claim.guarantee, claim.most) for claim in claims]
-    if (promised := sum(low)) > total:  # more is guaranteed than there is: nodes were lost
-        return [Fraction(share * total) / promised for share in low]
+def divide(total: Amount, queues: Sequence[QueueDemand]) -> list[Amount]:
+    """The share of each queue, in the order given. They add up to min(total, all demands)."""
+    if sum(queue.demand for queue in queues) <= total:
+        return [queue.demand for queue in queues]
+    low = [min(queue.guarantee, queue.demand) for queue in queues]
+    if (guaranteed := sum(low)) > total:  # nodes were lost: guarantees shrink in proportion
+        return [Fraction(share * total) / guaranteed for share in low]
     base = [
-        max(least, min(claim.deserved, claim.most))
-        for least, claim in zip(low, claims, strict=True)
+        max(least, min(queue.deserved, queue.demand))
+        for least, queue in zip(low, queues, strict=True)
     ]
     if sum(base) >= total:
         return water_fill(
             total,
             [
-                Bounds(claim.deserved, least, most)
-                for claim, least, most in zip(claims, low, base, strict=True)
+                Bounds(queue.deserved, least, most)
+                for queue, least, most in zip(queues, low, base, strict=True)
             ],
         )
     shares: list[Amount] = list(base)
     left = total - sum(base)
-    for priority in sorted({claim.priority for claim in claims}, reverse=True):
-        peers = [i for i, claim in enumerate(claims) if claim.priority == priority]
+    for priority in sorted({queue.priority for queue in queues}, reverse=True):
+        peers = [i for i, queue in enumerate(queues) if queue.priority == priority]
         before = sum(base[i] for i in peers)
-        vessels = [
+        bounds = [
             Bounds(
-                claims[i].weight, base[i], claims[i].most, min(claims[i].deserved, claims[i].most)
+                queues[i].weight,
+                base[i],
+                queues[i].demand,
+                min(queues[i].deserved, queues[i].demand),
             )
             for i in peers
         ]
-        poured = water_fill(before + left, vessels)
-        for i, share in zip(peers, poured, strict=True):
+        filled = water_fill(before + left, bounds)
+        for i, share in zip(peers, filled, strict=True):
             shares[i] = share
-        left -= sum(poured) - before
+        left -= sum(filled) - before
     return shares
 
 
 def water_fill(total: Amount, vessels: Sequence[Bounds]) -> list[Amount]:
-    """Each vessel's content when the total is poured in and stands level, or all are full. The total
-    is at least what they hold when low.
+    """The content of each vessel once the total (at least the sum of all lows) stands level.
 
-    Guesses the level, and where that is wrong settles whichever kind errs more, those that would
-    hold too little or those that would hold too much: one of them is surely right.
+    Each round guesses the level as if no vessel had bounds. Where guesses break bounds, either all
+    vessels above their high are fixed there, or all below their low. The side with the larger error
+    is right: pouring at the guessed level costs sum(under) more than the total and saves sum(over).
+    If over >= under, water is left, so the true level is not lower than the guess, and vessels that
+    are too full at the guess are full at the true level too. Else the true level is lower, and
+    vessels below their low stay there. A vessel of the other side may still get into its bounds.
+
+    Example: 12 into A (width 1, high 2), B (width 1, high 20), C (width 2, low 8, high 20).
+    The guess 12 / 4 = 3 gives A 3 (1 over), B 3, C 6 (2 under): C is fixed at 8. The next guess is
+    4 / 2 = 2: A 2, B 2. Fixing A at 2 and C at 8 gives the same here, but A would be wrong if its
+    high were 2.5: at the true level 2 it is not full.
     """
     if sum(vessel.high for vessel in vessels) <= total:
         return [vessel.high for vessel in vessels]
     content: list[Amount] = [vessel.low for vessel in vessels]
     free = [i for i, vessel in enumerate(vessels) if vessel.width > 0 and vessel.high > vessel.low]
     while free:
-        settled = sum(content) - sum(content[i] for i in free)
+        fixed = sum(content) - sum(content[i] for i in free)
         width = sum(vessels[i].width for i in free)
-        level = (Fraction(total - settled) - sum(vessels[i].base for i in free)) / width
+        level = (Fraction(total - fixed) - sum(vessels[i].base for i in free)) / width
         guess = {i: vessels[i].base + vessels[i].width * level for i in free}
         over = {i: guess[i] - vessels[i].high for i in free if guess[i] > vessels[i].high}
         under = {i: vessels[i].low - guess[i] for i in free if guess[i] < vessels[i].low}

@@ -1,8 +1,8 @@
-"""PodGroups without pods: whoever makes the pods may wait until the group is let in (phase Inqueue). It is
-as soon as its queue takes it and what it needs at least is free, beside what those need who were let in before;
-and it stays let in. A Job's groups are the Job controller's.
+"""Admission of PodGroups without pods (docs/design/0016-min-resources.md).
 
-Design: docs/design/0016-min-resources.md
+The creator of the pods may wait for the phase Inqueue. A PodGroup is admitted once its queue
+accepts it and its minResources are free beside those of the PodGroups admitted before. It then
+stays admitted. PodGroups of Jobs are left to the Job controller.
 """
 
 from collections.abc import Collection
@@ -17,102 +17,104 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.pending_gangs import PendingGangs
 
-AGAIN_S = 1.0  # those who were not let in are looked at this often at most
-AT_ONCE = 200  # and so many of them, the first in line
+RECHECK_S = 1.0  # refused groups are checked again at most this often
+MAX_CHECKED = 200  # groups that are checked in one cycle, in queue order
 
 
 class GroupAdmission:
     def __init__(self) -> None:
-        self.inside: dict[GangKey, Gang] = {}
+        self.groups: dict[GangKey, Gang] = {}  # PodGroups without pods, admitted or not
         self._refused: dict[GangKey, Gang] = {}
-        self._seen_at = -1  # the capacity epoch in which they were last looked at
-        self._rests_until = 0.0
+        self._checked_epoch = -1  # the capacity epoch of the last check
+        self._next_check = 0.0
 
     def decide(
         self,
         state: ClusterState,
         queues: Queues,
-        pledged: MinResources,
+        min_resources_held: MinResources,
         owned_groups: Collection[tuple[str, str]],
         now: float,
     ) -> None:
-        """Gives each its phase and sentence; before the gangs are told of."""
-        fresh = [
+        """Sets phase and reason of each group. Runs before the statuses of gangs are written."""
+        due = [
             gang
             for gang in list(state.pending.changed_gangs.values())
-            if self._file(owned_groups, gang)
+            if self._track(owned_groups, gang)
         ]
         if not self._refused:
-            self._seen_at = state.pending.epoch  # who is refused now is so as of now
-        if self._waits(state.pending) and now >= self._rests_until:
-            self._seen_at, self._rests_until = state.pending.epoch, now + AGAIN_S
-            fresh = [*fresh, *(gang for gang in self._refused.values() if gang not in fresh)]
-        let_in: Sums = {}
-        for gang in self.inside.values():
+            self._checked_epoch = state.pending.epoch  # refusals of this cycle are up to date
+        if self._must_recheck(state.pending) and now >= self._next_check:
+            self._checked_epoch, self._next_check = state.pending.epoch, now + RECHECK_S
+            due = [*due, *(gang for gang in self._refused.values() if gang not in due)]
+        admitted: Sums = {}
+        for gang in self.groups.values():
             if gang.published.override is not None and gang.published.override[0] == INQUEUE:
-                add(let_in, min_resources.least_of(gang), 1)
-        for gang in sorted(fresh, key=lambda gang: gang.attempt.rank)[:AT_ONCE]:
-            self._name(state, queues, pledged, gang, let_in)
+                add(admitted, min_resources.declared(gang), 1)
+        for gang in sorted(due, key=lambda gang: gang.attempt.rank)[:MAX_CHECKED]:
+            self._check(state, queues, min_resources_held, gang, admitted)
 
     def due(self, pending: PendingGangs) -> list[float]:
-        return [self._rests_until] if self._waits(pending) else []
+        return [self._next_check] if self._must_recheck(pending) else []
 
     def forget(self, key: GangKey) -> None:
-        if self.inside.pop(key, None) is not None:
-            self._seen_at = -1  # what it would have taken is there for others
+        if self.groups.pop(key, None) is not None:
+            self._checked_epoch = -1  # others may be admitted in its place
         self._refused.pop(key, None)
 
-    def _waits(self, pending: PendingGangs) -> bool:
-        return bool(self._refused) and self._seen_at != pending.epoch
+    def _must_recheck(self, pending: PendingGangs) -> bool:
+        return bool(self._refused) and self._checked_epoch != pending.epoch
 
-    def _file(self, owned_groups: Collection[tuple[str, str]], gang: Gang) -> bool:
-        """Whether it is one to be looked at."""
+    def _track(self, owned_groups: Collection[tuple[str, str]], gang: Gang) -> bool:
+        """Returns whether the gang is a PodGroup to check now."""
         namespace, name, has_object = gang.key
-        jobs = has_object and (namespace, name) in owned_groups
+        of_job = has_object and (namespace, name) in owned_groups
         began = gang.started or gang.preemption.preempted_for or gang.members
-        if gang.object is not None and not began and not jobs:
-            self.inside[gang.key] = gang
+        if gang.object is not None and not began and not of_job:
+            self.groups[gang.key] = gang
             return gang.published.override is None or gang.published.override[0] != INQUEUE
-        if gang.key in self.inside:
+        if gang.key in self.groups:
             self.forget(gang.key)
-            if not jobs:
+            if not of_job:
                 gang.published.override = None
         return False
 
-    def _name(
+    def _check(
         self,
         state: ClusterState,
         queues: Queues,
-        pledged: MinResources,
+        min_resources_held: MinResources,
         gang: Gang,
-        let_in: Sums,
+        admitted: Sums,
     ) -> None:
         assert gang.object is not None
-        why = gang.object.error or quota.refusal(queues, pledged, gang, ())
-        why = why or pledged.refusal(state, gang, ()) or _crowded(state, gang, let_in)
+        why = gang.object.error or quota.refusal(queues, min_resources_held, gang, ())
+        why = why or min_resources_held.refusal(state, gang, ())
+        why = why or _refusal_beside(state, gang, admitted)
         if gang.object.phase == INQUEUE:
-            why = ""  # as it was told before a restart
+            why = ""  # admitted before the scheduler restarted
         if why:
             self._refused[gang.key] = gang
-            word = (PENDING, why)
+            override = (PENDING, why)
         else:
             self._refused.pop(gang.key, None)
-            add(let_in, min_resources.least_of(gang), 1)
-            word = (INQUEUE, "it is let in: its pods may be made")
-        if gang.published.override != word:
-            gang.published.override = word
+            add(admitted, min_resources.declared(gang), 1)
+            override = (INQUEUE, "admitted: pods may be created")
+        if gang.published.override != override:
+            gang.published.override = override
             state.pending.changed(gang)
 
 
-def _crowded(state: ClusterState, gang: Gang, let_in: Sums) -> str:
-    for resource, amount in sorted(min_resources.least_of(gang).items()):
-        before = let_in.get(resource, 0)
+def _refusal_beside(state: ClusterState, gang: Gang, admitted: Sums) -> str:
+    """Why the gang's minResources do not fit beside those of admitted groups; empty: they do."""
+    for resource, amount in sorted(min_resources.declared(gang).items()):
+        before = admitted.get(resource, 0)
         free = min_resources.free(state, resource)
         if before and amount > free - before:
-            name = wording.resource(resource)
             return (
-                f"{wording.amount(resource, amount)} {name} are wanted (spec.minResources) and "
-                f"{wording.amount(resource, free)} are free, of which groups that were let in before "
-                f"will take {wording.amount(resource, min(before, free))}"
+                f"needs {wording.amount(resource, amount)} {wording.resource(resource)} "
+                f"(spec.minResources); the cluster has {wording.amount(resource, free)} free, of "
+                f"which {wording.amount(resource, min(before, free))} are reserved for PodGroups "
+                f"admitted before"
             )
     return ""

@@ -1,7 +1,9 @@
-"""Room for pods that are still to come: a PodGroup's minResources may be more than what its first pods ask
-for, as of a driver whose executors it makes itself. Such a gang starts only if all of that can be had, and
-once it has started, what its pods have not taken yet is kept from others that are not more urgent, until
-it is over. Sums over the state, not places.
+"""minResources: capacity for pods that do not exist yet (docs/design/0016-min-resources.md).
+
+A PodGroup's minResources may exceed the requests of its first pods, as for a Spark driver that
+creates its executors. Such a gang starts only if all of it is free. What its pods have not taken
+yet stays reserved, until the gang ends, against gangs of equal or lower priority. These are sums
+over the cluster, not places.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +21,12 @@ Groups = Sequence[tuple[PodSpec, int]]
 
 class MinResources:
     def __init__(self) -> None:
-        self.by_gang: dict[GangKey, tuple[Gang, Sums]] = {}
+        self.by_gang: dict[GangKey, tuple[Gang, Sums]] = {}  # what is outstanding
 
-    def file(self, gang: Gang) -> bool:
-        """Brings the books in line with the gang; whether others may have more now, though no pod
-        left."""
+    def update(self, gang: Gang) -> bool:
+        """Returns whether the gang's reservation ended, so that others may use the capacity."""
         before = self.by_gang.pop(gang.key, None)
-        after = owed(gang)
+        after = outstanding(gang)
         if after:
             self.by_gang[gang.key] = (gang, after)
         return before is not None and not after
@@ -34,83 +35,80 @@ class MinResources:
         return self.by_gang.pop(key, None) is not None
 
     def refusal(self, state: ClusterState, gang: Gang, groups: Groups) -> str:
-        """Why so many pods of such kinds may not be placed for the gang now; empty: they may."""
-        if not self.by_gang and not least_of(gang):
+        """Why these pods of the gang (by class, with counts) may not be placed now; empty: they
+        may."""
+        if not self.by_gang and not declared(gang):
             return ""
-        wanted, need = requested(groups), needs(gang, groups)
-        if not self.by_gang and need == wanted:
+        first, need = requested(groups), required(gang, groups)
+        if not self.by_gang and need == first:
             return ""
         for resource, amount in sorted(need.items()):
-            kept = list(self._kept(gang, resource))
-            if not kept and amount <= wanted.get(resource, 0):
-                continue  # placement knows better
-            there = free(state, resource)
-            if amount > there - sum(sum_ for _, sum_ in kept):
-                return _sentence(resource, amount, wanted.get(resource, 0), there, kept)
+            reserved = list(self._reserved_from(gang, resource))
+            if not reserved and amount <= first.get(resource, 0):
+                continue  # placement gives a more precise answer
+            available = free(state, resource)
+            if amount > available - sum(sum_ for _, sum_ in reserved):
+                return _refusal(resource, amount, first.get(resource, 0), available, reserved)
         return ""
 
-    def _kept(self, gang: Gang, resource: str) -> Iterator[tuple[str, int]]:
+    def _reserved_from(self, gang: Gang, resource: str) -> Iterator[tuple[str, int]]:
         for other, sums in self.by_gang.values():
             if other is not gang and other.priority >= gang.priority and resource in sums:
                 yield other.name, sums[resource]
 
 
-def least_of(gang: Gang) -> Sums:
+def declared(gang: Gang) -> Sums:
     return dict(gang.object.min_resources) if gang.object is not None else {}
 
 
-def owed(gang: Gang) -> Sums:
-    """What it has started with the promise of, and its pods have not taken yet."""
-    least = least_of(gang)
+def outstanding(gang: Gang) -> Sums:
+    """What of minResources the pods of a running gang have not taken yet."""
+    least = declared(gang)
     if not least or gang.missing() or not any(pod.alive for pod in gang.placed()):
         return {}
-    given = sums_of(gang.placed())
+    taken = sums_of(gang.placed())
     return {
-        resource: amount - given.get(resource, 0)
+        resource: amount - taken.get(resource, 0)
         for resource, amount in least.items()
-        if amount > given.get(resource, 0)
+        if amount > taken.get(resource, 0)
     }
 
 
-def needs(gang: Gang, groups: Groups) -> Sums:
-    """What so many of its pods ask for, and before it has started what it will need at least."""
-    wanted, least = requested(groups), least_of(gang)
+def required(gang: Gang, groups: Groups) -> Sums:
+    """The requests of these pods; before the gang has started, at least the rest of
+    minResources."""
+    first, least = requested(groups), declared(gang)
     if not least or gang.started:
-        return wanted
-    given = sums_of(gang.placed()) if gang.placed() else {}
-    need = dict(wanted)
+        return first
+    taken = sums_of(gang.placed()) if gang.placed() else {}
+    need = dict(first)
     for resource, amount in least.items():
-        need[resource] = max(need.get(resource, 0), amount - given.get(resource, 0))
+        need[resource] = max(need.get(resource, 0), amount - taken.get(resource, 0))
     return need
 
 
 def free(state: ClusterState, resource: str) -> int:
-    """On nodes that take pods now; GPUs that agents call sick are none."""
-    snapshot = state.snapshot
-    column = snapshot.columns.column.get(resource)
+    """Free on schedulable nodes, without unhealthy GPUs."""
+    columns = state.snapshot.columns
+    column = columns.column.get(resource)
     if column is None:
         return 0
-    shut = [
-        snapshot.columns.row[name]
-        for name in state.unschedulable_nodes
-        if name in snapshot.columns.row
-    ]
-    there = snapshot.columns.gpus.count if resource == GPU else snapshot.columns.free[:, column]
-    return int(there.sum()) - int(there[shut].sum())
+    closed = [columns.row[name] for name in state.unschedulable_nodes if name in columns.row]
+    by_row = columns.gpus.count if resource == GPU else columns.free[:, column]
+    return int(by_row.sum()) - int(by_row[closed].sum())
 
 
-def _sentence(
-    resource: str, amount: int, wanted: int, free: int, kept: Sequence[tuple[str, int]]
+def _refusal(
+    resource: str, amount: int, first: int, free: int, reserved: Sequence[tuple[str, int]]
 ) -> str:
-    name = wording.resource(resource)
-    text = f"{wording.amount(resource, amount)} {name} are wanted"
-    if amount > wanted:
-        first = f"; its first pods ask for {wording.amount(resource, wanted)}" if wanted else ""
-        text += f" (spec.minResources{first})"
-    text += f" and {wording.amount(resource, free)} are free"
-    if not kept:
+    text = f"needs {wording.amount(resource, amount)} {wording.resource(resource)}"
+    if amount > first:
+        pods = f"; its first pods request {wording.amount(resource, first)}" if first else ""
+        text += f" (spec.minResources{pods})"
+    text += f"; the cluster has {wording.amount(resource, free)} free"
+    if not reserved:
         return text
-    names = sorted(name for name, _ in kept)
-    whose = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    promised = wording.amount(resource, min(free, sum(sum_ for _, sum_ in kept)))
-    return f"{text}, of which {promised} are promised to {whose} (minResources)"
+    names = sorted(name for name, _ in reserved)
+    owners = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    withheld = wording.amount(resource, min(free, sum(sum_ for _, sum_ in reserved)))
+    return f"{text}, of which {withheld} are reserved for {owners} (minResources)"

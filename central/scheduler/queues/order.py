@@ -1,5 +1,9 @@
-"""Whose turn it is. Inside a queue: priority, then age, then name. Between queues: the one that
-stands lowest (queues.level), looked at again whenever one of them was given something."""
+"""The order in which gangs are tried (docs/design/0015-queues.md).
+
+Inside a queue: priority, age, name. Between queues: the lowest usage level first
+(quota.usage_level). When a gang is placed, only the levels of its queue and that queue's ancestors
+change.
+"""
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
@@ -7,45 +11,46 @@ from operator import attrgetter
 
 from central.scheduler.queues import quota
 from central.scheduler.queues.queue_tree import Queue, Queues
-from central.scheduler.queues.quota import Level
+from central.scheduler.queues.quota import UsageLevel
 from central.scheduler.state.gangs import Gang, GangKey
 
 
 def in_order(queues: Queues, asked: Iterable[Gang]) -> Iterator[Gang]:
-    """The gangs one by one, each when those before it have been placed or refused."""
-    if not queues.on:
+    """Yields one gang at a time. The caller places or refuses it before it takes the next one."""
+    if not queues.enabled:
         yield from sorted(asked, key=_RANK)
         return
-    lines: dict[str, list[Gang]] = {}
+    by_queue: dict[str, list[Gang]] = {}
     for gang in asked:
         if gang.account is not None:
-            lines.setdefault(gang.account.queue, []).append(gang)
-    for line in lines.values():
-        line.sort(key=_RANK, reverse=True)
+            by_queue.setdefault(gang.account.queue, []).append(gang)
+    for gangs in by_queue.values():
+        gangs.sort(key=_RANK, reverse=True)
     by_name = queues.by_name
-    leaves = {name for name in lines if not by_name[name].error and not by_name[name].children}
-    for name in sorted(lines.keys() - leaves):  # they get a refusal, or what they had once
-        yield from reversed(lines[name])
-    yield from _Turns(queues, {by_name[name]: lines[name] for name in leaves})
+    leaves = {name for name in by_queue if not by_name[name].error and not by_name[name].children}
+    for name in sorted(by_queue.keys() - leaves):  # refused, or replacing members of started gangs
+        yield from reversed(by_queue[name])
+    yield from FairShareOrder(queues, {by_name[name]: by_queue[name] for name in leaves})
 
 
 def rank(gang: Gang) -> tuple[int, float, GangKey]:
-    """Its place inside its queue; kept in gang.rank while the gang does not change."""
+    """The order inside a queue. Cached as gang.attempt.rank until the gang changes."""
     return (-gang.priority, gang.created, gang.key)
 
 
 _RANK = attrgetter("attempt.rank")
 
 
-class _Turns:
-    """One heap for the children of each queue that somebody waits below."""
+class FairShareOrder:
+    """Gangs of leaf queues, lowest usage level first. Every inner queue has a heap of its children
+    with pending gangs below them. by_leaf: gangs in reverse order."""
 
-    def __init__(self, queues: Queues, lines: dict[Queue, list[Gang]]) -> None:
+    def __init__(self, queues: Queues, by_leaf: dict[Queue, list[Gang]]) -> None:
         self._queues = queues
         self._root = queues.root
-        self._lines = lines
-        self._heaps: dict[Queue, list[tuple[Level, Queue]]] = {}
-        for queue in {above for leaf in lines for above in leaf.path[:-1]}:
+        self._by_leaf = by_leaf
+        self._heaps: dict[Queue, list[tuple[UsageLevel, Queue]]] = {}
+        for queue in {above for leaf in by_leaf for above in leaf.path[:-1]}:
             assert queue.parent is not None
             self._heaps.setdefault(queue.parent, []).append(self._entry(queue))
         for heap in self._heaps.values():
@@ -56,15 +61,14 @@ class _Turns:
             queue = heap[0][1]
             while inner := self._heaps.get(queue):
                 queue = inner[0][1]
-            line, moved = self._lines[queue], queue.moved
-            while line and queue.moved == moved:  # who gets nothing leaves it where it stands
-                yield line.pop()
-            self._settle(queue)
+            gangs, version = self._by_leaf[queue], queue.usage_version
+            while gangs and queue.usage_version == version:  # a refusal leaves the order as it is
+                yield gangs.pop()
+            self._reorder(queue)
 
-    def _settle(self, queue: Queue) -> None:
-        """What it was given changes its own place and those of all above it, each the first of its
-        heap; nobody else's."""
-        done = not self._lines[queue]
+    def _reorder(self, queue: Queue) -> None:
+        """Updates the entries of the queue and of its ancestors, each the first of its heap."""
+        done = not self._by_leaf[queue]
         for inner, outer in zip(queue.path, queue.path[1:], strict=False):
             heap = self._heaps[outer]
             if done:
@@ -73,6 +77,6 @@ class _Turns:
             else:
                 heapreplace(heap, self._entry(inner))
 
-    def _entry(self, queue: Queue) -> tuple[Level, Queue]:
-        self._queues.remember(queue)
-        return (quota.level(queue, self._queues.total), queue)
+    def _entry(self, queue: Queue) -> tuple[UsageLevel, Queue]:
+        self._queues.record_usage(queue)
+        return (quota.usage_level(queue, self._queues.total), queue)

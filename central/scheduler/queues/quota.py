@@ -1,8 +1,8 @@
-"""What a queue is due, what it may start now, and what it may take back from others. Pure.
+"""What a queue may start, its fair share, what it may reclaim (docs/design/0015-queues.md). Pure.
 
-Whose turn it is goes by the level of what each queue uses, as when water is poured: the one that
-stands lowest is served next, and so all come to their fair shares (central.scheduler.queues.fair_share) without
-anybody working these out. They are worked out where one queue wants something back from another.
+Ordering needs no fair shares: the queue with the lowest usage level is served next, which is
+water-filling step by step. Fair shares are computed (fair_share.py) only where one queue wants
+capacity back from another, and for `lockstep explain`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,17 +11,23 @@ from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import ROOT, Sums, add
 from central.scheduler.queues.fair_share import Amount, QueueDemand, divide
-from central.scheduler.queues.min_resources import MinResources, needs
+from central.scheduler.queues.min_resources import MinResources, required
 from central.scheduler.queues.queue_tree import Queue, Queues, sums_of
 from central.scheduler.state.gangs import Gang
 
-Level = tuple[bool, int, float, str]
+UsageLevel = tuple[bool, int, float, str]
 
 
-def level(queue: Queue, total: Sums) -> Level:
-    """The lowest goes first: who is below what it deserves, then by the queues' priority, then by
-    its dominant resource: what it uses of its own, or above that, for its weight. Where the past
-    counts, what it used above its own lately is added."""
+def usage_level(queue: Queue, total: Sums) -> UsageLevel:
+    """The sort key of queues; the lowest is served first.
+
+    Queues below their deserved amount come before others, then higher priority before lower. Then
+    the share of the dominant resource counts: of the deserved amount that is used, or else of the
+    total that is used above it, with past usage, divided by the weight.
+
+    Example: 16 GPUs in total. b with weight 2 uses 6 and deserves 2: (6 - 2) / (16 * 2) = 0.125. c
+    with weight 1 uses 1 and deserves nothing: 1 / 16 = 0.0625. c is served first.
+    """
     seen = queue.seen
     deserved = dict(seen.deserved)
     used = queue.used
@@ -30,9 +36,9 @@ def level(queue: Queue, total: Sums) -> Level:
         return (False, -seen.priority, share, queue.name)
     share = max(
         (
-            (used.get(resource, 0) - deserved.get(resource, 0) + queue.lately.of(resource))
+            (used.get(resource, 0) - deserved.get(resource, 0) + queue.past_usage.of(resource))
             / (whole * seen.weight)
-            for resource in queue.lately.beside(used)
+            for resource in queue.past_usage.resources(used)
             if (whole := total.get(resource, 0))
         ),
         default=0.0,
@@ -43,32 +49,32 @@ def level(queue: Queue, total: Sums) -> Level:
 def refusal(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
 ) -> str:
-    """Why the gang's queue may not start so many pods of such kinds now; empty: it may."""
+    """Why the gang's queue may not start these pods (by class, with counts) now; empty: it may."""
     if gang.account is None:
         return ""
     queue = queues.by_name[gang.account.queue]
     if queue.error:
         return queue.error
-    if not gang.started and (why := _is_shut(queue)):
+    if not gang.started and (why := _closed_or_not_leaf(queue)):
         return why
     if queue.seen.fifo and not gang.started:
         first = queues.fifo.first(queue.name)
         if first is not None and first is not gang and first.attempt.rank < gang.attempt.rank:
-            return f"queue {queue.name} is first in, first out: {first.name} comes before it"
-    wanted = needs(gang, groups)  # with what its later pods will ask for
+            return f"queue {queue.name} is first in, first out; {first.name} is ahead of it"
+    need = required(gang, groups)
     for above in queue.path:
         for resource, most in above.seen.capability:
-            if amount := wanted.get(resource, 0):
-                owed = _owed(queues, min_resources, gang, above, resource)
-                if above.used.get(resource, 0) + owed + amount > most:
-                    return _over(queue, above, resource, amount, owed)
-    return _promised(queues, queue, wanted)
+            if amount := need.get(resource, 0):
+                reserved = _outstanding(queues, min_resources, gang, above, resource)
+                if above.used.get(resource, 0) + reserved + amount > most:
+                    return _over_capability(queue, above, resource, amount, reserved)
+    return _guarantee_refusal(queues, queue, need)
 
 
-def _owed(
+def _outstanding(
     queues: Queues, min_resources: MinResources, gang: Gang, queue: Queue, resource: str
 ) -> int:
-    """What other gangs of it, and below it, have been promised and not taken yet."""
+    """What other gangs of the queue and its descendants have not taken of their minResources."""
     by_name = queues.by_name
     return sum(
         sums.get(resource, 0)
@@ -79,150 +85,148 @@ def _owed(
     )
 
 
-def _is_shut(queue: Queue) -> str:
+def _closed_or_not_leaf(queue: Queue) -> str:
     for above in queue.path:
         if above.seen.closed:
-            return _who(queue, above) + " is closed"
+            return _named(queue, above) + " is closed"
     if queue.children or queue.name == ROOT:
-        below = ", ".join(child.name for child in queue.children[:3])
+        children = ", ".join(child.name for child in queue.children[:3])
         more = ", ..." if len(queue.children) > 3 else ""
-        return f"queue {queue.name} has queues below it ({below}{more}): name one of them"
+        return f"queue {queue.name} is not a leaf; use one of its children: {children}{more}"
     return ""
 
 
-def _over(queue: Queue, above: Queue, resource: str, amount: int, owed: int) -> str:
-    name, most = wording.resource(resource), dict(above.seen.capability)[resource]
+def _over_capability(queue: Queue, above: Queue, resource: str, amount: int, reserved: int) -> str:
+    most = dict(above.seen.capability)[resource]
+    capability = f"capability of {wording.amount(resource, most)} {wording.resource(resource)}"
+    needed = f"{wording.amount(resource, amount)}{{}} {'is' if amount == 1 else 'are'} needed"
     if amount > most:
-        return (
-            f"{_who(queue, above)} may use {wording.amount(resource, most)} {name} and no more; "
-            f"{wording.amount(resource, amount)} {'is' if amount == 1 else 'are'} wanted"
-        )
-    promised = f", and {wording.amount(resource, owed)} are promised (minResources)" if owed else ""
-    return (
-        f"{_who(queue, above)} may use {wording.amount(resource, most)} {name} and uses "
-        f"{wording.amount(resource, above.used.get(resource, 0))}{promised}; "
-        f"{wording.amount(resource, amount)} more {'is' if amount == 1 else 'are'} wanted"
-    )
+        text = f"{_named(queue, above)} has a {capability}; {needed.format('')}"
+        return f"{text}; reduce the request or raise the capability"
+    used = wording.amount(resource, above.used.get(resource, 0))
+    also = f", {wording.amount(resource, reserved)} are reserved (minResources)" if reserved else ""
+    return f"{_named(queue, above)} uses {used} of its {capability}{also}; {needed.format(' more')}"
 
 
-def _who(queue: Queue, above: Queue) -> str:
+def _named(queue: Queue, above: Queue) -> str:
     return f"queue {above.name}" + (f" (above {queue.name})" if above is not queue else "")
 
 
 # --- guarantees ------------------------------------------------------------------
 
 
-def _promised(queues: Queues, queue: Queue, wanted: Sums) -> str:
-    """What is free may be promised to others."""
+def _guarantee_refusal(queues: Queues, queue: Queue, need: Sums) -> str:
+    """Why the unused guarantees of other queues leave too little; empty: they leave enough."""
     if not queues.guarantees:
         return ""
-    for resource, amount in wanted.items():
-        kept, whose = 0, []
+    for resource, amount in need.items():
+        withheld, owners = 0, []
         for inner, outer in zip(queue.path, queue.path[1:], strict=False):
             for other in outer.children:
-                if other is not inner and (missing := _missing(queues, other, resource)):
-                    kept += missing
-                    whose.append(other.name)
+                if other is not inner and (unused := _unused_guarantee(queues, other, resource)):
+                    withheld += unused
+                    owners.append(other.name)
         free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
-        if kept and amount > free - kept:
-            name = wording.resource(resource)
+        if withheld and amount > free - withheld:
             return (
-                f"{wording.amount(resource, amount)} {name} are wanted and "
+                f"needs {wording.amount(resource, amount)} {wording.resource(resource)}; "
                 f"{wording.amount(resource, free)} are free, of which "
-                f"{wording.amount(resource, min(kept, free))} are kept for "
-                f"queue{'s' if len(whose) > 1 else ''} {', '.join(whose)} (guarantee)"
+                f"{wording.amount(resource, min(withheld, free))} are guaranteed to "
+                f"queue{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
             )
     return ""
 
 
-def _missing(queues: Queues, queue: Queue, resource: str) -> int:
-    """What must stay free so that the queue and those below it can have what is guaranteed."""
-    known = queues.worked_out
-    if (found := known.get((queue.name, resource))) is None:
+def _unused_guarantee(queues: Queues, queue: Queue, resource: str) -> int:
+    """What must stay free for the guarantees of the queue and its descendants."""
+    cache = queues.cache
+    if (found := cache.get((queue.name, resource))) is None:
         own = dict(queue.seen.guarantee).get(resource, 0) - queue.used.get(resource, 0)
-        inner = sum(_missing(queues, child, resource) for child in queue.children)
-        found = known[queue.name, resource] = max(0, own, inner)
+        inner = sum(_unused_guarantee(queues, child, resource) for child in queue.children)
+        found = cache[queue.name, resource] = max(0, own, inner)
     return int(found)
 
 
 # --- fair shares -----------------------------------------------------------------
 
 
-def fair(queues: Queues, resource: str) -> dict[str, Amount]:
-    """Of each queue in the tree: what it is due of the resource now, bounded by what it asks for."""
-    known: dict[str, Amount] | None = queues.worked_out.get(("", resource))
-    if known is not None:
-        return known
-    claims: dict[str, QueueDemand] = {}
-    _claim(queues.root, resource, claims)
+def fair_shares(queues: Queues, resource: str) -> dict[str, Amount]:
+    """By name of each queue in the tree: its fair share of the resource, at most its demand."""
+    cached: dict[str, Amount] | None = queues.cache.get(("", resource))
+    if cached is not None:
+        return cached
+    demands: dict[str, QueueDemand] = {}
+    _add_demands(queues.root, resource, demands)
     shares: dict[str, Amount] = {
-        ROOT: min(queues.total.get(resource, 0), claims[ROOT].most),
+        ROOT: min(queues.total.get(resource, 0), demands[ROOT].demand),
     }
     for queue in queues.root:
-        below = divide(shares[queue.name], [claims[child.name] for child in queue.children])
+        below = divide(shares[queue.name], [demands[child.name] for child in queue.children])
         for child, share in zip(queue.children, below, strict=True):
             shares[child.name] = share
-    queues.worked_out["", resource] = shares
+    queues.cache["", resource] = shares
     return shares
 
 
-def _claim(queue: Queue, resource: str, claims: dict[str, QueueDemand]) -> QueueDemand:
+def _add_demands(queue: Queue, resource: str, demands: dict[str, QueueDemand]) -> QueueDemand:
     seen = queue.seen
-    inner = [_claim(child, resource, claims) for child in queue.children]
+    children = [_add_demands(child, resource, demands) for child in queue.children]
     own = queue.used.get(resource, 0) - sum(child.used.get(resource, 0) for child in queue.children)
-    asks = own + queue.asks.get(resource, 0) + sum(claim.most for claim in inner)
-    capability = dict(seen.capability).get(resource, asks)
-    deserved = dict(seen.deserved).get(resource, sum(claim.deserved for claim in inner))
+    demand = own + queue.demand.get(resource, 0) + sum(child.demand for child in children)
+    capability = dict(seen.capability).get(resource, demand)
+    deserved = dict(seen.deserved).get(resource, sum(child.deserved for child in children))
     guarantee = dict(seen.guarantee).get(resource, 0)
-    claims[queue.name] = QueueDemand(
+    demands[queue.name] = QueueDemand(
         seen.weight,
-        min(asks, capability),
+        min(demand, capability),
         deserved,
-        max(guarantee, sum(claim.guarantee for claim in inner)),
+        max(guarantee, sum(child.guarantee for child in children)),
         seen.priority,
     )
-    return claims[queue.name]
+    return demands[queue.name]
 
 
-def standing(queues: Queues, gang: Gang) -> list[tuple[str, int, Amount]]:
-    """Of each resource that the gang waits for and its queue is due less of than it asks for: the
-    resource, what the queue uses, what it is due."""
+def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, Amount]]:
+    """Of each resource that the pending gang requests and whose fair share is below the queue's
+    demand: (resource, amount the queue uses, fair share)."""
     if gang.account is None:
         return []
     queue = queues.by_name[gang.account.queue]
     found = []
-    for resource in sorted(gang.account.asks):
-        due = fair(queues, resource).get(queue.name)
+    for resource in sorted(gang.account.demand):
+        share = fair_shares(queues, resource).get(queue.name)
         used = queue.used.get(resource, 0)
-        if due is not None and due < used + queue.asks.get(resource, 0):
-            found.append((resource, used, due))
+        if share is not None and share < used + queue.demand.get(resource, 0):
+            found.append((resource, used, share))
     return found
 
 
-def may_claim(queues: Queues, claimant: Gang) -> bool:
-    """Whether its queue would stay within its fair share; else there is nobody to reclaim from."""
+def may_reclaim_any(queues: Queues, claimant: Gang) -> bool:
+    """Whether the queue would stay within its fair share; else it may not reclaim at all."""
     if claimant.account is None or (queue := queues.by_name[claimant.account.queue]).error:
         return False
-    return _within(queues, [queue], _wanted(claimant))
+    return _within_fair_share(queues, [queue], _minimum_request(claimant))
 
 
-def _wanted(claimant: Gang) -> Sums:
+def _minimum_request(claimant: Gang) -> Sums:
     return sums_of(claimant.waiting()[: max(1, claimant.minimum - len(claimant.placed()))])
 
 
-def _within(queues: Queues, path: Iterable[Queue], wanted: Sums) -> bool:
-    shares = {resource: fair(queues, resource) for resource in wanted}
+def _within_fair_share(queues: Queues, path: Iterable[Queue], requests: Sums) -> bool:
+    shares = {resource: fair_shares(queues, resource) for resource in requests}
     return all(
         queue.used.get(resource, 0) + amount <= shares[resource][queue.name]
         for queue in path
-        for resource, amount in wanted.items()
+        for resource, amount in requests.items()
     )
 
 
 def may_reclaim(queues: Queues, claimant: Gang, victim: Gang, taken: Iterable[Gang] = ()) -> bool:
-    """Whether the claimant's queue may take the victim's room, after that of those taken already:
-    it must stay within its fair share, and the other must be above its own by then, never to fall
-    below what is guaranteed to it; at each level below the queue that both are in."""
+    """Whether the claimant's queue may reclaim the victim's capacity, after that of `taken`.
+
+    At each level below the common ancestor, the claimant's queue must stay within its fair share,
+    and the victim's queue must still be above its own, and keep its guarantee.
+    """
     if claimant.account is None or victim.account is None:
         return False
     by_name = queues.by_name
@@ -235,29 +239,29 @@ def may_reclaim(queues: Queues, claimant: Gang, victim: Gang, taken: Iterable[Ga
     if not up or not down or not all(queue.seen.reclaimable for queue in down):
         return False
     lost = [(by_name[gang.account.queue], gang.account.used) for gang in taken if gang.account]
-    wanted = _wanted(claimant)
-    if not _within(queues, up, wanted):
+    requests = _minimum_request(claimant)
+    if not _within_fair_share(queues, up, requests):
         return False
-    shares = {resource: fair(queues, resource) for resource in wanted}
+    shares = {resource: fair_shares(queues, resource) for resource in requests}
     return all(_can_spare(queue, victim.account.used, lost, shares) for queue in down)
 
 
 def _can_spare(
     queue: Queue,
-    gives: Sums,
+    amounts: Sums,
     lost: Sequence[tuple[Queue, Sums]],
     shares: dict[str, dict[str, Amount]],
 ) -> bool:
     left = dict(queue.used)
-    for other, amounts in lost:
+    for other, taken in lost:
         if queue in other.path:
-            add(left, amounts, -1)
+            add(left, taken, -1)
     for resource, amount in queue.seen.guarantee:
-        given = gives.get(resource, 0)
+        given = amounts.get(resource, 0)
         if given and left.get(resource, 0) - given < amount:
             return False
     return any(
         left.get(resource, 0) > share[queue.name]
         for resource, share in shares.items()
-        if gives.get(resource)
+        if amounts.get(resource)
     )

@@ -1,38 +1,40 @@
-"""What a queue has used lately above what it deserves: a mean over time in which the past counts half as
-much for each half-life that it is back. Pure arithmetic."""
+"""Usage history of a queue (`--usage-half-life`, docs/design/0015-queues.md). Pure arithmetic."""
 
 from collections.abc import Iterable, Mapping
 
 Sums = Mapping[str, int]
 
-_LEAST = 1e-6
+_NEGLIGIBLE = 1e-6
 
 
 class DecayedUsage:
-    __slots__ = ("_at", "_past")
+    """The mean use above the deserved amount, by resource. The past counts half for each
+    half-life."""
+
+    __slots__ = ("_at", "_mean")
 
     def __init__(self) -> None:
-        self._past: dict[str, float] = {}
+        self._mean: dict[str, float] = {}
         self._at = 0.0
 
-    def pass_to(self, now: float, used: Sums, deserved: Sums, half_life_s: float) -> None:
-        """used: since it was last asked, until now."""
-        passed_s = now - self._at
+    def advance(self, now: float, used: Sums, deserved: Sums, half_life_s: float) -> None:
+        """used: what was used all the time since the last call."""
+        elapsed_s = now - self._at
         self._at = now
-        if passed_s <= 0:
+        if elapsed_s <= 0:
             return
-        kept: float = 0.5 ** (passed_s / half_life_s)
-        past = {}
-        for resource in {*self._past, *used}:
+        decay: float = 0.5 ** (elapsed_s / half_life_s)
+        means = {}
+        for resource in {*self._mean, *used}:
             above = max(0, used.get(resource, 0) - deserved.get(resource, 0))
-            mean = self._past.get(resource, 0.0) * kept + above * (1 - kept)
-            if mean > _LEAST:
-                past[resource] = mean
-        self._past = past
+            mean = self._mean.get(resource, 0.0) * decay + above * (1 - decay)
+            if mean > _NEGLIGIBLE:
+                means[resource] = mean
+        self._mean = means
 
-    def beside(self, used: Sums) -> Iterable[str]:
-        """The resources that are used, or were."""
-        return {**used, **self._past} if self._past else used
+    def resources(self, used: Sums) -> Iterable[str]:
+        """Resources in use now or in the past."""
+        return {**used, **self._mean} if self._mean else used
 
     def of(self, resource: str) -> float:
-        return self._past.get(resource, 0.0)
+        return self._mean.get(resource, 0.0)

@@ -14,11 +14,11 @@ GangKey = tuple[str, str, bool]  # namespace, name, whether it is a gang's name 
 
 
 class Account(NamedTuple):
-    """What a gang is in its queue's books with."""
+    """What a gang counts for in its queue."""
 
     queue: str
     used: Sums
-    asks: Sums
+    demand: Sums  # requests of pending pods that only lack capacity
 
 
 @dataclass(slots=True)

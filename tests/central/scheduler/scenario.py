@@ -91,7 +91,7 @@ def play(text: str) -> list[str]:
         *(f"wait {tell.gang}: {tell.reason}" for tell in waits),
         *(
             f"use {queue.name}: {queue.used.get(GPU, 0)} GPUs"
-            for queue in (cluster.queues.root if cluster.queues.on else ())
+            for queue in (cluster.queues.root if cluster.queues.enabled else ())
             if queue.name != "root" and queue.used.get(GPU)
         ),
     ]

@@ -88,7 +88,10 @@ def test_a_job_that_its_queue_does_not_take_has_no_pods(
     assert ended(found) == {"first": ("Completed", 30.0), "second": ("Completed", 35.0)}
     [waits] = found["waiting"]
     assert waits["name"] == "never"
-    assert waits["reason"] == "queue small may use 4 cpu and no more; 5 are wanted"
+    assert waits["reason"] == (
+        "queue small has a capability of 4 cpu; 5 are needed; "
+        "reduce the request or raise the capability"
+    )
     assert not [one for one in found["placements"] if one["pod"].startswith("never")]
 
 

@@ -18,7 +18,7 @@ def test_delayed_pods_come_when_the_queue_takes_the_gang() -> None:
     api.apply(job({"w": 2}, name="b", queue="small"))
     api.settle()
     assert list(api.pods()) == ["a-w-0", "a-w-1"]
-    why = "queue small may use 0.3 cpu and uses 0.2; 0.2 more are wanted"
+    why = "queue small uses 0.2 of its capability of 0.3 cpu; 0.2 more are needed"
     assert api.status("b")["state"]["message"] == why
     assert (api.phase("b"), api.status("b")["state"]["reason"]) == ("Pending", "Waiting")
     [group] = [name for name in api.names("PodGroup") if name.startswith("b-")]

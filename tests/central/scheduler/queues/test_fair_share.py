@@ -1,17 +1,18 @@
-"""Fair shares against water poured drop by drop, and what must hold of any of them."""
+"""Fair shares against a bisection of the water level, and their invariants; water_fill against
+every breakpoint."""
 
 from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from central.scheduler.queues.fair_share import Amount, QueueDemand, divide
+from central.scheduler.queues.fair_share import Amount, Bounds, QueueDemand, divide, water_fill
 
-CLAIMS = st.lists(
+QUEUES = st.lists(
     st.builds(
         QueueDemand,
         weight=st.integers(1, 5),
-        most=st.integers(0, 30),
+        demand=st.integers(0, 30),
         deserved=st.sampled_from([0, 0, 0, 3, 8, 15]),
         guarantee=st.sampled_from([0, 0, 0, 2, 6]),
         priority=st.sampled_from([0, 0, 0, 7]),
@@ -21,8 +22,8 @@ CLAIMS = st.lists(
 )
 
 
-def by_bisection(total: int, claims: list[QueueDemand]) -> list[float]:
-    """The same by another way: bisect the level until the water is used up, stage by stage."""
+def by_bisection(total: int, queues: list[QueueDemand]) -> list[float]:
+    """The same shares by bisecting the level, stage by stage."""
 
     def level_of(fills: list[tuple[float, float, float, float]], water: float) -> list[float]:
         low, high = 0.0, 1e6
@@ -37,24 +38,24 @@ def by_bisection(total: int, claims: list[QueueDemand]) -> list[float]:
             low, high = (middle, high) if sum(at(middle)) < water else (low, middle)
         return at(high)
 
-    wanted = min(total, sum(claim.most for claim in claims))
-    sure = [min(claim.guarantee, claim.most) for claim in claims]
+    wanted = min(total, sum(queue.demand for queue in queues))
+    sure = [min(queue.guarantee, queue.demand) for queue in queues]
     if sum(sure) > total:
         return [share * total / sum(sure) for share in sure]
-    own = [max(s, min(c.deserved, c.most)) for s, c in zip(sure, claims, strict=True)]
+    own = [max(s, min(c.deserved, c.demand)) for s, c in zip(sure, queues, strict=True)]
     if sum(own) >= wanted:
-        fills = [(c.deserved, s, o, 0) for c, s, o in zip(claims, sure, own, strict=True)]
+        fills = [(c.deserved, s, o, 0) for c, s, o in zip(queues, sure, own, strict=True)]
         return level_of([tuple(map(float, fill)) for fill in fills], wanted)  # type: ignore[misc]  # four numbers
     shares = [float(o) for o in own]
-    for priority in sorted({claim.priority for claim in claims}, reverse=True):
-        peers = [i for i, claim in enumerate(claims) if claim.priority == priority]
+    for priority in sorted({queue.priority for queue in queues}, reverse=True):
+        peers = [i for i, queue in enumerate(queues) if queue.priority == priority]
         water = wanted - sum(shares) + sum(own[i] for i in peers)
         fills = [
             (
-                claims[i].weight,
+                queues[i].weight,
                 own[i],
-                claims[i].most,
-                min(claims[i].deserved, claims[i].most),
+                queues[i].demand,
+                min(queues[i].deserved, queues[i].demand),
             )
             for i in peers
         ]
@@ -68,61 +69,110 @@ def by_bisection(total: int, claims: list[QueueDemand]) -> list[float]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.integers(0, 80), CLAIMS)
-def test_the_level_is_found_exactly(total: int, claims: list[QueueDemand]) -> None:
-    shares = divide(total, claims)
-    expected = by_bisection(total, claims)
+@given(st.integers(0, 80), QUEUES)
+def test_the_level_is_found_exactly(total: int, queues: list[QueueDemand]) -> None:
+    shares = divide(total, queues)
+    expected = by_bisection(total, queues)
     assert all(
         abs(float(share) - other) < 1e-6 for share, other in zip(shares, expected, strict=True)
     ), (shares, expected)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 80), CLAIMS)
-def test_nothing_is_lost_and_nobody_gets_more_than_it_can_use(
-    total: int, claims: list[QueueDemand]
-) -> None:
-    shares = divide(total, claims)
-    assert sum(shares) == min(total, sum(claim.most for claim in claims))
-    assert all(0 <= share <= claim.most for share, claim in zip(shares, claims, strict=True))
-    if sum(min(claim.guarantee, claim.most) for claim in claims) <= total:
-        for share, claim in zip(shares, claims, strict=True):
-            assert share >= min(claim.guarantee, claim.most)
+@given(st.integers(0, 80), QUEUES)
+def test_shares_add_up_and_stay_within_demand(total: int, queues: list[QueueDemand]) -> None:
+    shares = divide(total, queues)
+    assert sum(shares) == min(total, sum(queue.demand for queue in queues))
+    assert all(0 <= share <= queue.demand for share, queue in zip(shares, queues, strict=True))
+    if sum(min(queue.guarantee, queue.demand) for queue in queues) <= total:
+        for share, queue in zip(shares, queues, strict=True):
+            assert share >= min(queue.guarantee, queue.demand)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 80), st.integers(0, 20), CLAIMS)
-def test_more_to_share_takes_from_nobody(total: int, more: int, claims: list[QueueDemand]) -> None:
-    before, after = divide(total, claims), divide(total + more, claims)
+@given(st.integers(0, 80), st.integers(0, 20), QUEUES)
+def test_a_larger_total_lowers_no_share(total: int, more: int, queues: list[QueueDemand]) -> None:
+    before, after = divide(total, queues), divide(total + more, queues)
     assert all(b <= a for b, a in zip(before, after, strict=True))
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 80), CLAIMS, st.integers(0, 5))
+@given(st.integers(0, 80), QUEUES, st.integers(0, 5))
 def test_a_greater_weight_never_gets_less(
-    total: int, claims: list[QueueDemand], which: int
+    total: int, queues: list[QueueDemand], which: int
 ) -> None:
-    which %= len(claims)
-    claim = claims[which]
-    heavier = [*claims]
+    which %= len(queues)
+    queue = queues[which]
+    heavier = [*queues]
     heavier[which] = QueueDemand(
-        claim.weight + 1, claim.most, claim.deserved, claim.guarantee, claim.priority
+        queue.weight + 1, queue.demand, queue.deserved, queue.guarantee, queue.priority
     )
-    assert divide(total, heavier)[which] >= divide(total, claims)[which]
+    assert divide(total, heavier)[which] >= divide(total, queues)[which]
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.fractions(0, 40), CLAIMS)
-def test_a_share_can_be_shared_on(total: Fraction, claims: list[QueueDemand]) -> None:
+@given(st.fractions(0, 40), QUEUES)
+def test_a_share_can_be_shared_on(total: Fraction, queues: list[QueueDemand]) -> None:
     """A parent's share is a fraction; its children's add up to it exactly."""
-    assert sum(divide(total, claims)) == min(total, sum(claim.most for claim in claims))
+    assert sum(divide(total, queues)) == min(total, sum(queue.demand for queue in queues))
 
 
-def shares(total: Amount, *claims: QueueDemand) -> list[Amount]:
-    return divide(total, claims)
+def content(vessel: Bounds, level: Fraction) -> Amount:
+    return min(vessel.high, max(vessel.low, vessel.base + vessel.width * level))
 
 
-def test_the_rest_goes_by_weight_to_whoever_wants_more() -> None:
+def by_breakpoints(total: int, vessels: list[Bounds]) -> list[Amount]:
+    """Contents are linear between the levels at which a vessel reaches one of its bounds."""
+    bends = sorted(
+        {Fraction(bound - v.base) / v.width for v in vessels for bound in (v.low, v.high)}
+    )
+
+    def at(level: Fraction) -> Amount:
+        return sum(content(vessel, level) for vessel in vessels)
+
+    if at(bends[-1]) <= total:
+        return [vessel.high for vessel in vessels]
+    right = next(i for i, level in enumerate(bends) if at(level) >= total)
+    level = bends[right]
+    if at(level) > total:
+        left = bends[right - 1]
+        level = left + (level - left) * (total - at(left)) / (at(level) - at(left))
+    return [content(vessel, level) for vessel in vessels]
+
+
+VESSELS = st.lists(
+    st.builds(
+        lambda width, low, more, base: Bounds(width, low, low + more, base),
+        width=st.integers(1, 5),
+        low=st.integers(0, 15),
+        more=st.integers(0, 20),
+        base=st.integers(0, 20),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 60), VESSELS)
+def test_water_stands_level_between_the_bounds(more: int, vessels: list[Bounds]) -> None:
+    """low and base are independent here, unlike in divide(), so that guesses break both bounds."""
+    total = sum(int(vessel.low) for vessel in vessels) + more
+    assert water_fill(total, vessels) == by_breakpoints(total, vessels)
+
+
+def test_the_side_with_the_larger_error_is_fixed() -> None:
+    """The example in the docstring of water_fill."""
+    a, b, c = Bounds(1, 0, 2), Bounds(1, 0, 20), Bounds(2, 8, 20)
+    assert water_fill(12, [a, b, c]) == [2, 2, 8]
+    assert water_fill(12, [Bounds(1, 0, Fraction(5, 2)), b, c]) == [2, 2, 8]
+
+
+def shares(total: Amount, *queues: QueueDemand) -> list[Amount]:
+    return divide(total, queues)
+
+
+def test_the_rest_is_divided_by_weight() -> None:
     assert shares(12, QueueDemand(1, 100), QueueDemand(2, 100)) == [4, 8]
     assert shares(12, QueueDemand(1, 100), QueueDemand(2, 5)) == [7, 5]
     assert shares(16, QueueDemand(1, 8), QueueDemand(3, 80)) == [4, 12]  # the published experiment

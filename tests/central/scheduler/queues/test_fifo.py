@@ -15,7 +15,7 @@ def test_nobody_overtakes_the_first() -> None:
     world = World(factories.node("a"), factories.node("b"), FIFO, QueueSeen("other"))
     world.step(1.0, *wide("old", 1, 1.0), *wide("big", 2, 2.0), *wide("small", 1, 3.0))
     assert list(world.began) == ["old"]
-    assert world.told["small"] == "queue q is first in, first out: big comes before it"
+    assert world.told["small"] == "queue q is first in, first out; big is ahead of it"
     assert world.step(2.0, *job("else", 1, gpus=4, queue="other", created=9.0)) == ["else-0"]
 
 
@@ -41,7 +41,7 @@ def test_who_is_not_ready_holds_up_nobody_and_then_it_does() -> None:
     world.step(1.0, group, first)
     assert world.step(2.0, *wide("small", 1, 2.0)) == ["small-0"]
     world.step(3.0, second, *wide("late", 1, 3.0))
-    assert world.told["late"] == "queue q is first in, first out: big comes before it"
+    assert world.told["late"] == "queue q is first in, first out; big is ahead of it"
 
 
 def test_the_more_urgent_come_first_and_the_strategy_may_change() -> None:

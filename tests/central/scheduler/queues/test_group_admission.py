@@ -30,11 +30,11 @@ def played(*facts: Fact) -> tuple[Scheduler, dict[str, tuple[str, str]]]:
 def test_they_are_let_in_one_after_the_other() -> None:
     cluster, found = played(NODE, group("one", created=1.0), group("two", created=2.0))
     assert found == {
-        "one": ("Inqueue", "it is let in: its pods may be made"),
+        "one": ("Inqueue", "admitted: pods may be created"),
         "two": (
             "Pending",
-            "5 cpu are wanted (spec.minResources) and 8 are free, of which groups that were let in "
-            "before will take 5",
+            "needs 5 cpu (spec.minResources); the cluster has 8 free, of which 5 are reserved for "
+            "PodGroups admitted before",
         ),
     }
     pod = factories.pod("one-0", 0, "one", cpu=5_000)
@@ -65,7 +65,7 @@ def test_those_who_wait_are_looked_at_once_a_second() -> None:
     cluster, found = played(factories.node("a", gpus=0, cpu=1_000), group("g"))
     assert found["g"][0] == "Pending"
     again = told(schedule_once(cluster, [factories.node("a", gpus=0, cpu=2_000)], 1.0))
-    assert again["g"] == ("Pending", "5 cpu are wanted (spec.minResources) and 2 are free")
+    assert again["g"] == ("Pending", "needs 5 cpu (spec.minResources); the cluster has 2 free")
     assert not told(schedule_once(cluster, [NODE], 1.5))
     assert cycle.due(cluster, 1.5) == 2.0
     assert told(schedule_once(cluster, [], 2.0))["g"][0] == "Inqueue"

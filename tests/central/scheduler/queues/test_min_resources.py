@@ -24,8 +24,8 @@ def test_no_driver_starts_whose_executors_would_find_no_room() -> None:
     bound = world.step(1.0, *spark("one", created=1.0), *spark("two", created=2.0))
     assert bound == ["one-driver-0"]
     assert world.told["two"] == (
-        "5 cpu are wanted (spec.minResources; its first pods ask for 1) and 7 are free, of which 4 "
-        "are promised to one (minResources)"
+        "needs 5 cpu (spec.minResources; its first pods request 1); the cluster has 7 free, of "
+        "which 4 are reserved for one (minResources)"
     )
     assert world.step(2.0, executor("one", 1), executor("one", 2)) == [
         "one-executor-1",
@@ -40,7 +40,7 @@ def test_what_is_promised_is_kept_from_everybody_of_its_priority() -> None:
     assert world.step(
         2.0, *job("small", 4, gpus=0, created=9.0), factories.pod("p", cpu=4_000)
     ) == [f"small-{i}" for i in range(4)]
-    assert world.told["p"].endswith("of which 4 are promised to one (minResources)")
+    assert world.told["p"].endswith("of which 4 are reserved for one (minResources)")
     assert world.step(3.0, factories.pod("q", cpu=4_000, priority=5)) == ["q"], "it is more urgent"
 
 
@@ -67,7 +67,9 @@ def test_what_no_node_has_is_waited_for() -> None:
     world = World(NODE)
     group = factories.gang("odd", 1, min_resources=(("example.com/fpga", 2),))
     world.step(1.0, group, factories.pod("odd-0", 0, "odd"))
-    assert world.told["odd"] == ("2 example.com/fpga are wanted (spec.minResources) and 0 are free")
+    assert world.told["odd"] == (
+        "needs 2 example.com/fpga (spec.minResources); the cluster has 0 free"
+    )
 
 
 def test_minimums_that_are_all_of_its_pods_change_nothing() -> None:
@@ -92,8 +94,8 @@ def test_a_queue_promises_no_more_than_it_may_use() -> None:
     facts = [*spark("one", created=1.0, queue="q"), *spark("two", created=2.0, queue="q")]
     assert world.step(1.0, *facts) == ["one-driver-0"]
     assert world.told["two"] == (
-        "queue org (above q) may use 7 cpu and uses 1, and 4 are promised (minResources); "
-        "5 more are wanted"
+        "queue org (above q) uses 1 of its capability of 7 cpu, 4 are reserved (minResources); "
+        "5 more are needed"
     )
     assert world.step(2.0, executor("one", 1), executor("one", 2)) == [
         "one-executor-1",

@@ -17,7 +17,7 @@ from central.model.facts import (
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
-from central.scheduler.queues.quota import fair, may_reclaim
+from central.scheduler.queues.quota import fair_shares, may_reclaim
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from tests.central import factories
@@ -202,7 +202,7 @@ def test_without_queues_there_is_one() -> None:
         *nodes(8), *gang("g", "nowhere", created=2.0), *gang("h", created=1.0)
     )
     assert bound(decisions) == ["h", "g"]
-    assert not cluster.queues.on
+    assert not cluster.queues.enabled
 
 
 # --- which queue -------------------------------------------------------------------
@@ -236,6 +236,9 @@ def test_the_class_of_the_group_is_its_priority() -> None:
 # --- what may start ----------------------------------------------------------------
 
 
+REDUCE = "reduce the request or raise the capability"
+
+
 def refused(*facts: Fact) -> str:
     _, decisions = played(*nodes(16), *facts, *gang("g", "a", pods=2, gpus=4))
     return waits(decisions).get("g", "")
@@ -245,39 +248,42 @@ def refused(*facts: Fact) -> str:
     ("facts", "why"),
     [
         ([queue("b")], "queue a does not exist"),
-        ([queue("aa")], "queue a does not exist; is aa meant?"),
+        ([queue("aa")], "queue a does not exist; did you mean aa?"),
         ([queue("a", closed=True)], "queue a is closed"),
         ([queue("a", parent="p"), queue("p", closed=True)], "queue p (above a) is closed"),
         (
             [queue("a", error="spec.weight: 0 is wrong")],
-            "queue a can't be used: spec.weight: 0 is wrong",
+            "queue a is invalid: spec.weight: 0 is wrong",
         ),
-        ([queue("a", parent="p")], "queue a can't be used: spec.parent: queue p does not exist"),
-        ([queue("a", parent="a")], "queue a can't be used: spec.parent: it is its own parent"),
+        ([queue("a", parent="p")], "queue a is invalid: spec.parent: queue p does not exist"),
+        ([queue("a", parent="a")], "queue a is invalid: spec.parent: the queue is its own parent"),
         (
             [queue("a", parent="p"), queue("p", parent="a")],
-            "queue a can't be used: spec.parent: a, p are above each other in a circle",
+            "queue a is invalid: spec.parent: a, p form a cycle",
         ),
         (
             [queue("a", parent="p"), queue("p", error="spec.weight: 0 is wrong")],
-            "queue a is below another: queue p can't be used: spec.weight: 0 is wrong",
+            "queue a: its parent queue p is invalid: spec.weight: 0 is wrong",
         ),
         (
             [queue("a"), queue("b", parent="a")],
-            "queue a has queues below it (b): name one of them",
+            "queue a is not a leaf; use one of its children: b",
         ),
-        ([queue("a", capability=4)], "queue a may use 4 GPUs and no more; 8 are wanted"),
+        (
+            [queue("a", capability=4)],
+            "queue a has a capability of 4 GPUs; 8 are needed; " + REDUCE,
+        ),
         (
             [queue("a", parent="p"), queue("p", capability=4)],
-            "queue p (above a) may use 4 GPUs and no more; 8 are wanted",
+            "queue p (above a) has a capability of 4 GPUs; 8 are needed; " + REDUCE,
         ),
         (
             [queue("a", capability=(("cpu", 150),))],
-            "queue a may use 0.15 cpu and no more; 0.2 are wanted",
+            "queue a has a capability of 0.15 cpu; 0.2 are needed; " + REDUCE,
         ),
         (
             [queue("a"), queue("b", guarantee=12)],
-            "8 GPUs are wanted and 16 are free, of which 12 are kept for queue b (guarantee)",
+            "needs 8 GPUs; 16 are free, of which 12 are guaranteed to queue b",
         ),
         (
             [
@@ -286,7 +292,7 @@ def refused(*facts: Fact) -> str:
                 queue("b", parent="p", guarantee=4),
                 queue("c", parent="p", guarantee=6),
             ],
-            "8 GPUs are wanted and 16 are free, of which 10 are kept for queue p (guarantee)",
+            "needs 8 GPUs; 16 are free, of which 10 are guaranteed to queue p",
         ),
     ],
 )
@@ -314,7 +320,9 @@ def test_one_bad_queue_stops_only_itself() -> None:
 def test_capability_holds_exactly_and_what_is_freed_is_used() -> None:
     cluster, decisions = played(*nodes(16), queue("a", capability=3), *gangs(5, "a"))
     assert bound(decisions) == ["a000", "a001", "a002"]
-    assert waits(decisions)["a003"] == "queue a may use 3 GPUs and uses 3; 1 more is wanted"
+    assert (
+        waits(decisions)["a003"] == "queue a uses 3 of its capability of 3 GPUs; 1 more is needed"
+    )
     ended = factories.pod(
         "a000-0", 1, "a000", node=cluster.state.pods["uid-a000-0"].node, phase="Succeeded"
     )
@@ -380,7 +388,7 @@ def may(cluster: Scheduler, taken: int = 0) -> bool:
 
 def test_what_is_above_the_fair_share_may_be_taken_back() -> None:
     cluster = full(queue("a"), queue("b", weight=3))
-    assert fair(cluster.queues, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
+    assert fair_shares(cluster.queues, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
     assert [may(cluster, taken) for taken in range(7)] == [True] * 6 + [False]
 
 

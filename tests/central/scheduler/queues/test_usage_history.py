@@ -14,23 +14,23 @@ HALF_S = 100.0
 
 
 def test_the_past_counts_half_as_much_for_each_half_life() -> None:
-    lately = DecayedUsage()
-    lately.pass_to(0.0, {}, {}, HALF_S)
-    lately.pass_to(HALF_S, {GPU: 8}, {}, HALF_S)
-    assert lately.of(GPU) == pytest.approx(4.0)
-    lately.pass_to(2 * HALF_S, {GPU: 8}, {}, HALF_S)
-    assert lately.of(GPU) == pytest.approx(6.0)
-    lately.pass_to(4 * HALF_S, {}, {}, HALF_S)
-    assert lately.of(GPU) == pytest.approx(1.5)
-    lately.pass_to(4 * HALF_S, {GPU: 99}, {}, HALF_S)
-    assert lately.of(GPU) == pytest.approx(1.5), "no time has passed"
+    usage = DecayedUsage()
+    usage.advance(0.0, {}, {}, HALF_S)
+    usage.advance(HALF_S, {GPU: 8}, {}, HALF_S)
+    assert usage.of(GPU) == pytest.approx(4.0)
+    usage.advance(2 * HALF_S, {GPU: 8}, {}, HALF_S)
+    assert usage.of(GPU) == pytest.approx(6.0)
+    usage.advance(4 * HALF_S, {}, {}, HALF_S)
+    assert usage.of(GPU) == pytest.approx(1.5)
+    usage.advance(4 * HALF_S, {GPU: 99}, {}, HALF_S)
+    assert usage.of(GPU) == pytest.approx(1.5), "no time has passed"
 
 
 def test_it_makes_no_difference_how_often_it_is_asked() -> None:
     once, often = DecayedUsage(), DecayedUsage()
-    once.pass_to(300.0, {GPU: 5}, {GPU: 2}, HALF_S)
+    once.advance(300.0, {GPU: 5}, {GPU: 2}, HALF_S)
     for now in range(1, 301):
-        often.pass_to(float(now), {GPU: 5}, {GPU: 2}, HALF_S)
+        often.advance(float(now), {GPU: 5}, {GPU: 2}, HALF_S)
     assert once.of(GPU) == pytest.approx(often.of(GPU))
     assert 2 < once.of(GPU) < 3, "what it deserves is no use of others'"
 
@@ -61,16 +61,16 @@ def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
     return found
 
 
-def test_who_had_nothing_lately_has_more_until_it_is_even() -> None:
-    now_only, lately = shares(0.0), shares(HALF_S)
+def test_who_had_nothing_usage_has_more_until_it_is_even() -> None:
+    now_only, usage = shares(0.0), shares(HALF_S)
     assert all(now_only[now] == 8 for now in range(500, 1100, 25))
-    assert lately[500] == 16, "the other one had all, and it had nothing"
-    assert 8 < lately[525] <= 16
-    assert abs(lately[1075] - 8) <= 1, "and in the end it is even"
-    late = [lately[now] for now in range(500, 1100, 25)]
+    assert usage[500] == 16, "the other one had all, and it had nothing"
+    assert 8 < usage[525] <= 16
+    assert abs(usage[1075] - 8) <= 1, "and in the end it is even"
+    late = [usage[now] for now in range(500, 1100, 25)]
     assert sum(late) > 8.5 * len(late)
 
 
 def test_weights_hold_in_the_past_too() -> None:
-    lately = shares(HALF_S, weight=3)
-    assert abs(lately[1075] - 12) <= 1
+    usage = shares(HALF_S, weight=3)
+    assert abs(usage[1075] - 12) <= 1
