@@ -30,7 +30,7 @@ from central.scheduler.state.cluster_state import ClusterState
 from protos.names import PACK
 
 
-class Controllers:
+class BatchControllers:
     """The Job controller, and those of Commands, CronJobs and JobFlows (scheduler.Controllers)."""
 
     def __init__(self) -> None:
@@ -120,10 +120,10 @@ def new_scheduler(
     placement: str = PACK,
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
-    return Scheduler(Controllers(), levels, Policy(patience_s, placement), half_life_s)
+    return Scheduler(BatchControllers(), levels, Policy(patience_s, placement), half_life_s)
 
 
 def jobs_of(scheduler: Scheduler) -> JobStore:
     """The Jobs of a scheduler that new_scheduler() made."""
-    assert isinstance(scheduler.controllers, Controllers)
+    assert isinstance(scheduler.controllers, BatchControllers)
     return scheduler.controllers.jobs

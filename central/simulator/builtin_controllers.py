@@ -198,16 +198,16 @@ def replica_set(deployment: Json) -> Json:
 
 def _ended(raw: Json) -> bool:
     """Whether the status, in a dump of a cluster, says that the Job has ended."""
-    told = (raw.get("status") or {}).get("conditions") or ()
-    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
+    given = (raw.get("status") or {}).get("conditions") or ()
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in given)
 
 
 def pod_of(kind: str, raw: Json, number: int) -> Json:
     """The pod with this number, as the controller would create it."""
     meta, template = raw["metadata"], raw["spec"]["template"]
-    told = template.get("metadata") or {}
+    given = template.get("metadata") or {}
     name = f"{meta['name']}-{number}"
-    labels, annotations = dict(told.get("labels") or {}), dict(told.get("annotations") or {})
+    labels, annotations = dict(given.get("labels") or {}), dict(given.get("annotations") or {})
     if kind == "StatefulSet":
         labels |= {"statefulset.kubernetes.io/pod-name": name}
         labels |= {"apps.kubernetes.io/pod-index": str(number)}

@@ -194,11 +194,11 @@ class ManifestObject:
         return found
 
     def seconds(self, annotation: str) -> float | None:
-        told = self.annotations.get(annotation)
-        if told is None:
+        given = self.annotations.get(annotation)
+        if given is None:
             return None
         try:
-            return parse_duration(told)
+            return parse_duration(given)
         except InvalidQuantity as error:
             raise self.wrong(f"metadata.annotations.{annotation}: {error}") from error
 
@@ -212,8 +212,8 @@ class ManifestObject:
 
     def owners(self) -> list[Json]:
         """The ownerReferences of its controllers."""
-        told = self.meta.get("ownerReferences") or ()
-        return [owner for owner in told if isinstance(owner, dict) and owner.get("controller")]
+        given = self.meta.get("ownerReferences") or ()
+        return [owner for owner in given if isinstance(owner, dict) and owner.get("controller")]
 
     def wrong(self, what: str) -> BadInput:
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name

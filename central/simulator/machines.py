@@ -62,11 +62,9 @@ def with_nics(
     topology: NodeTopology, names: tuple[str, ...], shares: int, limits: RdmaLimit
 ) -> NodeTopology:
     """The same machine, which offers these NICs. limits: per NIC, of all pods together."""
-    cards = tuple(
-        replace(hca, shares=shares) if hca.name in names else hca for hca in topology.hcas
-    )
+    nics = tuple(replace(hca, shares=shares) if hca.name in names else hca for hca in topology.hcas)
     known = tuple((name, limits) for name in names) if limits != RdmaLimit() else None
-    return replace(topology, hcas=cards, rdma_cgroup=known, rdma_settable=known is not None)
+    return replace(topology, hcas=nics, rdma_cgroup=known, rdma_settable=known is not None)
 
 
 @lru_cache(maxsize=MAX_UNIFORM)

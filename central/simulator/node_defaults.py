@@ -79,13 +79,13 @@ def _add_nics(
 
 
 def _limit(found: ManifestObject, annotation: str) -> int:
-    told = found.annotations.get(annotation, "max")
-    if told == "max":
+    given = found.annotations.get(annotation, "max")
+    if given == "max":
         return -1
-    if told.isascii() and told.isdigit():
-        return int(told)
+    if given.isascii() and given.isdigit():
+        return int(given)
     raise found.wrong(
-        f'metadata.annotations.{annotation}: "{told}" is neither a whole number nor max'
+        f'metadata.annotations.{annotation}: "{given}" is neither a whole number nor max'
     )
 
 

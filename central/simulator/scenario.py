@@ -113,8 +113,8 @@ class _ScenarioBuilder:
 
     def _namespaces(self) -> list[ManifestObject]:
         """Namespaces that are used but not in the input. All namespaces get their name as a label."""
-        told = [found for found in self._objects if found.kind == scenario_kinds.NAMESPACE]
-        for found in told:
+        given = [found for found in self._objects if found.kind == scenario_kinds.NAMESPACE]
+        for found in given:
             found.meta["labels"] = {NAMESPACE_LABEL: found.name, **found.labels}
         used = {found.namespace for found in self._objects if found.namespace}
         return [
@@ -126,7 +126,7 @@ class _ScenarioBuilder:
                     "metadata": {"name": name, "labels": {NAMESPACE_LABEL: name}},
                 },
             )
-            for name in sorted(used - {found.name for found in told})
+            for name in sorted(used - {found.name for found in given})
         ]
 
     def _add(self, order: int, found: ManifestObject) -> None:
@@ -241,8 +241,8 @@ class _ScenarioBuilder:
         except MalformedObject as error:
             raise found.place.wrong(str(error)) from error
         self._check(pod, seen)
-        told = {**(spec["template"].get("metadata") or {}), "annotations": pod.meta["annotations"]}
-        spec["template"] = {"metadata": told, "spec": pod.raw["spec"]}
+        given = {**(spec["template"].get("metadata") or {}), "annotations": pod.meta["annotations"]}
+        spec["template"] = {"metadata": given, "spec": pod.raw["spec"]}
 
     def _is_job(self, found: ManifestObject, owner: Json) -> bool:
         """Whether the owner is a Job of the scheduler's own Job controller."""

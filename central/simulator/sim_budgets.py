@@ -85,10 +85,10 @@ class BudgetStatuses:
         self._written.pop(name, None)
 
     def changes(self) -> Iterator[BudgetSeen]:
-        for name, told in self._written.items():
+        for name, value in self._written.items():
             allowed = self._budgets[name].allowed()
-            if allowed != told.allowed:
-                self._written[name] = fresh = replace(told, allowed=allowed)
+            if allowed != value.allowed:
+                self._written[name] = fresh = replace(value, allowed=allowed)
                 yield fresh
 
 
@@ -104,13 +104,13 @@ def _holds(value: str | None, operator: Any, values: Any) -> bool:
             return value is None
 
 
-def _amount(told: Any, where: str, wrong: MakeError) -> int | Fraction | None:
+def _amount(value: Any, where: str, wrong: MakeError) -> int | Fraction | None:
     """A whole number, or a fraction."""
-    if told is None or (isinstance(told, int) and not isinstance(told, bool) and told >= 0):
-        return told
-    if isinstance(told, str) and told.endswith("%") and told[:-1].isdigit():
-        return Fraction(int(told[:-1]), 100)
-    raise wrong(f"{where}: {told!r} is neither a whole number nor a percentage")
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
+        return Fraction(int(value[:-1]), 100)
+    raise wrong(f"{where}: {value!r} is neither a whole number nor a percentage")
 
 
 def _of(amount: int | Fraction, expected: int) -> int:

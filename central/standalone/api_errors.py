@@ -61,10 +61,10 @@ def bad_request(message: str) -> ApiError:
 
 def invalid(kind: str, group: str, name: str, causes: Iterable[tuple[str, str]]) -> ApiError:
     """causes: (field, what is wrong with it)."""
-    told = [
+    found = [
         {"reason": "FieldValueInvalid", "field": field, "message": why} for field, why in causes
     ]
-    listed = ", ".join(f"{cause['field']}: {cause['message']}" for cause in told)
+    listed = ", ".join(f"{cause['field']}: {cause['message']}" for cause in found)
     what = f"{kind}.{group}" if group else kind
-    details = {"name": name, "group": group, "kind": kind, "causes": told}
+    details = {"name": name, "group": group, "kind": kind, "causes": found}
     return ApiError(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)

@@ -150,31 +150,39 @@ def _workloads(console: Console, box: LocalCluster) -> None:
         _title(console, file.read_text().partition("\n")[0].removeprefix("# "))
         box.apply(file)
         console.print(f"[dim]$ kubectl apply -f {_shown(file)}[/dim]", highlight=False)
-        told = box.wait(f"the status of gang {gang}", partial(_settled, box, gang))
-        _say(console, told)
+        explained = box.wait(f"the status of gang {gang}", partial(_settled, box, gang))
+        _print_gang(console, explained)
     _title(console, "The cluster: one character per GPU")
     reply = box.topology()
     if reply is not None:
-        picture.draw(console, racks(reply, [told for told in map(box.explain, GANGS) if told]))
+        picture.draw(
+            console, racks(reply, [explained for explained in map(box.explain, GANGS) if explained])
+        )
 
 
 def _settled(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     """The gang's explanation, once the whole gang runs with confirmed GPUs, or is known to be pending."""
-    told = box.explain(name)
-    if told is None or not told.found or not told.pods or len(told.pods) < told.min_member:
+    explained = box.explain(name)
+    if (
+        explained is None
+        or not explained.found
+        or not explained.pods
+        or len(explained.pods) < explained.min_member
+    ):
         return None
-    placed = [pod for pod in told.pods if pod.node]
+    placed = [pod for pod in explained.pods if pod.node]
     if placed:
-        whole = all(pod.phase == "Running" and pod.confirmed for pod in told.pods)
-        return told if whole else None
-    return told if told.reason.startswith("needs ") else None
+        whole = all(pod.phase == "Running" and pod.confirmed for pod in explained.pods)
+        return explained if whole else None
+    return explained if explained.reason.startswith("needs ") else None
 
 
-def _say(console: Console, told: pb.ExplainReply) -> None:
+def _print_gang(console: Console, explained: pb.ExplainReply) -> None:
     console.print(
-        f"[bold]{told.namespace}/{told.name}[/bold]: {told.phase}: {told.reason}", highlight=False
+        f"[bold]{explained.namespace}/{explained.name}[/bold]: {explained.phase}: {explained.reason}",
+        highlight=False,
     )
-    for pod in told.pods:
+    for pod in explained.pods:
         if pod.node:
             gpus = ",".join(map(str, pod.gpus))
             console.print(f"  {pod.name} on {pod.node}, GPUs {gpus}", highlight=False)
@@ -183,9 +191,9 @@ def _say(console: Console, told: pb.ExplainReply) -> None:
 def racks(reply: pb.TopologyReply, gangs: Sequence[pb.ExplainReply]) -> list[picture.Rack]:
     """The topology as a picture: each GPU with the gang, or the single pod, that uses it."""
     gang_of = {
-        (told.namespace, pod.name): f"{told.namespace}/{told.name}"
-        for told in gangs
-        for pod in told.pods
+        (explained.namespace, pod.name): f"{explained.namespace}/{explained.name}"
+        for explained in gangs
+        for pod in explained.pods
     }
     found: dict[str, list[picture.NodeRow]] = {}
     for node in reply.nodes:

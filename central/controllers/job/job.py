@@ -188,12 +188,12 @@ class Job:
         self.is_new = False
         if self.status.phase not in ACTIVE:
             return
-        anew = {name for name, _ in self.status.restarts}
+        recreated = {name for name, _ in self.status.restarts}
         there = self.names()
         for task in self.spec.tasks:
             names = [pod_name(self.spec, task, index) for index in range(task.replicas)]
             known = sum(n for _, n in dict(self.status.counts).get(task.name, ()))
-            excused = sum(name in anew and name not in there for name in names)
+            excused = sum(name in recreated and name not in there for name in names)
             left = sum(name in there for name in names)
             if min(known, task.replicas) > left + excused:
                 self.lost_by_task[task.name] = self.status.since

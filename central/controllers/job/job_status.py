@@ -100,14 +100,14 @@ def _apart(before: ReadOnlyJson, after: ReadOnlyJson) -> float:
 
 def _is_told(status: JobStatus, counts: PodTally) -> bool:
     """A Job that was over before we came is not written again."""
-    told = {task: dict(phases) for task, phases in status.counts}
+    value = {task: dict(phases) for task, phases in status.counts}
     found = {name: task.phases for name, task in counts.tasks.items() if task.phases}
-    return (told, status.terminating) == (found, counts.terminating)
+    return (value, status.terminating) == (found, counts.terminating)
 
 
 def _only_words(before: ReadOnlyJson, after: ReadOnlyJson) -> bool:
     def bare(status: ReadOnlyJson) -> ReadOnlyJson:
-        state = {key: told for key, told in status["state"].items() if key not in _WORDS}
+        state = {key: value for key, value in status["state"].items() if key not in _WORDS}
         return {**status, "state": state}
 
     return bare(before) == bare(after)
