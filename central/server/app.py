@@ -66,7 +66,7 @@ def run(settings: Settings) -> int:
         if not election.acquire(partial(_stopped, stopping)):
             return 0
         if settings.default_queue:
-            default_queue.make(client)
+            default_queue.create_default_queue(client)
         agents, plans = _serve_grpc(settings, client, credentials, loop, stack)
         reader = Decoder(settings.scheduler_names, settings.topology_levels)
         watches = watch.start(api_kinds.kinds(reader), client, partial(_observe, loop, agents))

@@ -356,7 +356,7 @@ class Day:
         self.seen["moved"] += evict.why.startswith("is moved")
         if pod.gang in self.budgets and pod.phase == "Running" and not self._allowed(pod.gang):
             self.seen["budget refused"] += 1
-            return [EvictDone(evict.pod, "a disruption budget forbids it", evict.trial)]
+            return [EvictDone(evict.pod, "a PodDisruptionBudget forbids the eviction", evict.trial)]
         if evict.trial:
             return [EvictDone(evict.pod, trial=True)]
         return [EvictDone(evict.pod), PodGone(pod.uid), self._again(pod)]

@@ -1,5 +1,5 @@
-"""The Queue `default` as an object, for clusters that want one: made once by who leads, and then its
-owner's to change. Without it the queue is there all the same (central.scheduler.queues)."""
+"""Creates the Queue object `default`, if the settings ask for one. The scheduler has the queue without the
+object, too; with it, users can change its weight and limits."""
 
 import logging
 
@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 QUEUE = BY_KIND["Queue"]
 
 
-def make(client: Client) -> None:
-    """What can't be made now is made by who leads next; nothing waits for it."""
+def create_default_queue(client: Client) -> None:
+    """After a failure the next leader tries again; nothing depends on it."""
     body = {
         "apiVersion": QUEUE.api_version,
         "kind": QUEUE.kind,
@@ -25,9 +25,9 @@ def make(client: Client) -> None:
     try:
         reply = client.request("POST", QUEUE.path(), orjson.dumps(body))
     except Unreachable as error:
-        log.warning("the Queue %s is not made: %s", DEFAULT, error)
+        log.warning("could not create Queue %s: %s", DEFAULT, error)
         return
     if reply.ok:
-        log.info("the Queue %s is made", DEFAULT)
-    elif reply.status != 409:  # there it is
-        log.warning("the Queue %s is not made: %s", DEFAULT, reply.error())
+        log.info("created Queue %s", DEFAULT)
+    elif reply.status != 409:  # it exists
+        log.warning("could not create Queue %s: %s", DEFAULT, reply.error())

@@ -1,11 +1,16 @@
-"""Decisions -> API calls, many in flight; their outcomes come back to the inbox as facts.
+"""Runs decisions as requests to the API server, many at once; their outcomes go to the inbox as facts.
 
-    effects = Effects(client, inbox, gate=intents, workers=32)
-    effects.submit(decisions)      # never blocks
-    effects.stop()
+    executor = DecisionExecutor(client, inbox, gate, workers=32)
+    executor.submit(decisions)     # never blocks
+    executor.stop()
 
-Bind -> BindDone or BindFailed, Evict -> EvictDone, Tell -> nothing (central.kube.tells),
-Create, Delete, SetStatus, Patch -> Answered (central.kube.things).
+    Bind                             -> BindDone or BindFailed
+    Evict                            -> EvictDone
+    Create, Delete, SetStatus, Patch -> Answered
+    UpdateGangStatus, EmitWarning    -> no fact (status_writer.py)
+
+Temporary failures are repeated with exponential backoff until RETRY_FOR_S. The scheduler hears of the
+last one only.
 """
 
 import logging
@@ -16,8 +21,9 @@ from functools import partial
 from typing import Protocol
 
 from central.kube.transport.http_client import Client
-from central.kube.transport.workers import WorkerPool
+from central.kube.transport.workers import WorkerPool, WorkItem
 from central.kube.write import objects_writer, pod_requests
+from central.kube.write.retrying import Retry
 from central.kube.write.status_writer import StatusWriter
 from central.kube.write.volume_binding import VolumeBinder
 from central.model.decisions import (
@@ -35,20 +41,18 @@ from central.model.facts import Answered, BindDone, BindFailed, EvictDone, Fact
 
 log = logging.getLogger(__name__)
 
-PLAN_WAIT_S = 0.3  # at most so long a bind waits for the agent to have its intents
+PLAN_WAIT_S = 0.3  # how long a binding waits at most for the agent to have the planned devices
 RETRY_FOR_S = 10.0
-VOLUME_RETRY_FOR_S = 180.0  # at most so long a bind waits for its volumes to be made
+VOLUME_RETRY_FOR_S = 180.0  # while volumes are provisioned
 BACKOFF_S = (0.1, 2.0)  # first, longest
-OBJECT_WORKERS = (
-    16  # workers beside those that bind, so that ten thousand creations hold up no binding
-)
+OBJECT_WORKERS = 16  # apart from those of pods, so that ten thousand creations delay no binding
 
-RetriedDecision = Bind | Evict | objects_writer.ObjectDecision
+ApiDecision = Bind | Evict | objects_writer.ObjectDecision
 OutcomeFact = BindDone | BindFailed | EvictDone | Answered
 
 
 class PlanGate(Protocol):
-    """central.intents.Intents: holds a bind back until the node's agent knows its intents."""
+    """Holds a binding back until the node's agent has its planned devices (central.server.grpc.plans)."""
 
     def hold(self, node: str, at_most_s: float, go: Callable[[], None]) -> None: ...
 
@@ -60,47 +64,47 @@ class DecisionExecutor:
         inbox: Callable[[Fact], None],
         gate: PlanGate,
         workers: int = 32,
-        patience_s: float = RETRY_FOR_S,
+        retry_for_s: float = RETRY_FOR_S,
         *,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        """may_act: false once another centre may decide; then nothing is begun any more."""
+        """may_act: false as soon as another replica may be the leader; then no request is begun."""
         self._client = client
         self._inbox = inbox
         self._gate = gate
-        self._patience_s = patience_s
+        self._retry_for_s = retry_for_s
         self._may_act = may_act
-        self._pod_pool = WorkerPool("effects", workers)
-        self._object_pool = WorkerPool("makers", OBJECT_WORKERS)
+        self._pod_pool = WorkerPool("pod-writes", workers)
+        self._object_pool = WorkerPool("object-writes", OBJECT_WORKERS)
         self._evictor = pod_requests.Evictor(client)
         self._volume_binder = VolumeBinder(client)
-        self._status_writer = StatusWriter(client, behind=lambda: self._pod_pool.has_backlog)
+        self._status_writer = StatusWriter(client, bindings_wait=lambda: self._pod_pool.has_backlog)
 
     def submit(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
             match decision:
                 case Bind():
-                    go = self._later(partial(self._bind, decision), decision)
+                    item = self._work_item(partial(self._bind, decision), decision)
+                    go = partial(self._pod_pool.put, item)
                     if decision.gpus:
-                        self._gate.hold(decision.node, PLAN_WAIT_S, partial(self._pod_pool.put, go))
+                        self._gate.hold(decision.node, PLAN_WAIT_S, go)
                     else:
-                        self._pod_pool.put(go)
+                        go()
                 case Evict():
-                    self._pod_pool.put(
-                        self._later(partial(self._evictor.evict, decision), decision)
-                    )
+                    evict = partial(self._evictor.evict, decision)
+                    self._pod_pool.put(self._work_item(evict, decision))
                     if not decision.trial:
                         self._status_writer.evicting(decision)
                 case Create() | Delete() | SetStatus() | Patch():
-                    ask = partial(objects_writer.execute, self._client, decision)
-                    self._object_pool.put(self._later(ask, decision))
+                    execute = partial(objects_writer.execute, self._client, decision)
+                    self._object_pool.put(self._work_item(execute, decision))
                 case UpdateGangStatus():
                     self._status_writer.put(decision)
                 case EmitWarning():
                     self._status_writer.warn(decision)
 
     def stop(self) -> None:
-        """Finish what is on the wire, forget the rest."""
+        """Finishes the requests that are under way and drops the others."""
         self._pod_pool.stop()
         self._object_pool.stop()
         self._status_writer.stop()
@@ -110,42 +114,36 @@ class DecisionExecutor:
             return BindFailed(decision.pod, decision.node, why)
         return pod_requests.bind(self._client, decision)
 
-    def _later(
-        self, call: Callable[[], OutcomeFact], decision: RetriedDecision
-    ) -> Callable[[], None]:
-        patience_s = self._patience_s
+    def _work_item(self, call: Callable[[], OutcomeFact], decision: ApiDecision) -> WorkItem:
+        retry_for_s = self._retry_for_s
         if isinstance(decision, Bind) and decision.claims:
-            patience_s = max(patience_s, VOLUME_RETRY_FOR_S)
-        return partial(self._try, call, decision, time.monotonic() + patience_s, 0)
+            retry_for_s = max(retry_for_s, VOLUME_RETRY_FOR_S)
+        return partial(self._try, call, decision, time.monotonic() + retry_for_s, 0)
 
     def _try(
-        self,
-        call: Callable[[], OutcomeFact],
-        decision: RetriedDecision,
-        deadline: float,
-        failures: int,
+        self, call: Callable[[], OutcomeFact], decision: ApiDecision, deadline: float, failures: int
     ) -> None:
         if not self._may_act():
             return
         try:
             fact = call()
-        except pod_requests.Retry as again:
+        except Retry as error:
             first, longest = BACKOFF_S
             delay_s = min(longest, first * 2**failures) * random.uniform(0.5, 1.0)
-            delay_s = max(delay_s, min(again.after_s, 5.0))
+            delay_s = max(delay_s, min(error.after_s, 5.0))
             if time.monotonic() + delay_s < deadline:
-                retry = partial(self._try, call, decision, deadline, failures + 1)
-                lane = self._pod_pool if isinstance(decision, Bind | Evict) else self._object_pool
-                lane.put_later(retry, delay_s)
+                again = partial(self._try, call, decision, deadline, failures + 1)
+                pool = self._pod_pool if isinstance(decision, Bind | Evict) else self._object_pool
+                pool.put_later(again, delay_s)
                 return
-            fact = _given_up(decision, again.why)
+            fact = _failure(decision, error.why)
         if isinstance(fact, BindFailed | EvictDone | Answered) and fact.why:
             level = logging.INFO if fact.why == objects_writer.GONE else logging.WARNING
             log.log(level, "%s: %s", _describe(decision), fact.why)
         self._inbox(fact)
 
 
-def _given_up(decision: RetriedDecision, why: str) -> OutcomeFact:
+def _failure(decision: ApiDecision, why: str) -> OutcomeFact:
     match decision:
         case Bind():
             return BindFailed(decision.pod, decision.node, why)
@@ -155,12 +153,12 @@ def _given_up(decision: RetriedDecision, why: str) -> OutcomeFact:
             return objects_writer.failed(decision, why)
 
 
-def _describe(decision: RetriedDecision) -> str:
+def _describe(decision: ApiDecision) -> str:
+    name = f"{decision.namespace}/{decision.name}"
     match decision:
         case Bind():
-            what = f"was not bound to {decision.node}"
+            return f"could not bind pod {name} to {decision.node}"
         case Evict():
-            what = f"was not evicted from {decision.node}"
+            return f"could not evict pod {name} from {decision.node}"
         case _:
-            what = f"({decision.kind}): {type(decision).__name__} was refused"
-    return f"{decision.namespace}/{decision.name} {what}"
+            return f"{type(decision).__name__} of {decision.kind} {name} failed"

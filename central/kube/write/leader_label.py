@@ -1,33 +1,36 @@
-"""The leader's label: the Service has agents and users reach whichever pod carries it."""
+"""The label of the leader's pod. The Service selects it, so that agents and users reach the leader."""
 
 import logging
 from urllib.parse import quote
 
 import orjson
 
+from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, StatusError, Unreachable
 
 log = logging.getLogger(__name__)
 
+POD = BY_KIND["Pod"]
 LABEL = "lockstep.dev/leads"
 
 
 def set_label(client: Client, namespace: str, pod: str, *, leads: bool) -> bool:
-    """Labels our pod, and takes the label off all others; or takes it off ours. Whether it is done."""
-    pods = f"/api/v1/namespaces/{quote(namespace)}/pods"
+    """Labels the pod and removes the label from all others, or removes it from this pod. Returns
+    whether that succeeded."""
     try:
         if not leads:
-            _label(client, f"{pods}/{quote(pod)}", None)
+            _label(client, POD.path(namespace, pod), None)
             return True
-        found = client.get(f"{pods}?labelSelector={quote(LABEL, safe='')}%3Dtrue")
-        marked = [item["metadata"]["name"] for item in found.get("items") or ()]
-        for other in marked:
+        selector = f"labelSelector={quote(LABEL, safe='')}%3Dtrue"
+        found = client.get(f"{POD.path(namespace)}?{selector}")
+        labelled = [item["metadata"]["name"] for item in found.get("items") or ()]
+        for other in labelled:
             if other != pod:
-                _label(client, f"{pods}/{quote(other)}", None)
-        if pod not in marked:
-            _label(client, f"{pods}/{quote(pod)}", "true")
+                _label(client, POD.path(namespace, other), None)
+        if pod not in labelled:
+            _label(client, POD.path(namespace, pod), "true")
     except (Unreachable, StatusError) as error:
-        log.warning("pod %s has not the label %s=%s yet: %s", pod, LABEL, leads, error)
+        log.warning("could not set the label %s of pod %s to %s: %s", LABEL, pod, leads, error)
         return False
     return True
 
@@ -35,5 +38,5 @@ def set_label(client: Client, namespace: str, pod: str, *, leads: bool) -> bool:
 def _label(client: Client, path: str, value: str | None) -> None:
     patch = orjson.dumps({"metadata": {"labels": {LABEL: value}}})
     reply = client.request("PATCH", path, patch, MERGE, timeout_s=4.0)
-    if not reply.ok and reply.status != 404:  # gone: nobody reaches it either
+    if not reply.ok and reply.status != 404:  # a pod that is gone has no label either
         raise reply.error()

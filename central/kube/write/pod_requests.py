@@ -1,63 +1,49 @@
-"""One Binding, one eviction: the call, and what its answer means. No threads, no waiting."""
+"""Bindings and evictions: the request, and what its reply means."""
 
 import logging
 from typing import Any
 
-import orjson
-
 from central.kube.resource_paths import BY_KIND
-from central.kube.transport.http_client import Client, Reply, StatusError, Unreachable
+from central.kube.transport.http_client import Client, Reply, StatusError
+from central.kube.write.retrying import Retry, call
 from central.model.decisions import Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone
 
 log = logging.getLogger(__name__)
 
 POD = BY_KIND["Pod"]
-
 GONE = "the pod is gone"
-BUDGET = "a disruption budget forbids it"
-
-
-class Retry(Exception):
-    """It may work later."""
-
-    def __init__(self, why: str, after_s: float = 0.0) -> None:
-        super().__init__(why)
-        self.why = why
-        self.after_s = after_s
+BLOCKED_BY_BUDGET = "a PodDisruptionBudget forbids the eviction"
 
 
 def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
-    """Raises Again."""
-    meta: dict[str, Any] = {
-        "name": decision.name,
-        "namespace": decision.namespace,
-        "uid": decision.pod,
-    }
+    """Raises Retry."""
+    namespace, name = decision.namespace, decision.name
+    meta: dict[str, Any] = {"name": name, "namespace": namespace, "uid": decision.pod}
     if decision.domains:
-        meta["annotations"] = dict(decision.domains)  # the API server adds them to the pod's
+        meta["annotations"] = dict(decision.domains)  # the API server copies them to the pod
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": meta,
         "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
     }
-    path = POD.path(decision.namespace, decision.name)
-    reply = _ask(client, "POST", f"{path}/binding", body)
+    path = POD.path(namespace, name)
+    reply = call(client, "POST", f"{path}/binding", body)
     if reply.ok:
         return BindDone(decision.pod, decision.node)
-    refusal = reply.error()
+    error = reply.error()
     if reply.status == 409:
-        return _bound_already(client, path, decision, refusal)
-    why = GONE if reply.status == 404 else refusal.message
+        return _after_conflict(client, path, decision, error)
+    why = GONE if reply.status == 404 else error.message
     return BindFailed(decision.pod, decision.node, why, final=True)
 
 
-def _bound_already(
-    client: Client, path: str, decision: Bind, refusal: StatusError
+def _after_conflict(
+    client: Client, path: str, decision: Bind, error: StatusError
 ) -> BindDone | BindFailed:
-    """A conflict: our own call that got through before its answer was lost, or somebody else's."""
-    reply = _ask(client, "GET", path)
+    """Either our own binding succeeded and its reply was lost, or another scheduler bound the pod."""
+    reply = call(client, "GET", path)
     pod: dict[str, Any] = reply.json() if reply.ok else {}
     meta, node = pod.get("metadata") or {}, (pod.get("spec") or {}).get("nodeName")
     if reply.status == 404 or (reply.ok and meta.get("uid") != decision.pod):
@@ -65,37 +51,37 @@ def _bound_already(
     elif node == decision.node:
         return BindDone(decision.pod, decision.node)
     elif node:
-        why = f"it is bound to {node} already"
+        why = f"the pod is already bound to {node}"
     elif meta.get("deletionTimestamp"):
         why = "the pod is being deleted"
     else:
-        raise Retry(refusal.message)
+        raise Retry(error.message)
     return BindFailed(decision.pod, decision.node, why, final=True)
 
 
 class Evictor:
-    """Remembers which version of the policy API the server knows: v1 since 1.22."""
+    """Evicts by policy/v1, or by v1beta1 once the API server has turned out to be older than 1.22."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._version = "policy/v1"
 
     def evict(self, decision: Evict) -> EvictDone:
-        """Raises Again."""
-        reply = self._ask(decision, self._version)
+        """Raises Retry."""
+        reply = self._post(decision, self._version)
         if self._version == "policy/v1" and reply.status in {400, 404, 415} and not _no_pod(reply):
-            older = self._ask(decision, "policy/v1beta1")
-            if older.status not in {400, 415}:
-                log.info("the API server evicts by policy/v1beta1")
+            fallback = self._post(decision, "policy/v1beta1")
+            if fallback.status not in {400, 415}:
+                log.info("evicting through policy/v1beta1, the API server does not serve policy/v1")
                 self._version = "policy/v1beta1"
-                reply = older
+                reply = fallback
         why = ""
-        # 409: by its uid another pod by now, or its removal is under way
+        # 409: the name is another pod's by now, or the pod is being deleted
         if not reply.ok and reply.status not in {404, 409}:
-            why = BUDGET if reply.status == 429 else reply.error().message
+            why = BLOCKED_BY_BUDGET if reply.status == 429 else reply.error().message
         return EvictDone(decision.pod, why, decision.trial)
 
-    def _ask(self, decision: Evict, version: str) -> Reply:
+    def _post(self, decision: Evict, version: str) -> Reply:
         body = {
             "apiVersion": version,
             "kind": "Eviction",
@@ -105,24 +91,13 @@ class Evictor:
         path = f"{POD.path(decision.namespace, decision.name)}/eviction"
         if decision.trial:
             path += "?dryRun=All"
-        return _ask(self._client, "POST", path, body)
+        return call(self._client, "POST", path, body, is_final=_is_blocked_by_budget)
 
 
 def _no_pod(reply: Reply) -> bool:
     return reply.status == 404 and "pods" in reply.error().message
 
 
-def _ask(client: Client, method: str, path: str, body: Any = None) -> Reply:
-    """Any answer that will not change by asking again."""
-    try:
-        reply = client.request(method, path, orjson.dumps(body) if body else None)
-    except Unreachable as error:
-        raise Retry(str(error)) from error
-    if reply.status in {401, 408} or reply.status >= 500 or _throttled(reply):
-        raise Retry(reply.error().message, reply.retry_after_s)
-    return reply
-
-
-def _throttled(reply: Reply) -> bool:
-    """429 is the server asking for patience, unless a disruption budget speaks."""
-    return reply.status == 429 and b"disruption budget" not in reply.body.lower()
+def _is_blocked_by_budget(reply: Reply) -> bool:
+    """Otherwise 429 means that the server is overloaded."""
+    return reply.status == 429 and b"disruption budget" in reply.body.lower()

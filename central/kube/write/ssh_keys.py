@@ -1,4 +1,4 @@
-"""A fresh pair of SSH keys, as the data of a Secret."""
+"""SSH keys as the data of a Secret."""
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -12,7 +12,7 @@ BITS = 2048
 
 
 def generate_key_pair() -> dict[str, str]:
-    """RSA in the oldest format: every sshd that an image may hold reads it."""
+    """A new RSA key pair in PEM, the format that every version of sshd reads."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=BITS)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"

@@ -1,23 +1,31 @@
-"""A gang's state, told to its people: the PodGroup's status, the pods' PodScheduled condition, an Event.
+"""What users see of a gang: its PodGroup's status, the PodScheduled condition of its pods, Events.
 
-Of a gang only the newest state counts: what was not written yet is replaced. Good news has a lane of
-its own; waiting gangs share a slow one, so that ten thousand of them do not drown the API server.
+Only the newest state of a gang counts, so an update that is not written yet is replaced by the next one.
+When the first and the following writes of a gang happen, with the times of StatusTiming:
+
+    pending gang   update --settle 0.3 s--> write --same phase: after 5 s at the earliest--> write
+    running gang   update --started 1 s---> write --counts: after 1 s, or up to 10 s if many wait--> write
+    new phase      written as soon as a worker is free
+    failed write   repeated after 5 s
+    bindings       go first: while some wait for a worker, updates younger than 5 s are held back
+
+Running and completed gangs have workers and a request rate of their own. Pending gangs share a slow one,
+so that ten thousand of them neither delay the others nor overload the API server.
 """
 
-import hashlib
 import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import orjson
 
 from central.kube.resource_paths import BY_KIND, ResourcePath
-from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply, Unreachable
+from central.kube.transport.http_client import MERGE, STRATEGIC, Client, Reply
 from central.kube.transport.workers import RateLimiter, WorkerPool
+from central.kube.write.event_writer import EventWriter, LimitedClient, log_failure
+from central.kube.write.retrying import Retry
 from central.model.decisions import EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import EVICTED, FAILED_SCHEDULING, STATUS_CHANGED
 from central.model.json_types import Json
@@ -25,283 +33,261 @@ from central.model.timestamps import stamp
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, str, bool]
+GangKey = tuple[str, str, bool]  # namespace, name, whether there is a PodGroup
 
-GROUP, EVENT, POD = BY_KIND["PodGroup"], BY_KIND["Event"], BY_KIND["Pod"]
-INQUEUE = "Inqueue"  # let in, and not tried yet: neither good nor bad
-TOLD_PODS = 8  # of a waiting gang's pods so many carry the sentence
-SAME_PHASE_S = 5.0  # a sentence that only changes its words is written this often at most
-RUNNING_S = 1.0  # the counts of a gang that runs, likewise,
-CROWD = 20  # and less often where more than so many have news, but
-COUNTS_LATE_S = 10.0  # within this
-GOOD_S = 1.0  # by then most pods of the gang run: one write says both
-LATE_S = 5.0  # bindings go first; news that is so old waits for them no longer
-SETTLE_S = 0.3  # a gang's pods are created one by one: its first words wait for the others
-FAILED_S = 5.0
-EVENT_AGAIN_S = 600.0
-_REMEMBERED = 100_000
+PODGROUP, POD = BY_KIND["PodGroup"], BY_KIND["Pod"]
+INQUEUE = "Inqueue"  # admitted and not tried yet: no condition, no Event
+CONDITION_PODS = 8  # pods of a pending gang that get the condition
+MANY_UPDATES = 20  # with more gangs waiting for a write, running ones are written less often
+_REMEMBERED_MOST = 100_000
+_BUSY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTiming:
+    """In seconds; the timeline above shows them."""
+
+    settle_s: float = 0.3  # the pods of a gang are created one by one
+    started_s: float = 1.0  # by then most pods run, and one write says both
+    same_phase_s: float = 5.0
+    counts_s: float = 1.0
+    counts_most_s: float = 10.0
+    failed_s: float = 5.0
+    bindings_first_s: float = 5.0
+    pending_per_s: float = 50.0  # requests per second for all pending gangs
+
+
+DEFAULT_TIMING = StatusTiming()
+
+
+@dataclass(slots=True)
+class _Gang:
+    update: UpdateGangStatus | None = None  # the newest that is not written yet
+    since: float = 0.0  # when the oldest update came that is not written yet
+    queued: bool = False
+    writing: bool = False
+    written: UpdateGangStatus | None = None
+    written_at: float = 0.0
 
 
 class StatusWriter:
     def __init__(
         self,
         client: Client,
+        timing: StatusTiming = DEFAULT_TIMING,
         *,
-        waiting_per_s: float = 50.0,
-        failed_s: float = FAILED_S,
-        same_phase_s: float = SAME_PHASE_S,
-        settle_s: float = SETTLE_S,
-        good_s: float = GOOD_S,
-        late_s: float = LATE_S,
-        behind: Callable[[], bool] = lambda: False,
+        bindings_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """behind: whether bindings wait for others to be made."""
-        self._client = client
-        self._failed_s = failed_s
-        self._same_phase_s = same_phase_s
-        self._settle_s = settle_s
-        self._good_s = good_s
-        self._late_s = late_s
-        self._behind = behind
+        """bindings_wait: whether bindings wait for a worker."""
+        self._timing = timing
+        self._bindings_wait = bindings_wait
         self._lock = threading.Lock()
-        self._next: dict[Key, UpdateGangStatus] = {}
-        self._since: dict[Key, float] = {}  # when the oldest word that was not written came
-        self._queued: set[Key] = set()
-        self._busy: set[Key] = set()
-        self._written: dict[Key, tuple[float, UpdateGangStatus]] = {}
-        self._events: dict[str, float] = {}
+        self._gangs: dict[GangKey, _Gang] = {}
+        self._unwritten = 0  # gangs with an update
+        self._events = EventWriter()
         self._status_path = "/status"
-        self._good = (WorkerPool("tell", 2), RateLimiter(500.0, 100))
-        self._waiting = (WorkerPool("tell-waiting", 1), RateLimiter(waiting_per_s, 50))
         self._stopped = threading.Event()
+        pending = RateLimiter(timing.pending_per_s, 50)
+        self._placed_pool = WorkerPool("status", 2)
+        self._placed_client = LimitedClient(client, RateLimiter(500.0, 100), self._stopped)
+        self._pending_pool = WorkerPool("status-pending", 1)
+        self._pending_client = LimitedClient(client, pending, self._stopped)
 
-    def put(self, tell: UpdateGangStatus) -> None:
-        key = (tell.namespace, tell.gang, tell.has_object)
+    def put(self, update: UpdateGangStatus) -> None:
+        key = (update.namespace, update.gang, update.has_object)
+        placed = _is_placed(update)
         with self._lock:
-            self._next[key] = tell
-            self._since.setdefault(key, time.monotonic())
-            again = key in self._queued and not _is_good(tell)
-            self._queued.add(key)
-        if not again:
-            delay_s = self._good_s if _is_good(tell) else self._settle_s
-            self._lane(tell)[0].put_later(partial(self._work, key), delay_s)
+            gang = self._gangs.setdefault(key, _Gang())
+            self._set_update(gang, update)
+            if gang.queued and not placed:
+                return
+            gang.queued = True
+        delay_s = self._timing.started_s if placed else self._timing.settle_s
+        self._pool(update).put_later(partial(self._work, key), delay_s)
 
     def evicting(self, evict: Evict) -> None:
-        involved = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": evict.namespace,
-            "name": evict.name,
-            "uid": evict.pod,
-        }
-        lane, pace = self._waiting
-        lane.put(partial(self._event, involved, EVICTED, evict.why, "Warning", pace))
+        involved = _pod(evict.namespace, evict.name, evict.pod)
+        self._put_event(involved, EVICTED, evict.why)
 
-    def warn(self, warn: EmitWarning) -> None:
-        place = {"namespace": warn.namespace}
-        whom = [{"apiVersion": "v1", "kind": "Pod", **place, "name": warn.name, "uid": warn.pod}]
-        if warn.gang:
-            gang = {"apiVersion": GROUP.api_version, "kind": GROUP.kind, **place}
-            whom.append({**gang, "name": warn.gang, "uid": warn.gang_uid})
-        lane, pace = self._waiting
-        for each in whom:
-            lane.put(partial(self._event, each, warn.reason, warn.why, "Warning", pace))
+    def warn(self, warning: EmitWarning) -> None:
+        namespace = warning.namespace
+        self._put_event(_pod(namespace, warning.name, warning.pod), warning.reason, warning.why)
+        if warning.gang:
+            podgroup = _object(PODGROUP, namespace, warning.gang, warning.gang_uid)
+            self._put_event(podgroup, warning.reason, warning.why)
 
     def stop(self) -> None:
         self._stopped.set()
-        for lane, _ in (self._good, self._waiting):
-            lane.stop()
+        self._placed_pool.stop()
+        self._pending_pool.stop()
 
-    def _lane(self, tell: UpdateGangStatus) -> tuple[WorkerPool, RateLimiter]:
-        return self._good if _is_good(tell) else self._waiting
+    def _put_event(self, involved: Json, reason: str, message: str) -> None:
+        emit = self._events.emit
+        client = self._pending_client
+        self._pending_pool.put(partial(emit, client, involved, reason, message, "Warning"))
 
-    def _work(self, key: Key) -> None:
-        """Write the newest state of the gang, unless it is too early or somebody is at it."""
+    def _pool(self, update: UpdateGangStatus) -> WorkerPool:
+        return self._placed_pool if _is_placed(update) else self._pending_pool
+
+    def _work(self, key: GangKey) -> None:
+        """Writes the gang's newest state, unless it is too early or another worker is at it."""
         self._let_bindings_pass(key)
         with self._lock:
-            self._queued.discard(key)
-            tell = self._next.get(key)
-            if tell is None:
+            gang = self._gangs.setdefault(key, _Gang())
+            gang.queued = False
+            if (update := gang.update) is None:
                 return
-            lane, pace = self._lane(tell)
-            when, last = self._written.get(key, (0.0, None))
-            if last == tell:
-                self._take(key)
+            if update != gang.written and (early_s := self._early_s(gang, update)) > 0:
+                self._requeue(key, gang, update, early_s)
                 return
-            rest_s = when + self._apart_s(tell) - time.monotonic()
-            if key in self._busy:
-                self._again(lane, key, 0.05)
+            gang.update, gang.since = None, 0.0
+            self._unwritten -= 1
+            if update == gang.written:
                 return
-            if last is not None and last.phase == tell.phase and rest_s > 0:
-                self._again(lane, key, rest_s)
-                return
-            self._take(key)
-            self._busy.add(key)
+            gang.writing = True
         try:
-            self._tell(tell, pace)
+            self._write(update)
             with self._lock:
-                if len(self._written) > _REMEMBERED:
-                    self._written.clear()
-                self._written[key] = (time.monotonic(), tell)
-        except Unreachable as error:
-            log.warning("%s/%s was not told: %s", tell.namespace, tell.gang, error)
+                gang.written, gang.written_at = update, time.monotonic()
+                self._forget_some()
+        except Retry as error:
+            log.warning("could not update status of %s/%s: %s", key[0], key[1], error)
             with self._lock:
-                self._next.setdefault(key, tell)
-                self._since.setdefault(key, time.monotonic())
-                self._again(lane, key, self._failed_s)
+                self._put_back(gang, update)
+                self._requeue(key, gang, update, self._timing.failed_s)
         finally:
             with self._lock:
-                self._busy.discard(key)
+                gang.writing = False
 
-    def _apart_s(self, tell: UpdateGangStatus) -> float:
-        if not _is_good(tell):
-            return self._same_phase_s
-        crowded_s = RUNNING_S * max(1.0, len(self._next) / CROWD)
-        return min(crowded_s, COUNTS_LATE_S, self._same_phase_s)
+    def _set_update(self, gang: _Gang, update: UpdateGangStatus) -> None:
+        if gang.update is None:
+            gang.since = time.monotonic()
+            self._unwritten += 1
+        gang.update = update
 
-    def _let_bindings_pass(self, key: Key) -> None:
-        """Both ask the same API server, and a pod that runs is worth more than the word of it."""
-        late = self._since.get(key, 0.0) + self._late_s
-        while self._behind() and time.monotonic() < late and not self._stopped.wait(0.05):
+    def _put_back(self, gang: _Gang, update: UpdateGangStatus) -> None:
+        if gang.update is None:  # otherwise a newer one has come
+            self._set_update(gang, update)
+
+    def _requeue(self, key: GangKey, gang: _Gang, update: UpdateGangStatus, delay_s: float) -> None:
+        if not gang.queued:
+            gang.queued = True
+            self._pool(update).put_later(partial(self._work, key), delay_s)
+
+    def _early_s(self, gang: _Gang, update: UpdateGangStatus) -> float:
+        """How long the update must still wait."""
+        if gang.writing:
+            return _BUSY_S
+        if gang.written is None or gang.written.phase != update.phase:
+            return 0.0
+        timing = self._timing
+        apart_s = timing.same_phase_s
+        if _is_placed(update):
+            crowded_s = timing.counts_s * max(1.0, self._unwritten / MANY_UPDATES)
+            apart_s = min(crowded_s, timing.counts_most_s, apart_s)
+        return gang.written_at + apart_s - time.monotonic()
+
+    def _let_bindings_pass(self, key: GangKey) -> None:
+        """Both use the same API server, and a running pod is worth more than its status."""
+        gang = self._gangs.get(key)
+        until = (gang.since if gang else 0.0) + self._timing.bindings_first_s
+        while (
+            self._bindings_wait() and time.monotonic() < until and not self._stopped.wait(_BUSY_S)
+        ):
             pass
 
-    def _take(self, key: Key) -> None:
-        del self._next[key]
-        self._since.pop(key, None)
+    def _forget_some(self) -> None:
+        if len(self._gangs) > _REMEMBERED_MOST:
+            self._gangs = {
+                key: gang
+                for key, gang in self._gangs.items()
+                if gang.update is not None or gang.queued or gang.writing
+            }
 
-    def _again(self, lane: WorkerPool, key: Key, delay_s: float) -> None:
-        if key not in self._queued:
-            self._queued.add(key)
-            lane.put_later(partial(self._work, key), delay_s)
-
-    def _tell(self, tell: UpdateGangStatus, pace: RateLimiter) -> None:
+    def _write(self, update: UpdateGangStatus) -> None:
+        """Raises Retry."""
         involved: Json | None = None
-        if tell.has_object:
-            involved = self._status(tell, pace)
-        waits = not _is_good(tell)
-        if waits:
-            for name in tell.pods[:TOLD_PODS]:
-                if self._is_old(tell):
-                    return  # the pods may be bound by now: no word that they wait
-                told = self._condition(tell, name, pace)
-                involved = involved or told
-        if involved is None and tell.pods and not waits:
-            reply = self._ask(pace, "GET", POD.path(tell.namespace, tell.pods[0]))
-            involved = _reference(reply, POD, tell.namespace, tell.pods[0])
-        if involved is not None and tell.reason and tell.phase != INQUEUE and not tell.quiet:
-            reason = (FAILED_SCHEDULING if waits else tell.phase) if tell.phase else STATUS_CHANGED
-            self._event(involved, reason, tell.reason, "Warning" if waits else "Normal", pace)
+        placed = _is_placed(update)
+        client = self._placed_client if placed else self._pending_client
+        if update.has_object:
+            involved = self._write_podgroup(client, update)
+        if not placed:
+            for name in update.pods[:CONDITION_PODS]:
+                if self._is_outdated(update):
+                    return  # the pods may be bound by now
+                reference = _write_condition(client, update, name)
+                involved = involved or reference
+        elif involved is None and update.pods:
+            reply = client.call("GET", POD.path(update.namespace, update.pods[0]))
+            involved = _reference(reply, POD, update.namespace, update.pods[0])
+        if involved is not None and update.reason and update.phase != INQUEUE and not update.quiet:
+            failed = FAILED_SCHEDULING if update.phase else STATUS_CHANGED
+            reason, kind = (update.phase, "Normal") if placed else (failed, "Warning")
+            self._events.emit(client, involved, reason, update.reason, kind)
 
-    def _is_old(self, tell: UpdateGangStatus) -> bool:
+    def _is_outdated(self, update: UpdateGangStatus) -> bool:
         with self._lock:
-            newer = self._next.get((tell.namespace, tell.gang, tell.has_object))
-        return newer is not None and newer.phase != tell.phase
+            gang = self._gangs.get((update.namespace, update.gang, update.has_object))
+            newer = gang.update if gang else None
+        return newer is not None and newer.phase != update.phase
 
-    def _status(self, tell: UpdateGangStatus, pace: RateLimiter) -> Json | None:
+    def _write_podgroup(self, client: LimitedClient, update: UpdateGangStatus) -> Json | None:
+        placed = _is_placed(update)
         condition = {
-            "type": "Scheduled" if _is_good(tell) else "Unschedulable",
+            "type": "Scheduled" if placed else "Unschedulable",
             "status": "True",
-            "reason": "GangScheduled" if _is_good(tell) else "Unschedulable",
-            "message": tell.reason,
+            "reason": "GangScheduled" if placed else "Unschedulable",
+            "message": update.reason,
             "lastTransitionTime": stamp(time.time()),
             "transitionID": str(uuid.uuid4()),
         }
         status = {
-            "phase": tell.phase,
-            "conditions": [condition] if tell.phase != INQUEUE else [],
-            "running": tell.running,
-            "succeeded": tell.succeeded,
-            "failed": tell.failed,
+            "phase": update.phase,
+            "conditions": [condition] if update.phase != INQUEUE else [],
+            "running": update.running,
+            "succeeded": update.succeeded,
+            "failed": update.failed,
         }
-        path = GROUP.path(tell.namespace, tell.gang)
+        path = PODGROUP.path(update.namespace, update.gang)
         patch = {"status": status}
-        reply = self._ask(pace, "PATCH", path + self._status_path, patch, MERGE)
+        reply = client.call("PATCH", path + self._status_path, patch, MERGE)
         if reply.status == 404 and self._status_path:
-            whole = self._ask(pace, "PATCH", path, patch, MERGE)
-            if whole.ok:  # an older CRD, without the status subresource
+            reply = client.call("PATCH", path, patch, MERGE)
+            if reply.ok:  # an older CRD, without the status subresource
                 self._status_path = ""
-            reply = whole
-        _complain(reply, "PodGroup", tell.namespace, tell.gang)
-        return _reference(reply, GROUP, tell.namespace, tell.gang)
-
-    def _condition(self, tell: UpdateGangStatus, name: str, pace: RateLimiter) -> Json | None:
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": tell.reason,
-            "lastTransitionTime": stamp(time.time()),
-        }
-        path = POD.path(tell.namespace, name) + "/status"
-        patch = {"status": {"conditions": [condition]}}
-        reply = self._ask(pace, "PATCH", path, patch, STRATEGIC)
-        _complain(reply, "pod", tell.namespace, name)
-        return _reference(reply, POD, tell.namespace, name)
-
-    def _event(
-        self, involved: Json, reason: str, message: str, kind: str, pace: RateLimiter
-    ) -> None:
-        """One Event object per object, reason and sentence, however often it is told."""
-        told = "\n".join((involved.get("uid") or "", reason, message))
-        digest = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
-        if time.monotonic() - self._events.get(digest, -EVENT_AGAIN_S) < EVENT_AGAIN_S:
-            return
-        if len(self._events) > _REMEMBERED:
-            self._events.clear()
-        self._events[digest] = time.monotonic()
-        namespace, name = involved["namespace"], f"{involved['name'][:200]}.{digest}"
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": involved,
-            "reason": reason,
-            "message": message[:1000],
-            "type": kind,
-            "source": {"component": "lockstep"},
-            "firstTimestamp": stamp(time.time()),
-            "lastTimestamp": stamp(time.time()),
-            "count": 1,
-        }
-        try:
-            reply = self._ask(pace, "POST", EVENT.path(namespace), event)
-            if reply.status == 409:
-                seen = {"lastTimestamp": stamp(time.time())}
-                reply = self._ask(pace, "PATCH", EVENT.path(namespace, name), seen, MERGE)
-            _complain(reply, "Event of", namespace, involved["name"])
-        except Unreachable as error:
-            self._events.pop(digest, None)
-            log.warning("an Event of %s/%s was lost: %s", namespace, involved["name"], error)
-
-    def _ask(
-        self,
-        pace: RateLimiter,
-        method: str,
-        path: str,
-        body: Any = None,
-        kind: str = "application/json",
-    ) -> Reply:
-        if self._stopped.wait(pace.wait_s()):
-            raise Unreachable("stopping")
-        reply = self._client.request(method, path, orjson.dumps(body) if body else None, kind)
-        if reply.status in {401, 408, 429} or reply.status >= 500:
-            raise Unreachable(reply.error().message)
-        return reply
+        log_failure(reply, "PodGroup", update.namespace, update.gang)
+        return _reference(reply, PODGROUP, update.namespace, update.gang)
 
 
-def _is_good(tell: UpdateGangStatus) -> bool:
-    return tell.phase in {"Running", "Completed"}
+def _write_condition(client: LimitedClient, update: UpdateGangStatus, name: str) -> Json | None:
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": update.reason,
+        "lastTransitionTime": stamp(time.time()),
+    }
+    path = POD.path(update.namespace, name) + "/status"
+    reply = client.call("PATCH", path, {"status": {"conditions": [condition]}}, STRATEGIC)
+    log_failure(reply, "pod", update.namespace, name)
+    return _reference(reply, POD, update.namespace, name)
+
+
+def _is_placed(update: UpdateGangStatus) -> bool:
+    return update.phase in {"Running", "Completed"}
 
 
 def _reference(reply: Reply, of: ResourcePath, namespace: str, name: str) -> Json | None:
-    """Of the object that the answer holds, as Events refer to it."""
+    """Refers to the object in the reply, as Events do."""
     if not reply.ok:
         return None
-    uid = (reply.json().get("metadata") or {}).get("uid") or ""
+    return _object(of, namespace, name, (reply.json().get("metadata") or {}).get("uid") or "")
+
+
+def _object(of: ResourcePath, namespace: str, name: str, uid: str) -> Json:
     place = {"namespace": namespace, "name": name, "uid": uid}
     return {"apiVersion": of.api_version, "kind": of.kind, **place}
 
 
-def _complain(reply: Reply, what: str, namespace: str, name: str) -> None:
-    if not reply.ok and reply.status != 404:  # gone meanwhile: nobody to tell
-        log.warning("%s %s/%s was not told: %s", what, namespace, name, reply.error())
+def _pod(namespace: str, name: str, uid: str) -> Json:
+    return _object(POD, namespace, name, uid)

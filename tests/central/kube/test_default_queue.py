@@ -13,11 +13,11 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 
 def test_it_is_made_once_and_then_its_owners(client: Client) -> None:
-    default_queue.make(client)
+    default_queue.create_default_queue(client)
     assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 1
     changed = orjson.dumps({"spec": {"weight": 5}})
     client.request("PATCH", f"{QUEUES}/default", changed, "application/merge-patch+json")
-    default_queue.make(client)
+    default_queue.create_default_queue(client)
     assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 5
 
 
@@ -26,5 +26,5 @@ def test_nothing_waits_for_it(
 ) -> None:
     api.stop()
     with caplog.at_level(logging.WARNING):
-        default_queue.make(client)
-    assert "the Queue default is not made: " in caplog.text
+        default_queue.create_default_queue(client)
+    assert "could not create Queue default: " in caplog.text

@@ -36,10 +36,10 @@ def run() -> Iterator[Run]:
     """run(client, *decisions): the facts that they end in, as many as decisions."""
     started: list[DecisionExecutor] = []
 
-    def act(client: Client, *decisions: Bind | Evict, patience_s: float = 10.0) -> list[Fact]:
+    def act(client: Client, *decisions: Bind | Evict, retry_for_s: float = 10.0) -> list[Fact]:
         facts: list[Fact] = []
         effects = DecisionExecutor(
-            client, facts.append, PlanGate(), workers=8, patience_s=patience_s
+            client, facts.append, PlanGate(), workers=8, retry_for_s=retry_for_s
         )
         started.append(effects)
         effects.submit(decisions)
@@ -77,7 +77,7 @@ def test_a_pod_learns_where_it_is_bound(client: Client, made: Make, run: Run) ->
 def test_bound_elsewhere_is_final(client: Client, made: Make, run: Run) -> None:
     uid = made(PODS, pod("p", nodeName="n9"))["metadata"]["uid"]
     assert run(client, bind(uid=uid)) == [
-        BindFailed(uid, "n1", "it is bound to n9 already", final=True)
+        BindFailed(uid, "n1", "the pod is already bound to n9", final=True)
     ]
 
 
@@ -139,7 +139,7 @@ def test_passing_troubles_pass(connected: Connected, run: Run, trouble: Answer) 
 
 def test_a_trouble_that_stays_is_not_final(connected: Connected, run: Run) -> None:
     with Scripted(lambda _: failure(500, "etcd is away")) as server:
-        facts = run(connected(server.url), bind(), evict(), patience_s=0.3)
+        facts = run(connected(server.url), bind(), evict(), retry_for_s=0.3)
         assert set(facts) == {
             BindFailed("u", "n1", "etcd is away"),
             EvictDone("u", "etcd is away"),
@@ -166,7 +166,7 @@ def test_one_that_waits_holds_up_nobody(connected: Connected, run: Run) -> None:
     with Scripted(answer) as server:
         bad = [bind(f"bad-{i}", f"b{i}") for i in range(20)]
         good = [bind(f"good-{i}", f"g{i}") for i in range(20)]
-        facts = run(connected(server.url), *bad, *good, patience_s=1.0)
+        facts = run(connected(server.url), *bad, *good, retry_for_s=1.0)
         assert {type(fact) for fact in facts[:20]} == {BindDone}
 
 
@@ -217,9 +217,13 @@ def test_a_disruption_budget_forbids_it(client: Client, made: Make, run: Run) ->
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
         },
     )
-    assert run(client, evict("p", uid)) == [EvictDone(uid, "a disruption budget forbids it")]
+    assert run(client, evict("p", uid)) == [
+        EvictDone(uid, "a PodDisruptionBudget forbids the eviction")
+    ]
     trial = replace(evict("p", uid), trial=True)
-    assert run(client, trial) == [EvictDone(uid, "a disruption budget forbids it", trial=True)]
+    assert run(client, trial) == [
+        EvictDone(uid, "a PodDisruptionBudget forbids the eviction", trial=True)
+    ]
     assert client.get(f"{PODS}/p")["metadata"].get("deletionTimestamp") is None
 
 

@@ -35,10 +35,10 @@ def run() -> Iterator[Run]:
     started: list[DecisionExecutor] = []
 
     def act(
-        client: Client, *asked: objects_writer.ObjectDecision, patience_s: float = 10.0
+        client: Client, *asked: objects_writer.ObjectDecision, retry_for_s: float = 10.0
     ) -> list[Fact]:
         facts: list[Fact] = []
-        effects = DecisionExecutor(client, facts.append, Open(), workers=1, patience_s=patience_s)
+        effects = DecisionExecutor(client, facts.append, Open(), workers=1, retry_for_s=retry_for_s)
         started.append(effects)
         effects.submit(asked)
         eventually(lambda: len(facts) == len(asked))
@@ -76,7 +76,10 @@ def test_another_ones_object_is_left_alone(client: Client, run: Run) -> None:
     for name in ("c", "d"):
         [fact] = run(client, settings(name, owner="me"))
         assert isinstance(fact, Answered)
-        assert (fact.why, fact.code) == (f"ConfigMap {name} exists already and is another's", 409)
+        assert (fact.why, fact.code) == (
+            f"ConfigMap {name} exists and is owned by another controller",
+            409,
+        )
 
 
 def test_one_that_must_follow_gets_the_new_body(client: Client, run: Run) -> None:
@@ -165,5 +168,5 @@ def test_a_server_that_is_away_is_asked_again(connected: Connected, run: Run) ->
 
 def test_a_server_that_stays_away_is_an_answer_too(connected: Connected, run: Run) -> None:
     with Scripted(lambda call: failure(500, "etcd is away")) as server:
-        [fact] = run(connected(server.url), settings("c"), patience_s=0.3)
+        [fact] = run(connected(server.url), settings("c"), retry_for_s=0.3)
     assert fact == Answered("Create", "ConfigMap", "default", "c", why="etcd is away")

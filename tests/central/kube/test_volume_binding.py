@@ -7,7 +7,7 @@ import pytest
 
 from central.kube.transport.http_client import Client
 from central.kube.write.executor import DecisionExecutor
-from central.kube.write.pod_requests import Retry
+from central.kube.write.retrying import Retry
 from central.kube.write.volume_binding import VolumeBinder
 from central.model.decisions import Bind
 from central.model.facts import BindDone, BindFailed, Fact
@@ -106,7 +106,7 @@ def test_the_node_is_written_and_the_pod_bound_when_the_volume_is_there(
 
 def test_a_volume_that_cannot_be_made_there_frees_the_pod(connected: Connected) -> None:
     with Scripted(Maker(fails=True).answer) as server:
-        why = "the volume of claim data could not be made for node n1"
+        why = "the volume of claim data could not be provisioned for node n1"
         assert outcome(connected(server.url)) == BindFailed("u", "n1", why)
 
 
@@ -115,7 +115,7 @@ def test_what_is_being_made_for_another_pod_is_waited_for(connected: Connected) 
     maker.annotations = {"volume.kubernetes.io/selected-node": "n2"}
     with Scripted(maker.answer) as server:
         volumes = VolumeBinder(connected(server.url))
-        with pytest.raises(Retry, match="claim data is still being made for node n2"):
+        with pytest.raises(Retry, match="claim data is being provisioned for node n2"):
             volumes.bind_volumes(ASKED)
         assert not server.of("PATCH")
 
@@ -149,7 +149,7 @@ def test_a_volume_that_was_made_for_another_pod_of_the_gang(
         return Answer(200, answers[call.path])
 
     with Scripted(answer) as server:
-        why = "claim data got volume v1, which can't be used on node n1"
+        why = "claim data got volume v1, which node n1 cannot use"
         expected = BindDone("u", "n1") if usable else BindFailed("u", "n1", why)
         assert outcome(connected(server.url)) == expected
         assert len(server.of("POST")) == usable
@@ -181,7 +181,7 @@ def test_a_volume_that_exists_is_told_whose_it_is(connected: Connected, conflict
         ({"namespace": "default", "name": "other"}, "volume v1 was given to claim default/other"),
         (
             {"namespace": "default", "name": "data", "uid": "6"},
-            "volume v1 is of a claim data that is gone",
+            "volume v1 belongs to an earlier claim data",
         ),
     ],
 )
@@ -199,7 +199,7 @@ def test_a_claim_that_got_another_volume_frees_the_pod(connected: Connected) -> 
     controller = Controller()
     controller.bound = "v2"
     with Scripted(controller.answer) as server:
-        why = "claim data is bound to volume v2, and not to v1"
+        why = "claim data is bound to volume v2 instead of v1"
         assert outcome(connected(server.url), GIVEN) == BindFailed("u", "n1", why)
 
 

@@ -69,7 +69,7 @@ class World:
 
     def _evict(self, decision: Evict, now: float) -> str:
         if decision.name in self.budgets:
-            why = "a disruption budget forbids it"
+            why = "a PodDisruptionBudget forbids the eviction"
             apply(self.cluster, EvictDone(decision.pod, why, decision.trial))
             return ""
         if decision.trial:
