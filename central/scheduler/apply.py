@@ -53,15 +53,15 @@ def _node_silent(scheduler: Scheduler, fact: NodeSilent) -> None:
 
 
 def _gang_seen(scheduler: Scheduler, fact: GangSeen) -> None:
-    on_gang.know(scheduler.state, (fact.namespace, fact.name, True)).object = fact
+    on_gang.get_or_create(scheduler.state, (fact.namespace, fact.name, True)).object = fact
 
 
 def _gang_gone(scheduler: Scheduler, fact: GangGone) -> None:
-    on_gang.gone(scheduler.state, (fact.namespace, fact.name, True))
+    on_gang.object_deleted(scheduler.state, (fact.namespace, fact.name, True))
 
 
 def _namespace(scheduler: Scheduler, fact: NamespaceSeen | NamespaceGone) -> None:
-    on_storage.namespace(scheduler.state, fact)
+    on_storage.namespace_changed(scheduler.state, fact)
     _queue_rule(scheduler, fact)
 
 
@@ -88,13 +88,13 @@ def _answered(scheduler: Scheduler, fact: Answered) -> None:
 
 
 _HANDLERS: dict[type, Handler] = {
-    PodSeen: lambda scheduler, fact: on_owner.pod(scheduler.state, fact),
-    PodGone: lambda scheduler, fact: on_pod.gone(scheduler.state, fact.uid),
-    OwnerSeen: lambda scheduler, fact: on_owner.seen(scheduler.state, fact),
+    PodSeen: lambda scheduler, fact: on_owner.admit_pod(scheduler.state, fact),
+    PodGone: lambda scheduler, fact: on_pod.delete_pod(scheduler.state, fact.uid),
+    OwnerSeen: lambda scheduler, fact: on_owner.update_owner(scheduler.state, fact),
     OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),
-    NodeSeen: lambda scheduler, fact: on_node.seen(scheduler.state, fact),
-    NodeGone: lambda scheduler, fact: on_node.gone(scheduler.state, fact.name),
-    NodeReported: lambda scheduler, fact: on_node.reported(scheduler.state, fact),
+    NodeSeen: lambda scheduler, fact: on_node.update_node(scheduler.state, fact),
+    NodeGone: lambda scheduler, fact: on_node.delete_node(scheduler.state, fact.name),
+    NodeReported: lambda scheduler, fact: on_node.apply_report(scheduler.state, fact),
     NodeSilent: _node_silent,
     MemoryExceeded: lambda scheduler, fact: scheduler.gpu_memory.apply(scheduler.state, fact),
     RdmaUsed: lambda scheduler, fact: scheduler.rdma_usage.apply(scheduler.state, fact),
@@ -108,7 +108,9 @@ _HANDLERS: dict[type, Handler] = {
     **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
     **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
-    **dict.fromkeys(get_args(StorageFact), lambda s, fact: on_storage.storage(s.state, fact)),
+    **dict.fromkeys(
+        get_args(StorageFact), lambda s, fact: on_storage.storage_changed(s.state, fact)
+    ),
     **dict.fromkeys(
         (JobSeen, JobGone, *get_args(BatchFact)), lambda s, fact: s.controllers.apply(fact)
     ),

@@ -38,7 +38,7 @@ def binds(
             places += [told(row)] * count
     seated = _by_seats(pods, seats)
     residency.assume(state, gang, seated, nodes, gpus)
-    on_storage.seated(state, seated)
+    on_storage.on_assigned(state, seated)
     seen = [pod.seen for pod in seated]
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]

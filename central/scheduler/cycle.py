@@ -93,7 +93,7 @@ def schedule_pending(scheduler: Scheduler, now: float) -> list[Decision]:
 
 def _update_all_books(scheduler: Scheduler, now: float) -> None:
     state = scheduler.state
-    on_owner.release(state, now)
+    on_owner.release_held_pods(state, now)
     if state.network.rebuild(state.nodes.values(), state.snapshot):
         scheduler.hypernode_statuses.rebuilt(state.network.hypernodes)
     for gang in state.pending.changed_gangs.values():
@@ -121,7 +121,7 @@ def _update_books(scheduler: Scheduler, gang: Gang) -> None:
     partial = half and any(pod.alive for pod in counts.placed)
     if not partial:
         gang.attempt.partial_since = None
-    pending.file(gang, waiting=counts.wants > 0, partial=partial)
+    pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
 
 
 def _try_in_order(

@@ -184,7 +184,7 @@ def _owners(state: ClusterState) -> None:
             assert uid not in state.pods, f"{fact.name} is held and known"
             assert not fact.node, f"{fact.name} is held though it has a place"
         else:
-            assert state.pods[uid].seen == owners.made(fact), f"{fact.name} is another's"
+            assert state.pods[uid].seen == owners.with_defaults(fact), f"{fact.name} is another's"
 
 
 def _reserved(scheduler: Scheduler) -> None:
@@ -219,7 +219,7 @@ def _kinds(state: ClusterState) -> None:
     }
     assert neighbours.ids.keys() == used, "the rules that are known are not those that pods have"
     for pod in state.pods.values():
-        now = state.podclasses.of(pod.seen)
+        now = state.podclasses.class_of(pod.seen)
         name = pod.seen.name
         assert known & set(pod.spec.matched) == set(now.matched), f"{name} is of another kind"
         assert pod.spec.volumes == now.volumes, f"{name} has other volumes by now"

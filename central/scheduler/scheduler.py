@@ -31,7 +31,7 @@ class Policy:
     placement: str = PACK  # or spread, for gangs that say neither
 
 
-class Controllers(Protocol):
+class JobControllers(Protocol):
     """The controllers of Jobs and of what makes Jobs, as the scheduler knows them
     (central.controllers.composite)."""
 
@@ -50,7 +50,7 @@ class Controllers(Protocol):
 class Scheduler:
     def __init__(
         self,
-        controllers: Controllers,
+        controllers: JobControllers,
         levels: tuple[str, ...] = (),
         policy: Policy = Policy(),
         half_life_s: float = 0.0,

@@ -198,7 +198,7 @@ def _explanation(cluster: Scheduler, gang: Gang) -> Explanation:
         gang.namespace,
         gang.name,
         gang_status.phase(gang),
-        gang_status.sentence(cluster.state, gang),
+        gang_status.describe(cluster.state, gang),
         tuple(_pod_view(cluster, pod) for pod in members),
         gang.minimum,
         _queue(cluster, gang),

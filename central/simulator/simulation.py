@@ -200,7 +200,7 @@ class Simulation:
         jobs = jobs_of(self.cluster)
         for gang in self.cluster.state.pending.waiting.values():
             pods = sum(pod.waiting for pod in gang.members.values())
-            reason = gang_status.sentence(self.cluster.state, gang)
+            reason = gang_status.describe(self.cluster.state, gang)
             job = jobs.by_group.get((gang.namespace, gang.name))
             name = job.spec.name if job is not None else gang.name
             result.waiting.append(Waiting(gang.namespace, name, reason, pods))

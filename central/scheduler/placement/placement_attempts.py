@@ -27,7 +27,7 @@ def attempts(
     pods = gang.waiting()
     anchors, anchor_gpus = _anchors(state, gang.placed())
     required, preferred = _required(state, gang), _preferred(state, gang)
-    tried = [pods] if missing == len(pods) else [pods, gang.starters() or pods[:1]]
+    tried = [pods] if missing == len(pods) else [pods, gang.pods_to_start() or pods[:1]]
     if gang.object is not None and (roles := gang.object.roles) is not None:
         crews = [_crew(state, gang, roles, attempt) for attempt in tried]
         return [pods for pods, _ in crews], tuple(
@@ -101,7 +101,7 @@ def _group_by_group(
     division = gang.division()
     every = division.units()
     if missing:
-        least = division.starters(gang.subgroups, missing, gang.short_tasks())
+        least = division.units_to_start(gang.subgroups, missing, gang.short_tasks())
         tried = [every, least] if len(least) < len(every) else [every]
     else:
         tried = [every, *([unit] for unit in every[:UNITS_TRIED])]

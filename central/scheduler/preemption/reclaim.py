@@ -168,7 +168,7 @@ def call_off(context: PreemptionContext, kept: Reservation) -> None:
         pod.advance(EVICTION_ENDED)
         victim = context.state.gang_of(pod)
         if victim is not None and pod.seen.uid in victim.members:
-            victim.touch()
+            victim.invalidate_counts()
             if not any(one.evicting for one in victim.members.values()):
                 victim.preemption.preempted_for = ""
             context.state.pending.changed(victim)

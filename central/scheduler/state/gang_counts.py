@@ -15,7 +15,7 @@ class GangCounts:
     waiting: list[Pod] = field(default_factory=list)  # that may be bound, in rank order
     placed: list[Pod] = field(default_factory=list)
     assumed: int = 0  # of those placed
-    wants: int = 0  # that have no place, those that may not be bound included
+    unplaced: int = 0  # that have no place, those that may not be bound included
     gated: int = 0
     blocked: str = ""  # why one of them is not tried again
     label_min: int = 0
@@ -33,54 +33,54 @@ class GangCounts:
     @classmethod
     def of(cls, members: Iterable[Pod]) -> "GangCounts":
         """Hot: a gang that is decided was counted just before."""
-        tally = cls()
-        waiting, placed = tally.waiting, tally.placed
+        counts = cls()
+        waiting, placed = counts.waiting, counts.placed
         first = True
         for pod in members:
             seen = pod.seen
-            if first or seen.priority > tally.priority:
-                tally.priority = seen.priority
-            if first or seen.created < tally.created:
-                tally.created = seen.created
+            if first or seen.priority > counts.priority:
+                counts.priority = seen.priority
+            if first or seen.created < counts.created:
+                counts.created = seen.created
             first = False
-            if seen.gang_min and seen.gang_min > tally.label_min:
-                tally.label_min = seen.gang_min
-            tally.required = max(tally.required, seen.topology_required)
-            tally.preferred = max(tally.preferred, seen.topology_preferred)
-            tally.placement = max(tally.placement, seen.placement)
+            if seen.gang_min and seen.gang_min > counts.label_min:
+                counts.label_min = seen.gang_min
+            counts.required = max(counts.required, seen.topology_required)
+            counts.preferred = max(counts.preferred, seen.topology_preferred)
+            counts.placement = max(counts.placement, seen.placement)
             if (tier := seen.required_tier) is not None:
-                tally.tier = tier if tally.tier is None else min(tier, tally.tier)
-            tally.queue = max(tally.queue, seen.queue)
+                counts.tier = tier if counts.tier is None else min(tier, counts.tier)
+            counts.queue = max(counts.queue, seen.queue)
             phase = seen.phase
             if seen.deleting:
                 pass
             elif pod.node:
                 placed.append(pod)
-                tally.assumed += pod.life.stage == ASSUMED
+                counts.assumed += pod.life.stage == ASSUMED
             elif pod.life.why or seen.gated or phase != "Pending":
-                tally._unusual(pod)
+                counts._count_unplaced(pod)
             else:
                 waiting.append(pod)
             if phase != "Pending":
-                tally.running += phase == "Running"
-                tally.succeeded += phase == "Succeeded"
-                tally.failed += phase == "Failed"
-        tally.wants += len(waiting)
+                counts.running += phase == "Running"
+                counts.succeeded += phase == "Succeeded"
+                counts.failed += phase == "Failed"
+        counts.unplaced += len(waiting)
         waiting.sort(key=_rank)
-        return tally
+        return counts
 
-    def _unusual(self, pod: Pod) -> None:
+    def _count_unplaced(self, pod: Pod) -> None:
         """Without a place, and not simply waiting for one."""
         if pod.seen.phase in ENDED:
             return
         self.gated += pod.seen.gated
         if pod.bind_error:
-            self.wants += 1
+            self.unplaced += 1
             self.blocked = pod.bind_error
         else:
             self.waiting.append(pod)
 
-    def seat(self, pods: Sequence[Pod]) -> None:
+    def assign(self, pods: Sequence[Pod]) -> None:
         """These waiting pods have a place now, by our own assumption."""
         if len(pods) == len(self.waiting):
             self.waiting = []
@@ -89,7 +89,7 @@ class GangCounts:
             self.waiting = [pod for pod in self.waiting if id(pod) not in seated]
         self.placed = [*self.placed, *pods]
         self.assumed += len(pods)
-        self.wants -= len(pods)
+        self.unplaced -= len(pods)
 
 
 _rank = attrgetter("seen.order")

@@ -89,7 +89,7 @@ class Gang:
             self._counts = GangCounts.of(self.members.values())
         return self._counts
 
-    def touch(self) -> None:
+    def invalidate_counts(self) -> None:
         """A member changed: it is counted anew when somebody asks."""
         self._counts = None
 
@@ -156,12 +156,12 @@ class Gang:
         """Its members by the groups that they stand in."""
         return SubgroupDivision.of(self.subgroups, self.counts.waiting, self.counts.placed)
 
-    def starters(self) -> list[Pod]:
+    def pods_to_start(self) -> list[Pod]:
         """Those who would make it whole, in rank order: each role's minimum, then the first ranks.
         Shorter than missing() where pods lack."""
         missing, short, waiting = self.missing(), self.short_tasks(), self.waiting()
         if self.subgroups:
-            units = self.division().starters(self.subgroups, missing, short)
+            units = self.division().units_to_start(self.subgroups, missing, short)
             return [pod for _, pods in units for pod in pods]
         if not short:
             return waiting[:missing]

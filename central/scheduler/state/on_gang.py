@@ -6,7 +6,7 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey, key_of
 
 
-def know(state: ClusterState, key: GangKey) -> Gang:
+def get_or_create(state: ClusterState, key: GangKey) -> Gang:
     gang = state.gangs.get(key)
     if gang is None:
         gang = state.gangs[key] = Gang(key)
@@ -14,7 +14,7 @@ def know(state: ClusterState, key: GangKey) -> Gang:
     return gang
 
 
-def gone(state: ClusterState, key: GangKey) -> None:
+def object_deleted(state: ClusterState, key: GangKey) -> None:
     gang = state.gangs.get(key)
     if gang is not None:
         gang.object = None
@@ -25,9 +25,9 @@ def gone(state: ClusterState, key: GangKey) -> None:
 def join(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
     key = key_of(pod.seen)
     if key is not None:
-        gang = know(state, key)
+        gang = get_or_create(state, key)
         gang.members[pod.seen.uid] = pod
-        gang.touch()
+        gang.invalidate_counts()
         if first_sight and pod.seen.phase == "Running":
             gang.started = True  # it ran before we came
 
@@ -36,15 +36,15 @@ def leave(state: ClusterState, pod: Pod) -> None:
     gang = state.gang_of(pod)
     if gang is not None:
         gang.members.pop(pod.seen.uid, None)
-        gang.touch()
+        gang.invalidate_counts()
         state.pending.changed(gang)
         _drop_if_empty(state, gang)
 
 
-def touch(state: ClusterState, pod: Pod) -> None:
+def member_changed(state: ClusterState, pod: Pod) -> None:
     gang = state.gang_of(pod)
     if gang is not None:
-        gang.touch()
+        gang.invalidate_counts()
         state.pending.changed(gang)
 
 

@@ -6,7 +6,7 @@ from central.scheduler.state import on_gang, residency
 from central.scheduler.state.cluster_state import ClusterState
 
 
-def seen(state: ClusterState, fact: NodeSeen) -> None:
+def update_node(state: ClusterState, fact: NodeSeen) -> None:
     node = residency.node_of(state, fact.name)
     if node.seen == fact:
         return
@@ -19,29 +19,29 @@ def seen(state: ClusterState, fact: NodeSeen) -> None:
         if fact.ready and not fact.unschedulable
         else state.unschedulable_nodes.add
     )(fact.name)
-    _put(state, node)
+    _put_row(state, node)
     if new:
         for pod in node.pods.values():
-            residency.hold(state, pod)
-        residency.settle_gpus(state, node)
+            residency.charge(state, pod)
+        residency.reconcile_gpus(state, node)
 
 
-def gone(state: ClusterState, name: str) -> None:
+def delete_node(state: ClusterState, name: str) -> None:
     node = state.nodes.get(name)
     if node is None or node.seen is None:
         return
     for pod in node.pods.values():
-        residency.release(state, pod)
+        residency.refund(state, pod)
     node.seen = None
     node.forget()
     state.unschedulable_nodes.discard(name)
     state.snapshot.drop_node(name)
     state.network.node_changed()
-    _look_after(state, node)
+    _update_health(state, node)
     residency.forget_if_empty(state, name)
 
 
-def _look_after(state: ClusterState, node: ClusterNode) -> None:
+def _update_health(state: ClusterState, node: ClusterNode) -> None:
     """Whoever is on a node with GPUs that are, or were, not fit is told anew."""
     ails, ailed = node.ails(), node.name in state.unhealthy_nodes
     if ails:
@@ -50,21 +50,21 @@ def _look_after(state: ClusterState, node: ClusterNode) -> None:
         state.unhealthy_nodes.discard(node.name)
     if ails or ailed:
         for pod in node.pods.values():
-            on_gang.touch(state, pod)
+            on_gang.member_changed(state, pod)
 
 
-def reported(state: ClusterState, fact: NodeReported) -> None:
+def apply_report(state: ClusterState, fact: NodeReported) -> None:
     node = residency.node_of(state, fact.node)
     node.silent = False
     before = node.added()
     if node.learn(fact):
         if node.seen is not None and node.added() != before:
-            _put(state, node)
-        residency.settle_gpus(state, node)
-        _look_after(state, node)
+            _put_row(state, node)
+        residency.reconcile_gpus(state, node)
+        _update_health(state, node)
 
 
-def _put(state: ClusterState, node: ClusterNode) -> None:
+def _put_row(state: ClusterState, node: ClusterNode) -> None:
     """What the API server and the agent say of it, in one row."""
     if row := node.row():
         state.snapshot.put_node(row)

@@ -21,11 +21,11 @@ SPARED_S = (
 SPARED_MOST_S = 3600.0
 
 
-def seen(state: ClusterState, fact: PodSeen) -> None:
+def update_pod(state: ClusterState, fact: PodSeen) -> None:
     name = (fact.namespace, fact.name)
     other = state.uids.get(name)
     if other is not None and other != fact.uid:
-        gone(state, other)  # deleted and made again under its name
+        delete_pod(state, other)  # deleted and made again under its name
     state.uids[name] = fact.uid
     state.any_movable |= fact.movable
     pod = state.pods.get(fact.uid)
@@ -33,7 +33,7 @@ def seen(state: ClusterState, fact: PodSeen) -> None:
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
         state.snapshot.mix.came(fact.spec)
-        on_storage.learn(state, pod, None)
+        on_storage.classify(state, pod, None)
         on_gang.join(state, pod, first_sight=True)
     elif pod.seen == fact:
         return  # its status moved in ways that don't matter here
@@ -43,7 +43,7 @@ def seen(state: ClusterState, fact: PodSeen) -> None:
             on_gang.leave(state, pod)
         before, pod.seen = pod.seen, fact
         stale = before.spec
-        on_storage.learn(state, pod, before)
+        on_storage.classify(state, pod, before)
         if rejoin:
             on_gang.join(state, pod, first_sight=False)
     if fact.phase == "Running" and pod.since is None:
@@ -54,12 +54,12 @@ def seen(state: ClusterState, fact: PodSeen) -> None:
     # A pod is never unbound: what comes without a node was said before it was bound.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # bound elsewhere by another
     anew = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
-    residency.settle(state, pod, fact.node or pod.node, 0 if anew else pod.gpus)
+    residency.move_pod(state, pod, fact.node or pod.node, 0 if anew else pod.gpus)
     if anew and pod.node:
         pod.advance(DEVICES_UNKNOWN)
-        residency.settle_gpus(state, state.nodes[pod.node])
+        residency.reconcile_gpus(state, state.nodes[pod.node])
     if stale is not None and stale != fact.spec:
-        state.podclasses.unlearn(stale)
+        state.podclasses.remove_spec(stale)
 
 
 def _devices(spec: PodSpec) -> tuple[int, int]:
@@ -67,8 +67,8 @@ def _devices(spec: PodSpec) -> tuple[int, int]:
     return spec.request(GPU), spec.request(GPU_SHARE)
 
 
-def gone(state: ClusterState, uid: str) -> None:
-    state.owners.forget(uid)
+def delete_pod(state: ClusterState, uid: str) -> None:
+    state.owners.forget_pod(uid)
     pod = state.pods.pop(uid, None)
     if pod is None:
         return
@@ -77,10 +77,10 @@ def gone(state: ClusterState, uid: str) -> None:
     if pod.node:
         node = residency.node_of(state, pod.node)
         node.forget_pod(name)  # it does not speak for the next of its name
-    residency.settle(state, pod, "")
-    state.podclasses.unlearn(pod.seen.spec)
-    on_storage.unseated(state, pod)
-    on_storage.file(state, None, pod.seen)
+    residency.move_pod(state, pod, "")
+    state.podclasses.remove_spec(pod.seen.spec)
+    on_storage.on_unassigned(state, pod)
+    on_storage.update_index(state, None, pod.seen)
     on_gang.leave(state, pod)
     if state.uids.get(name) == uid:
         del state.uids[name]
@@ -91,8 +91,8 @@ def bind_failed(state: ClusterState, fact: BindFailed) -> None:
     if pod is None or not pod.assumed or pod.node != fact.node:
         return  # the pod is gone, or the watch knows better
     pod.advance(BIND_FAILED, fact.why if fact.final else "")
-    residency.settle(state, pod, "")
-    on_storage.unseated(state, pod)
+    residency.move_pod(state, pod, "")
+    on_storage.on_unassigned(state, pod)
     gang = state.gang_of(pod)
     if gang is not None:
         gang.attempt.bind_failures += 1
@@ -114,4 +114,4 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
     state.pending.preemption_retry_at.add(
         pod.evict_backoff.not_before
     )  # refused: asked again later
-    on_gang.touch(state, pod)
+    on_gang.member_changed(state, pod)

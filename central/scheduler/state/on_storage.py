@@ -9,26 +9,26 @@ from central.scheduler.state import on_gang
 from central.scheduler.state.cluster_state import ClusterState
 
 
-def learn(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
+def classify(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
     """Gives the pod its kind, and those their new one of whom its rules speak."""
     spec = pod.seen.spec
     if before is None or before.spec != spec:
-        fresh = state.podclasses.learn(spec)
-        for uid in state.podclasses.spoken_of(fresh):
-            rekind(state, state.pods[uid])
-    pod.spec = state.podclasses.of(pod.seen)
-    file(state, pod.seen, before)
+        fresh = state.podclasses.add_spec(spec)
+        for uid in state.podclasses.matching_pods(fresh):
+            reclassify(state, state.pods[uid])
+    pod.spec = state.podclasses.class_of(pod.seen)
+    update_index(state, pod.seen, before)
 
 
-def file(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
-    for uid in state.podclasses.file(seen, before):
+def update_index(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
+    for uid in state.podclasses.update_index(seen, before):
         if uid in state.pods:
-            rekind(state, state.pods[uid])
+            reclassify(state, state.pods[uid])
 
 
-def rekind(state: ClusterState, pod: Pod) -> None:
+def reclassify(state: ClusterState, pod: Pod) -> None:
     """Where it is, it stays: only what is counted there changes."""
-    kind = state.podclasses.of(pod.seen)
+    kind = state.podclasses.class_of(pod.seen)
     if kind == pod.spec:
         return
     pod.spec = kind
@@ -37,20 +37,20 @@ def rekind(state: ClusterState, pod: Pod) -> None:
         state.snapshot.give(row, pod.charged_spec)
         state.snapshot.take(row, kind)
         pod.charged_spec = kind
-    on_gang.touch(state, pod)
+    on_gang.member_changed(state, pod)
 
 
-def namespace(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
+def namespace_changed(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
     labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
     if state.podclasses.put_namespace(fact.name, labels):
         for pod in state.pods.values():
             if pod.seen.namespace == fact.name:
-                rekind(state, pod)
+                reclassify(state, pod)
 
 
-def storage(state: ClusterState, fact: StorageFact) -> None:
+def storage_changed(state: ClusterState, fact: StorageFact) -> None:
     for uid in state.podclasses.storage.apply(fact):
-        rekind(state, state.pods[uid])
+        reclassify(state, state.pods[uid])
     if isinstance(fact, VolumeSeen) and fact.free:
         state.pending.capacity_freed("volume available")
     if isinstance(fact, AttachLimits):
@@ -58,7 +58,7 @@ def storage(state: ClusterState, fact: StorageFact) -> None:
         state.pending.capacity_freed("volume attach limit changed")
 
 
-def seated(state: ClusterState, pods: Sequence[Pod]) -> None:
+def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
     """The volumes that their seats took are these pods' own from now on."""
     snapshot, storage = state.snapshot, state.podclasses.storage
     seats: dict[tuple[int, Volumes], list[Pod]] = {}
@@ -76,13 +76,13 @@ def seated(state: ClusterState, pods: Sequence[Pod]) -> None:
     sharing = [state.pods[uid] for claim in shared for uid in storage.users(claim)]
     freed = snapshot.freed
     for pod in (*(pod for there in seats.values() for pod in there), *sharing):
-        rekind(state, pod)
+        reclassify(state, pod)
     snapshot.freed = freed  # nothing was freed: the pods are only counted in another class
 
 
-def unseated(state: ClusterState, pod: Pod) -> None:
+def on_unassigned(state: ClusterState, pod: Pod) -> None:
     """It lost its seat, or never had one: what was planned for its claims is there for others."""
     if pod.seen.claims:
         for uid in state.podclasses.storage.unplan(pod.seen):
             if uid in state.pods:
-                rekind(state, state.pods[uid])
+                reclassify(state, state.pods[uid])

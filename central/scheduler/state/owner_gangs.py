@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from central.model.facts import OwnerSeen, PodSeen
 
-HEARD = ("replicaset/", "statefulset/", "job/")  # of other controllers no word comes
+WATCHED_OWNERS = ("replicaset/", "statefulset/", "job/")  # of other controllers no word comes
 HOLD_S = 1.0  # so long a pod waits for word of its controller: it comes by another watch
 
 
@@ -24,7 +24,7 @@ class OwnerGangs:
         self.held: dict[str, float] = {}  # of those, who waits for word, and until when
         self._by_owner: dict[str, dict[str, None]] = {}
 
-    def made(self, fact: PodSeen) -> PodSeen:
+    def with_defaults(self, fact: PodSeen) -> PodSeen:
         """What the pod is with what its controller says."""
         said = self.seen.get(fact.owner)
         least = fact.gang_min
@@ -45,27 +45,27 @@ class OwnerGangs:
         name = said.above or said.name if said is not None else fact.owner_name
         return replace(fact, gang=name, gang_min=least)
 
-    def told(self, fact: PodSeen, now: float, *, known: bool) -> PodSeen | None:
+    def admit(self, fact: PodSeen, now: float, *, known: bool) -> PodSeen | None:
         """known: the pod was taken up before. None: it waits for word of its controller."""
-        self._file(fact)
+        self._update_index(fact)
         if not fact.owner:
             return fact
-        heard = fact.owner in self.seen or not fact.owner_name.startswith(HEARD)
+        heard = fact.owner in self.seen or not fact.owner_name.startswith(WATCHED_OWNERS)
         if not known and self.seen and not heard and not fact.node:
             until = self.held.setdefault(fact.uid, now + HOLD_S)
             if now < until:
                 return None
         self.held.pop(fact.uid, None)
-        return self.made(fact)
+        return self.with_defaults(fact)
 
-    def learn(self, said: OwnerSeen) -> list[PodSeen]:
+    def update(self, said: OwnerSeen) -> list[PodSeen]:
         """The pods that are something else now."""
         before = self.seen.get(said.uid)
         self.seen[said.uid] = said
         self.gone.discard(said.uid)
         if before == said:
             return []
-        return [self.made(self.pods[uid]) for uid in self._freed(said.uid)]
+        return [self.with_defaults(self.pods[uid]) for uid in self._release_pods(said.uid)]
 
     def forget_owner(self, uid: str) -> None:
         """What it said holds for the pods that it leaves behind."""
@@ -74,7 +74,7 @@ class OwnerGangs:
         elif uid in self.seen:
             self.gone.add(uid)
 
-    def forget(self, uid: str) -> None:
+    def forget_pod(self, uid: str) -> None:
         """The pod is gone."""
         fact = self.pods.pop(uid, None)
         self.held.pop(uid, None)
@@ -88,12 +88,12 @@ class OwnerGangs:
                 self.gone.discard(fact.owner)
                 self.seen.pop(fact.owner, None)
 
-    def due(self, now: float) -> list[PodSeen]:
+    def expire_held(self, now: float) -> list[PodSeen]:
         """Those whose controller was not heard of in time: they go by what they say themselves."""
         late = [uid for uid, until in self.held.items() if until <= now]
         for uid in late:
             del self.held[uid]
-        return [self.made(self.pods[uid]) for uid in late]
+        return [self.with_defaults(self.pods[uid]) for uid in late]
 
     def check(self) -> None:
         filed = {uid for siblings in self._by_owner.values() for uid in siblings}
@@ -103,15 +103,15 @@ class OwnerGangs:
         assert self.held.keys() <= self.pods.keys(), "a pod is held that is gone"
         assert self.gone <= self._by_owner.keys() & self.seen.keys(), "a controller is kept in vain"
 
-    def _freed(self, owner: str) -> Iterator[str]:
+    def _release_pods(self, owner: str) -> Iterator[str]:
         for uid in self._by_owner.get(owner, ()):
             self.held.pop(uid, None)
             yield uid
 
-    def _file(self, fact: PodSeen) -> None:
+    def _update_index(self, fact: PodSeen) -> None:
         before = self.pods.get(fact.uid)
         if before is not None and before.owner != fact.owner:
-            self.forget(fact.uid)
+            self.forget_pod(fact.uid)
         if fact.owner:
             self.pods[fact.uid] = fact
             self._by_owner.setdefault(fact.owner, {})[fact.uid] = None

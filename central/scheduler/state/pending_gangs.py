@@ -52,7 +52,7 @@ class PendingGangs:
 
     # --- what the cycle asks -----------------------------------------------------
 
-    def file(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
+    def update(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
         if not waiting:
             self.retrying.pop(gang.key, None)
         for wanted, under in ((waiting, self.waiting), (partial, self.partial)):
@@ -63,7 +63,7 @@ class PendingGangs:
 
     def forget(self, gang: Gang) -> None:
         self.changed_gangs.pop(gang.key, None)
-        self.file(gang, waiting=False, partial=False)
+        self.update(gang, waiting=False, partial=False)
 
     def due(self, now: float) -> dict[GangKey, None]:
         """The waiting gangs that this cycle tries."""

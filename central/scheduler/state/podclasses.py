@@ -1,8 +1,8 @@
-"""A pod's kind: its spec, and which of the known rules speak of pods like it. Pods whom no rule
+"""A pod's pod_class: its spec, and which of the known rules speak of pods like it. Pods whom no rule
 speaks of keep the plain spec, whatever their labels are, so that they are decided alike.
 
 A rule is known from when the first pod has it until the last one goes; then the pods that it speaks
-of change their kind.
+of change their pod_class.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,86 +16,88 @@ from central.scheduler.volumes.claims import VolumeClaims
 
 NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 
-_KEPT = 50_000
+_CACHED = 50_000
 
 
 class PodClasses:
-    def __init__(self, neighbours: MatchingPodCounts) -> None:
-        self.storage = VolumeClaims(neighbours.stock)
-        self._neighbours = neighbours
+    def __init__(self, pod_counts: MatchingPodCounts) -> None:
+        self.storage = VolumeClaims(pod_counts.stock)
+        self._pod_counts = pod_counts
         self._used: dict[Peers, int] = {}  # by how many pods
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._matched: dict[tuple[str, Labels, bool], tuple[int, ...]] = {}
-        self._filed: dict[str, dict[Labels, set[str]]] = {}  # uids by namespace and labels
-        self._plain: dict[PodSpec, PodSpec] = {}
-        self._kinds: dict[tuple[PodSpec, tuple[int, ...]], PodSpec] = {}
+        self._pods_by_labels: dict[str, dict[Labels, set[str]]] = {}  # uids by namespace and labels
+        self._interned_specs: dict[PodSpec, PodSpec] = {}
+        self._classes: dict[tuple[PodSpec, tuple[int, ...]], PodSpec] = {}
 
-    def learn(self, spec: PodSpec) -> tuple[Peers, ...]:
+    def add_spec(self, spec: PodSpec) -> tuple[Peers, ...]:
         """One more pod has the spec. Returns the rules that were not known: whoever they speak of
-        must be given its kind again."""
+        must be given its pod_class again."""
         fresh = []
         for peers in spec.rules.peers() if spec.rules is not None else ():
             self._used[peers] = self._used.get(peers, 0) + 1
-            if peers not in self._neighbours.ids:
-                self._neighbours.know(peers)
+            if peers not in self._pod_counts.ids:
+                self._pod_counts.know(peers)
                 fresh.append(peers)
         if fresh:
             self._matched.clear()
         return tuple(fresh)
 
-    def unlearn(self, spec: PodSpec) -> None:
+    def remove_spec(self, spec: PodSpec) -> None:
         """One pod fewer has it."""
         for peers in spec.rules.peers() if spec.rules is not None else ():
             self._used[peers] -= 1
             if not self._used[peers]:
                 del self._used[peers]
-                self._neighbours.forget(peers)
+                self._pod_counts.forget(peers)
                 self._matched.clear()
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
-        """None: it is gone. Says whether pods there may change their kind."""
+        """None: it is gone. Says whether pods there may change their pod_class."""
         if self._namespaces.get(name) == labels:
             return False
         if labels is None:
             del self._namespaces[name]
         else:
             self._namespaces[name] = labels
-        if not any(s.namespace_labels for p in self._neighbours.ids for s in p.selectors):
+        if not any(s.namespace_labels for p in self._pod_counts.ids for s in p.selectors):
             return False
         self._matched.clear()
         return True
 
-    def file(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
-        """The pod that was like this is now like that, or gone. The uids of those whose kind changes
+    def update_index(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
+        """The pod that was like this is now like that, or gone. The uids of those whose pod_class changes
         because they share a claim with it, or did."""
         mates: list[str] = []
         if (seen.claims if seen else ()) != (before.claims if before else ()):
             mates += self.storage.unfile(before) if before is not None else ()
             mates += self.storage.file(seen) if seen is not None else ()
         if seen is None or before is None or seen.labels != before.labels:
-            self._file_labels(seen, before)
+            self._index_labels(seen, before)
         return mates
 
-    def _file_labels(self, seen: PodSeen | None, before: PodSeen | None) -> None:
+    def _index_labels(self, seen: PodSeen | None, before: PodSeen | None) -> None:
         if before is not None:
-            alike = self._filed[before.namespace]
+            alike = self._pods_by_labels[before.namespace]
             alike[before.labels].discard(before.uid)
             if not alike[before.labels]:
                 del alike[before.labels]
         if seen is not None:
-            self._filed.setdefault(seen.namespace, {}).setdefault(seen.labels, set()).add(seen.uid)
+            self._pods_by_labels.setdefault(seen.namespace, {}).setdefault(seen.labels, set()).add(
+                seen.uid
+            )
 
-    def of(self, seen: PodSeen) -> PodSpec:
-        """One object for all pods of the kind."""
+    def class_of(self, seen: PodSeen) -> PodSpec:
+        """One object for all pods of the pod_class."""
         spec = self._with_volumes(seen) if seen.claims else seen.spec
-        if not self._neighbours.ids:
-            return self._only(spec)
+        if not self._pod_counts.ids:
+            return self._interned(spec)
         key = (seen.namespace, seen.labels, seen.deleting)
         matched = self._matched.get(key)
         if matched is None:
-            if len(self._matched) >= _KEPT:
+            if len(self._matched) >= _CACHED:
                 self._matched.clear()
-            known = self._neighbours.ids.items()
+            known = self._pod_counts.ids.items()
             matched = tuple(
                 number
                 for peers, number in known
@@ -103,19 +105,19 @@ class PodClasses:
             )
             self._matched[key] = matched
         if not matched:
-            return self._only(spec)
-        if (kind := self._kinds.get((spec, matched))) is None:
-            if len(self._kinds) >= _KEPT:
-                self._kinds.clear()
-            kind = self._kinds[(spec, matched)] = replace(spec, matched=matched)
-        return kind
+            return self._interned(spec)
+        if (pod_class := self._classes.get((spec, matched))) is None:
+            if len(self._classes) >= _CACHED:
+                self._classes.clear()
+            pod_class = self._classes[(spec, matched)] = replace(spec, matched=matched)
+        return pod_class
 
-    def spoken_of(self, fresh: Iterable[Peers]) -> list[str]:
+    def matching_pods(self, fresh: Iterable[Peers]) -> list[str]:
         """The uids of the filed pods that one of the rules speaks of."""
         rules = tuple(fresh)
         return [
             uid
-            for namespace, alike in (self._filed.items() if rules else ())
+            for namespace, alike in (self._pods_by_labels.items() if rules else ())
             for labels, uids in alike.items()
             if any(self._match(peers, namespace, labels, leaving=False) for peers in rules)
             for uid in sorted(uids)
@@ -128,10 +130,10 @@ class PodClasses:
         unsupported = seen.spec.unsupported or volumes.why
         return replace(seen.spec, volumes=volumes, unsupported=unsupported)
 
-    def _only(self, spec: PodSpec) -> PodSpec:
-        if len(self._plain) >= _KEPT:
-            self._plain.clear()
-        return self._plain.setdefault(spec, spec)
+    def _interned(self, spec: PodSpec) -> PodSpec:
+        if len(self._interned_specs) >= _CACHED:
+            self._interned_specs.clear()
+        return self._interned_specs.setdefault(spec, spec)
 
     def _match(self, peers: Peers, namespace: str, labels: Labels, *, leaving: bool) -> bool:
         about = self._namespaces.get(namespace)

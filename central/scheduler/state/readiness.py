@@ -6,7 +6,7 @@ from central.scheduler.state.gangs import Gang
 
 
 def not_ready_reason(gang: Gang, missing: int) -> str:
-    tally = gang.counts
+    counts = gang.counts
     if gang.preemption.preempted_for:
         if _is_breaking(gang):
             return f"is being evicted for {gang.preemption.preempted_for}"
@@ -15,23 +15,23 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
         return gang.object.error
     if gang.object is not None and gang.object.priority_class and gang.class_priority is None:
         return f"spec.priorityClassName: PriorityClass {gang.object.priority_class} does not exist"
-    if gang.key[2] and gang.object is None and not tally.label_min:
+    if gang.key[2] and gang.object is None and not counts.label_min:
         return f"PodGroup {gang.name} does not exist in namespace {gang.namespace}"
-    if tally.gated:
-        return f"{tally.gated} of {len(gang.members)} pods are held by scheduling gates"
-    if missing and len(gang.starters()) < missing:
-        if tally.blocked:
-            return tally.blocked
+    if counts.gated:
+        return f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
+    if missing and len(gang.pods_to_start()) < missing:
+        if counts.blocked:
+            return counts.blocked
         if gang.short_tasks():
             return _short_of_tasks(gang)
         if len(gang.members) < gang.minimum:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         if gang.subgroups:
             return _short_of_groups(gang)
-        return f"needs {missing} more pods, {len(tally.waiting)} wait"
-    if gang.subgroups and tally.waiting and not gang.division().units():
-        return gang.division().incomplete()
-    return tally.blocked if not tally.waiting else ""
+        return f"needs {missing} more pods, {len(counts.waiting)} wait"
+    if gang.subgroups and counts.waiting and not gang.division().units():
+        return gang.division().incomplete_group()
+    return counts.blocked if not counts.waiting else ""
 
 
 def _is_breaking(gang: Gang) -> bool:
@@ -53,7 +53,7 @@ def _short_of_tasks(gang: Gang) -> str:
 def _short_of_groups(gang: Gang) -> str:
     """Which groups lack pods."""
     division = gang.division()
-    return division.short(gang.subgroups) or (
+    return division.shortage(gang.subgroups) or (
         f"needs {gang.missing()} more pods in whole groups to start; "
-        + (division.incomplete() or f"{len(gang.waiting())} wait")
+        + (division.incomplete_group() or f"{len(gang.waiting())} wait")
     )

@@ -11,41 +11,43 @@ from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 
 
-def settle(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
+def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
     """Puts the pod on the node (none: nowhere), with these GPUs planned. Does nothing where
     nothing changed: most of what is seen of a pod is its status."""
     moved = pod.node != where
     if moved or not pod.alive or pod.charged_spec != pod.spec or pod.gpus != gpus:
-        release(state, pod)
+        refund(state, pod)
     if moved:
         if pod.node:
             node_of(state, pod.node).pods.pop(pod.seen.uid, None)
-            _replan(state, pod)
+            _notify_agent(state, pod)
             forget_if_empty(state, pod.node)
         pod.node = where
         pod.advance(DEVICES_UNKNOWN)
         if where:
             node_of(state, where).pods[pod.seen.uid] = pod
-        _replan(state, pod)
+        _notify_agent(state, pod)
     pod.gpus = gpus if where and pod.alive else 0
-    hold(state, pod)
+    charge(state, pod)
     if where and node_of(state, where).speaks_of((pod.seen.namespace, pod.seen.name)):
-        settle_gpus(state, node_of(state, where))  # its agent spoke of it before the API server did
-    on_gang.touch(state, pod)
+        reconcile_gpus(
+            state, node_of(state, where)
+        )  # its agent spoke of it before the API server did
+    on_gang.member_changed(state, pod)
 
 
-def hold(state: ClusterState, pod: Pod) -> None:
+def charge(state: ClusterState, pod: Pod) -> None:
     row = state.snapshot.columns.row.get(pod.node)
     if row is None or pod.charged_spec is not None or not pod.alive:
         return
     state.snapshot.take(row, pod.spec, 1, pod.gpus)
     pod.charged_spec = pod.spec
-    deal_cards(state, pod)
+    assign_nics(state, pod)
     if pod.spec.matched:
         state.pending.capacity_freed("pod that affinity matches placed")
 
 
-def deal_cards(state: ClusterState, *pods: Pod) -> None:
+def assign_nics(state: ClusterState, *pods: Pod) -> None:
     """Plans network cards for pods that have just taken room."""
     for name in sorted({pod.node for pod in pods if pod.spec.rdma_containers}):
         node = state.nodes[name]
@@ -54,7 +56,7 @@ def deal_cards(state: ClusterState, *pods: Pod) -> None:
             state.snapshot.put_nics(state.snapshot.columns.row[name], node.card_room())
 
 
-def release(state: ClusterState, pod: Pod) -> None:
+def refund(state: ClusterState, pod: Pod) -> None:
     if pod.charged_spec is None:
         return
     state.snapshot.give(state.snapshot.columns.row[pod.node], pod.charged_spec)
@@ -62,10 +64,10 @@ def release(state: ClusterState, pod: Pod) -> None:
     pod.charged_spec = None
     if pod.gpus or counted:
         pod.gpus = 0
-        _remask(state, state.nodes[pod.node])
+        _update_row(state, state.nodes[pod.node])
 
 
-def _remask(state: ClusterState, node: ClusterNode) -> None:
+def _update_row(state: ClusterState, node: ClusterNode) -> None:
     row = state.snapshot.columns.row.get(node.name)
     if row is not None:
         node.deal_cards()
@@ -73,14 +75,14 @@ def _remask(state: ClusterState, node: ClusterNode) -> None:
         state.snapshot.put_gpus(row, node.shape, node.free(), node.offered(), node.left())
 
 
-def settle_gpus(state: ClusterState, node: ClusterNode) -> None:
+def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
     """Brings the node's plans in line with the truth, and the snapshot in line with both."""
     node.settle(lambda name: state.pods.get(state.uids.get(name, "")))
     state.nodes_to_notify.add(node.name)
-    _remask(state, node)
+    _update_row(state, node)
 
 
-def _replan(state: ClusterState, pod: Pod) -> None:
+def _notify_agent(state: ClusterState, pod: Pod) -> None:
     if pod.spec.request(GPU) or pod.spec.share_containers or pod.spec.rdma_containers:
         state.nodes_to_notify.add(pod.node)
 
@@ -120,6 +122,6 @@ def assume(
         matched |= bool(spec.matched)
     if matched:
         state.pending.capacity_freed("pod that affinity matches placed")
-    deal_cards(state, *members)
-    gang.counts.seat(members)
+    assign_nics(state, *members)
+    gang.counts.assign(members)
     state.pending.changed(gang)

@@ -35,7 +35,7 @@ class Subgroup:
         return max(0, self.policy.size - len(self.placed))
 
     @property
-    def able(self) -> bool:
+    def completable(self) -> bool:
         return self.lacks <= len(self.waiting)
 
 
@@ -45,27 +45,27 @@ Unit = tuple[Subgroup | None, list["Pod"]]  # pods that go together; None: in no
 @dataclass(slots=True)
 class SubgroupDivision:
     groups: list[Subgroup]  # by policy, then by the first rank
-    loose: list["Pod"]  # that wait, in no group
+    ungrouped: list["Pod"]  # that wait, in no group
 
     @classmethod
     def of(
         cls, policies: Sequence[SubGroups], waiting: Iterable["Pod"], placed: Iterable["Pod"]
     ) -> "SubgroupDivision":
         found: dict[tuple[int, Values], Subgroup] = {}
-        kinds: dict[Labels, Subgroup | None] = {}
+        by_labels: dict[Labels, Subgroup | None] = {}
         division = cls([], [])
 
         def group_of(labels: Labels) -> Subgroup | None:
-            if labels not in kinds:
-                where = _place(policies, dict(labels))
-                kinds[labels] = where and found.setdefault(
+            if labels not in by_labels:
+                where = _group_of(policies, dict(labels))
+                by_labels[labels] = where and found.setdefault(
                     where, Subgroup(policies[where[0]], where[1])
                 )
-            return kinds[labels]
+            return by_labels[labels]
 
         for pod in waiting:
             group = group_of(pod.seen.labels)
-            (group.waiting if group is not None else division.loose).append(pod)
+            (group.waiting if group is not None else division.ungrouped).append(pod)
         for pod in placed:
             if (group := group_of(pod.seen.labels)) is not None:
                 group.placed.append(pod)
@@ -83,21 +83,21 @@ class SubgroupDivision:
             )
         )
 
-    def short(self, policies: Sequence[SubGroups]) -> str:
+    def shortage(self, policies: Sequence[SubGroups]) -> str:
         """Which policy can't have its least number of groups from the pods there are."""
         for policy in policies:
             mine = [group for group in self.groups if group.policy is policy]
-            able = sum(group.able for group in mine)
-            if able < policy.least:
+            completable = sum(group.completable for group in mine)
+            if completable < policy.least:
                 return (
                     f"subGroupPolicy {policy.name} needs {policy.least} groups of {policy.size} "
-                    f"pods to start, {able} can be made of those that exist"
+                    f"pods to start, {completable} can be made of those that exist"
                 )
         return ""
 
-    def incomplete(self) -> str:
+    def incomplete_group(self) -> str:
         """A group that has not all of its pods yet; empty: there is none."""
-        group = next((group for group in self.groups if not group.able), None)
+        group = next((group for group in self.groups if not group.completable), None)
         if group is None:
             return ""
         there = len(group.placed) + len(group.waiting)
@@ -106,15 +106,15 @@ class SubgroupDivision:
     def units(self) -> list[Unit]:
         """Who may start now, in rank order: the rest of a group that it needs to be whole, beyond
         that one by one; who is in no group, by itself."""
-        units: list[Unit] = [(None, [pod]) for pod in self.loose]
+        units: list[Unit] = [(None, [pod]) for pod in self.ungrouped]
         for group in self.groups:
-            if group.able:
+            if group.completable:
                 lacks = group.lacks
                 units += [(group, group.waiting[:lacks])] if lacks else []
                 units += [(group, [pod]) for pod in group.waiting[lacks:]]
         return sorted(units, key=lambda unit: unit[1][0].seen.order)
 
-    def starters(
+    def units_to_start(
         self, policies: Sequence[SubGroups], missing: int, tasks: Mapping[str, int]
     ) -> list[Unit]:
         """The first units that make the gang whole: so many pods in all, so many of each role, so
@@ -153,7 +153,9 @@ def _makes_whole(group: Subgroup, unit: Unit) -> bool:
     return group.lacks > 0 and unit[1][0] is group.waiting[0]
 
 
-def _place(policies: Sequence[SubGroups], labels: Mapping[str, str]) -> tuple[int, Values] | None:
+def _group_of(
+    policies: Sequence[SubGroups], labels: Mapping[str, str]
+) -> tuple[int, Values] | None:
     """The first policy that speaks of such a pod, and its group by that; None: it is in none."""
     for index, policy in enumerate(policies):
         values = tuple(labels.get(key, "") for key in policy.keys)

@@ -18,16 +18,20 @@ def phase(gang: Gang) -> str:
     return PENDING if gang.missing() else RUNNING
 
 
-def sentence(state: ClusterState, gang: Gang) -> str:
-    return _sentence(state, gang, phase(gang))
+def describe(state: ClusterState, gang: Gang) -> str:
+    return _describe(state, gang, phase(gang))
 
 
-def _sentence(state: ClusterState, gang: Gang, now: str) -> str:
-    unfit = unhealthy.sentence(state, gang)
-    return f"{_state(state, gang, now)}; {unfit}" if unfit else _state(state, gang, now)
+def _describe(state: ClusterState, gang: Gang, now: str) -> str:
+    unhealthy_devices = unhealthy.describe(state, gang)
+    return (
+        f"{_describe_phase(state, gang, now)}; {unhealthy_devices}"
+        if unhealthy_devices
+        else _describe_phase(state, gang, now)
+    )
 
 
-def _state(state: ClusterState, gang: Gang, now: str) -> str:
+def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
     if gang.published.override is not None:
         return gang.published.override[1]
     if now == COMPLETED:
@@ -43,7 +47,7 @@ def _state(state: ClusterState, gang: Gang, now: str) -> str:
     text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(state, gang)}"
     return (
         f"{text}; the others: {gang.attempt.reason}"
-        if gang.counts.wants and gang.attempt.reason
+        if gang.counts.unplaced and gang.attempt.reason
         else text
     )
 
@@ -85,31 +89,31 @@ def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
 
 
 def status_updates(state: ClusterState) -> list[Decision]:
-    """One Tell for each gang whose state is not what was last told."""
-    tells: list[Decision] = []
+    """One UpdateGangStatus for each gang whose phase, reason or counts changed."""
+    updates: list[Decision] = []
     for gang in state.pending.changed_gangs.values():
         if not gang.members and gang.published.override is None:
             continue
-        tells += unhealthy.warn(state, gang)
-        tally = gang.counts
-        counts = (tally.running, tally.succeeded, tally.failed)
+        updates += unhealthy.new_warnings(state, gang)
+        counts = gang.counts
+        pod_phases = (counts.running, counts.succeeded, counts.failed)
         now = phase(gang)
-        reason = _sentence(state, gang, now)
-        now_published = (now, reason, counts)
-        if now_published == gang.published.state:
+        reason = _describe(state, gang, now)
+        published = (now, reason, pod_phases)
+        if published == gang.published.state:
             continue
-        gang.published.state = now_published
-        tells.append(
+        gang.published.state = published
+        updates.append(
             UpdateGangStatus(
                 gang.namespace,
                 gang.name,
                 now,
                 reason,
                 gang.object is not None,
-                tuple(pod.seen.name for pod in tally.waiting),
-                *counts,
+                tuple(pod.seen.name for pod in counts.waiting),
+                *pod_phases,
                 quiet=gang.published.suppress_event,
             )
         )
     state.pending.changed_gangs.clear()
-    return tells
+    return updates

@@ -36,17 +36,19 @@ class GpuMemoryOveruse:
             if over.final and pod.seen.ours and pod.evict_backoff.not_before <= now:
                 pod.advance(EVICTED)
                 seen = pod.seen
-                decisions.append(Evict(uid, seen.namespace, seen.name, pod.node, _words(pod, over)))
+                decisions.append(
+                    Evict(uid, seen.namespace, seen.name, pod.node, _message(pod, over))
+                )
             elif not over.final and uid not in self._warned:
                 self._warned[uid] = now
                 decisions.append(
-                    pod_warning(state.gang_of(pod), pod, _words(pod, over), GPU_MEMORY_EXCEEDED)
+                    pod_warning(state.gang_of(pod), pod, _message(pod, over), GPU_MEMORY_EXCEEDED)
                 )
         self._reported.clear()
         return decisions
 
 
-def _words(pod: Pod, over: MemoryOver) -> str:
+def _message(pod: Pod, over: MemoryOver) -> str:
     used, cap = wording.amount("memory", over.used), wording.amount("memory", over.cap)
     then = "" if over.final else "; it is evicted unless it gives some back"
     return f"has {used} of the memory of GPU {over.gpu} on node {pod.node} and may have {cap}{then}"

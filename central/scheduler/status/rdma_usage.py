@@ -37,7 +37,7 @@ class RdmaUsage:
             if pod is None or not pod.alive or not pod.node or key in self._warned:
                 continue
             self._warned[key] = now
-            why = _words(pod, use)
+            why = _message(pod, use)
             decisions.append(pod_warning(state.gang_of(pod), pod, why, RDMA_LIMIT_REACHED))
         self._reported.clear()
         return decisions
@@ -59,7 +59,7 @@ def _full(use: RdmaUse) -> list[str]:
     return [f"{most} RDMA {what}" for what, have, most in pairs if 0 <= most <= have]
 
 
-def _words(pod: Pod, use: RdmaUse) -> str:
+def _message(pod: Pod, use: RdmaUse) -> str:
     where = f"of network card {use.card} on node {pod.node}"
     full = " and ".join(_full(use))
     if not full:

@@ -17,38 +17,38 @@ _GONE = 404
 class StatusWrites:
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._told: dict[str, tuple[str, Status]] = {}  # uid and status, as last written
-        self._asked: dict[str, tuple[str, Status]] = {}  # not answered yet
-        self._rests: dict[str, float] = {}  # not written again before
+        self._written: dict[str, tuple[str, Status]] = {}  # uid and status, as last written
+        self._in_flight: dict[str, tuple[str, Status]] = {}  # not answered yet
+        self._not_before: dict[str, float] = {}  # not written again before
 
     def answered(self, fact: Answered, now: float) -> bool:
         """Whether it is about one of ours: then it may have moved on meanwhile."""
         if (fact.kind, fact.verb) != (self._kind, SetStatus.__name__):
             return False
-        asked = self._asked.pop(fact.name, None)
-        if asked is None:
+        written = self._in_flight.pop(fact.name, None)
+        if written is None:
             return False
         if not fact.why or fact.code == _GONE:  # who is gone is not told the same again
-            self._told[fact.name] = asked
+            self._written[fact.name] = written
         else:
-            self._rests[fact.name] = now + FAILED_S
+            self._not_before[fact.name] = now + FAILED_S
         return True
 
     def ready(self, name: str, now: float) -> bool:
-        return name not in self._asked and now >= self._rests.get(name, 0.0)
+        return name not in self._in_flight and now >= self._not_before.get(name, 0.0)
 
     def due(self, name: str, now: float) -> float | None:
         """When it is ready; None: with an answer."""
-        return None if name in self._asked else max(now, self._rests.get(name, now))
+        return None if name in self._in_flight else max(now, self._not_before.get(name, now))
 
     def write(self, name: str, uid: str, status: Status, now: float) -> SetStatus | None:
         """Of one that is ready; None: nothing is new."""
-        if self._told.get(name) == (uid, status):
+        if self._written.get(name) == (uid, status):
             return None
-        self._asked[name] = (uid, status)
-        self._rests[name] = now + APART_S
+        self._in_flight[name] = (uid, status)
+        self._not_before[name] = now + APART_S
         return SetStatus(self._kind, "", name, uid, status)
 
     def forget(self, name: str) -> None:
-        self._told.pop(name, None)
-        self._rests.pop(name, None)
+        self._written.pop(name, None)
+        self._not_before.pop(name, None)

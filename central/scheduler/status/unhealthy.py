@@ -27,12 +27,12 @@ class UnhealthyDevice(NamedTuple):
         return self.pod.seen.uid, self.node, self.what
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         why = self.why or "not told why"
         return f"{self.what} of node {self.node}, held by {self.pod.seen.name}, is not fit: {why}"
 
 
-def held(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
+def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
     """What the gang's pods hold, as pod-resources says, and is not fit."""
     if not state.unhealthy_nodes:
         return []
@@ -62,25 +62,25 @@ def held(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
     return found
 
 
-def sentence(state: ClusterState, gang: Gang) -> str:
+def describe(state: ClusterState, gang: Gang) -> str:
     """Empty where there is nothing to say."""
     if not state.unhealthy_nodes:
         return ""
-    found = held(state, gang)
-    said = [each.words for each in found[:SHOWN]]
+    found = unhealthy_devices(state, gang)
+    said = [each.message for each in found[:SHOWN]]
     if len(found) > SHOWN:
         said.append(f"and {len(found) - SHOWN} more of its devices")
     return "; ".join(said)
 
 
-def warn(state: ClusterState, gang: Gang) -> list[EmitWarning]:
+def new_warnings(state: ClusterState, gang: Gang) -> list[EmitWarning]:
     """For each device that became unfit while the gang holds it: said once, until it is fit again."""
     if not state.unhealthy_nodes and not gang.published.warned:
         return []
-    found = held(state, gang)
+    found = unhealthy_devices(state, gang)
     fresh = [each for each in found if each.name not in gang.published.warned]
     gang.published.warned = frozenset(each.name for each in found)
-    return [pod_warning(gang, each.pod, each.words, each.reason) for each in fresh]
+    return [pod_warning(gang, each.pod, each.message, each.reason) for each in fresh]
 
 
 def _why(gpu: Gpu) -> str:

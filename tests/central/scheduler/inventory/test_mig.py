@@ -42,7 +42,7 @@ def cluster() -> Scheduler:
 
 
 def reason(cluster: Scheduler, name: str) -> str:
-    return gang_status.sentence(cluster.state, cluster.state.gangs["ns", name, True])
+    return gang_status.describe(cluster.state, cluster.state.gangs["ns", name, True])
 
 
 def test_a_gang_of_slices_goes_whole_or_waits_with_a_sentence(cluster: Scheduler) -> None:

@@ -43,7 +43,7 @@ def warnings(decisions: list[Decision]) -> list[EmitWarning]:
 
 
 def said(cluster: Scheduler) -> str:
-    return gang_status.sentence(cluster.state, cluster.state.gangs["ns", "train", True])
+    return gang_status.describe(cluster.state, cluster.state.gangs["ns", "train", True])
 
 
 def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Scheduler) -> None:
