@@ -25,7 +25,7 @@ def binds(
     nodes: list[str] = []
     gpus: list[int] = []
     places: list[Pairs] = []
-    names, told = state.snapshot.columns.names, state.snapshot.columns.domains.told
+    names, told = state.snapshot.columns.names, state.snapshot.columns.domains.annotations
     for seat in seats:
         row, _, count, mask = seat
         if count == 1:

@@ -57,7 +57,7 @@ def _told(state: ClusterState) -> None:
     """What pods are told of where their node is, is where it is."""
     snapshot = state.snapshot
     for name, row in snapshot.columns.row.items():
-        node, told = snapshot.columns.nodes[row], dict(snapshot.columns.domains.told(row))
+        node, told = snapshot.columns.nodes[row], dict(snapshot.columns.domains.annotations(row))
         labels = snapshot.labels_of(node) if node is not None else {}
         levels = [labels[level] for level in snapshot.columns.domains.levels if labels.get(level)]
         whole = told.pop(DOMAINS, "")
@@ -67,7 +67,7 @@ def _told(state: ClusterState) -> None:
 
 def _ailing(state: ClusterState) -> None:
     """Nodes with unfit GPUs are known, and no pod is planned onto such a GPU."""
-    ails = {node.name for node in state.nodes.values() if node.ails()}
+    ails = {node.name for node in state.nodes.values() if node.is_unhealthy()}
     assert state.unhealthy_nodes == ails, f"ailing: {state.unhealthy_nodes}, should be {ails}"
     for name in ails:
         node = state.nodes[name]
@@ -106,8 +106,8 @@ def _room(state: ClusterState, node: ClusterNode) -> None:
 def _gpus(state: ClusterState, node: ClusterNode) -> None:
     """No GPU is planned for or held by two, and free is what is healthy and nobody's."""
     holders: Counter[int] = Counter()
-    parts = Counter(node.foreign_parts)
-    taken = node.foreign | mask_of(parts)
+    parts = Counter(node.foreign_shares)
+    taken = node.foreign_gpus | mask_of(parts)
     for pod in node.pods.values():
         assert pod.alive or not pod.gpus, f"{pod.seen.name} has ended and holds GPUs"
         taken |= pod.gpus
@@ -125,7 +125,7 @@ def _gpus(state: ClusterState, node: ClusterNode) -> None:
             holders[index] += pod.gpus >> index & 1
     twice = [index for index, count in holders.items() if count > 1]
     assert not twice, f"{node.name}: GPUs {twice} are held twice"
-    both = [index for index in parts if holders[index] or node.foreign >> index & 1]
+    both = [index for index in parts if holders[index] or node.foreign_gpus >> index & 1]
     assert not both, f"{node.name}: GPUs {both} are held as a whole and in shares"
     full = {index: part for index, part in parts.items() if part > WHOLE}
     assert not full, f"{node.name}: {full} hundredths of GPUs are given"
@@ -136,24 +136,24 @@ def _gpus(state: ClusterState, node: ClusterNode) -> None:
         assert state.snapshot.columns.gpus.free_mask[row] == healthy & ~taken, (
             f"{node.name}: free GPUs"
         )
-        assert state.snapshot.columns.gpus.left[row] == node.left(), (
+        assert state.snapshot.columns.gpus.free_shares[row] == node.free_shares(), (
             f"{node.name}: what is left of open GPUs"
         )
 
 
 def _cards(state: ClusterState, node: ClusterNode) -> None:
     """What is left of network cards is what a recount gives, and whoever is there has cards that exist."""
-    row, room = state.snapshot.columns.row.get(node.name), node.card_room()
+    row, room = state.snapshot.columns.row.get(node.name), node.nic_capacity()
     if row is None:
         return
     kept = state.snapshot.columns.nics.get(row)
     assert kept == room, f"{node.name}: what is left of network cards is not what a recount gives"
     here = {(pod.seen.namespace, pod.seen.name) for pod in node.pods.values() if pod.charged_spec}
-    dead = [key for key in node.dealt if key[:2] not in here]
+    dead = [key for key in node.planned_nics if key[:2] not in here]
     assert not dead, f"{node.name}: network cards are planned for {dead}, who is not there"
-    unknown = {name for names in node.dealt.values() for name in names} - (
+    unknown = {name for names in node.planned_nics.values() for name in names} - (
         room or NONE
-    ).cards.keys()
+    ).nics.keys()
     assert not unknown, f"{node.name}: {unknown} are planned and not offered"
 
 
@@ -200,7 +200,7 @@ def _reserved(scheduler: Scheduler) -> None:
         assert (np.maximum(free, 0) >= kept.kept).all(), (
             f"room of {kept.gang.name} was given to others"
         )
-        stock = snapshot.pod_counts.stock
+        stock = snapshot.pod_counts.volumes
         assert stock.on_shelves(kept.shelved) == kept.shelved, (
             f"volumes kept for {kept.gang.name} were given to others"
         )
@@ -229,7 +229,7 @@ def _kinds(state: ClusterState) -> None:
         for pod in state.pods.values()
         if pod.charged_spec is not None
     ]
-    assert neighbours.tally() == neighbours.expected(held), (
+    assert neighbours.nonzero() == neighbours.expected(held), (
         "neighbours are not what a recount gives"
     )
 
@@ -278,12 +278,12 @@ def _queues(scheduler: Scheduler) -> None:
 def _views(state: ClusterState) -> None:
     """What is kept up to date equals what is computed anew."""
     for view in state.snapshot.views():
-        kept_cap = view.refresh().cap.copy()
-        kept_sums = [sums.copy() for sums in view.sums]
-        view.forget()
+        kept_cap = view.refresh().by_row.copy()
+        kept_sums = [sums.copy() for sums in view.by_domain]
+        view.reset()
         view.refresh()
-        assert (view.cap == kept_cap).all(), "a kind's room is not what a recount gives"
-        for kept, sums in zip(kept_sums, view.sums, strict=True):
+        assert (view.by_row == kept_cap).all(), "a kind's room is not what a recount gives"
+        for kept, sums in zip(kept_sums, view.by_domain, strict=True):
             assert np.array_equal(kept, sums), "a domain's room is not what a recount gives"
         if view.preference is not None:
             fresh = PreferenceScore(
@@ -296,7 +296,7 @@ def _views(state: ClusterState) -> None:
 
 def _volumes(state: ClusterState) -> None:
     """No volume is planned or taken twice, and each plan is for a pod that has a node."""
-    stock, storage = state.snapshot.pod_counts.stock, state.podclasses.storage
+    stock, storage = state.snapshot.pod_counts.volumes, state.podclasses.storage
     stock.check()
     plans = storage.plans.planned()
     volumes = Counter(volume for volume, _ in plans.values() if volume)

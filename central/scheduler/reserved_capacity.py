@@ -160,7 +160,7 @@ class ReservedCapacity:
         """Each hold is put back before another is taken: they may overlap. shelved: whose volumes alone
         are kept; who gets a volume has it still when it has ended."""
         snapshot = self._state.snapshot
-        stock = snapshot.pod_counts.stock
+        stock = snapshot.pod_counts.volumes
         stock.put_back(self._shelved)
         self._lending = [kept for kept in shelved if kept.shelved]
         names = [kept.shelved for kept in (*binding, *shelved)]

@@ -170,7 +170,7 @@ class Loop:
 
     def _log_tree_problems(self) -> None:
         """Each problem of a HyperNode is logged once, and again when it changes."""
-        problems = self._cluster.state.network.built.troubles
+        problems = self._cluster.state.network.built.errors
         if problems is self._tree_problems:
             return
         for name, why in sorted(problems.items()):

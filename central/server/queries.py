@@ -44,7 +44,7 @@ class ClusterQueries:
     @property
     def troubles(self) -> tuple[str, ...]:
         def ask(cluster: Scheduler) -> tuple[str, ...]:
-            troubles = sorted(cluster.state.network.built.troubles.items())
+            troubles = sorted(cluster.state.network.built.errors.items())
             return tuple(f"HyperNode {name}: {why}" for name, why in troubles)
 
         return self._loop.ask(ask)
@@ -82,7 +82,7 @@ def _node_view(cluster: Scheduler, node: ClusterNode) -> NodeView:
         if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
     ]
     allocatable = int(snapshot.columns.allocatable[row, 0])
-    parts = gpu_shares.used(node.pods.values(), node.foreign_parts)
+    parts = gpu_shares.used(node.pods.values(), node.foreign_shares)
     return NodeView(
         node.name,
         snapshot.columns.domains.path(row),
@@ -112,12 +112,12 @@ def _cards(cluster: Scheduler, pod: Pod) -> list[RdmaUse]:
     unknown = RdmaLimit()
     return [
         reported.get(card, RdmaUse(seen.namespace, seen.name, card, unknown, unknown))
-        for card in sorted(nics.of_pod(pod, node.known_cards()))
+        for card in sorted(nics.shares_of_pod(pod, node.known_nics()))
     ]
 
 
 def _slices(node: ClusterNode, pod: Pod) -> tuple[HeldSlice, ...]:
-    here = mig.known(node.report)
+    here = mig.by_uuid(node.report)
     return tuple(
         HeldSlice(uuid, here[uuid][1].profile, here[uuid][0].index)
         if uuid in here
@@ -146,7 +146,7 @@ def _problems(node: ClusterNode, allocatable: int) -> str:
     else:
         healthy = node.report.topology.healthy_mask().bit_count()
         # The kubelet counts GPUs out and in some seconds late when they become shared or whole.
-        shared = (node.healthy() & mask_of(node.left())).bit_count()
+        shared = (node.healthy() & mask_of(node.free_shares())).bit_count()
         if allocatable in (healthy, healthy - shared):
             return "; ".join(problems)
         problems.append(

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     simulation = Simulation(read, cluster, seed=args.seed, until_s=until_s, journal=journal)
     with _progress(len(read.plans)) as progress:
         result = simulation.run(progress)
-    for name, why in sorted(cluster.state.network.built.troubles.items()):
+    for name, why in sorted(cluster.state.network.built.errors.items()):
         print(f"lockstep: warning: HyperNode {name}: {why}", file=sys.stderr)
     if journal is not None:
         journal.close()

@@ -86,7 +86,7 @@ def _compare(api: Plane, asking: set[str], answers: scheduler.Answers) -> None:
         ours = {
             name
             for name, row in cluster.state.snapshot.columns.row.items()
-            if able and view.cap[row]
+            if able and view.by_row[row]
         }
         pod = world.pods[uid]
         world.old_spread = False

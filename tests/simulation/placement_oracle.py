@@ -41,10 +41,10 @@ def _carded(cluster: Scheduler, bound: set[str]) -> None:
     """Who is bound finds room below the limits of some network cards, beside all who are there."""
     for uid in bound:
         pod = cluster.state.pods[uid]
-        room = cluster.state.nodes[pod.node].card_room() if pod.node else None
+        room = cluster.state.nodes[pod.node].nic_capacity() if pod.node else None
         if room is not None and pod.spec.rdma_containers and pod.charged_spec is not None:
-            mine = nics.of_pod(pod, cluster.state.nodes[pod.node].known_cards())
-            full = [name for name in mine if min(room.cards[name]) < 0]
+            mine = nics.shares_of_pod(pod, cluster.state.nodes[pod.node].known_nics())
+            full = [name for name in mine if min(room.nics[name]) < 0]
             assert mine, f"{pod.seen.name} has no cards"
             assert not full, f"{pod.seen.name} finds no room on {full} of {pod.node}"
 

@@ -37,14 +37,14 @@ class FilterResultCache:
     def __init__(self, spec: PodSpec) -> None:
         self._spec = spec
         self._judged: Ints = np.zeros(0, dtype=np.int64)  # the node's version when it was judged
-        self.fit: Bools = np.zeros(0, dtype=np.bool_)
+        self.passed: Bools = np.zeros(0, dtype=np.bool_)
 
     def refresh(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
         """version: grows with every change of what the API server says of a node."""
         if len(self._judged) != len(nodes):
             more = len(nodes) - len(self._judged)
             self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
-            self.fit = np.append(self.fit, np.zeros(more, dtype=np.bool_))
+            self.passed = np.append(self.passed, np.zeros(more, dtype=np.bool_))
         for row in rows[self._judged[rows] != version[rows]].tolist():
             self._judge(row, nodes[row], version.item(row))
 
@@ -52,11 +52,11 @@ class FilterResultCache:
         """Of one row, which a refresh has seen before."""
         if self._judged.item(row) != version.item(row):
             self._judge(row, nodes[row], version.item(row))
-        return self.fit.item(row)
+        return self.passed.item(row)
 
     def _judge(self, row: int, node: NodeSeen | None, version: int) -> None:
-        self.fit[row] = node is not None and not node_filters.refusal(self._spec, node)
+        self.passed[row] = node is not None and not node_filters.refusal(self._spec, node)
         self._judged[row] = version
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._judged[:] = -1

@@ -16,7 +16,7 @@ from central.scheduler.inventory.columns import Columns
 
 MANY = np.int64(2**40)
 PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT = range(1, 11)
-WORDS = {
+REFUSALS = {
     PORTS: "host port taken",
     IN_USE: "its claim is for one pod and in use",
     FULL: "volume limit",
@@ -38,7 +38,7 @@ class InterPodFilter:
     def __init__(self, columns: Columns, pod_counts: MatchingPodCounts, spec: PodSpec) -> None:
         self._columns, self._pod_counts = columns, pod_counts
         self._spec = spec
-        self._stamp: tuple[int, ...] = ()
+        self._version: tuple[int, ...] = ()
         self._limit: Ints = np.zeros(0, dtype=np.int64)
         self._why: Ints = np.zeros(0, dtype=np.int64)
         self._judged: Ints = np.zeros(0, dtype=np.int64)
@@ -50,17 +50,17 @@ class InterPodFilter:
             wants = [w for w, _ in (*spec.volumes.wants, *((w, 1) for _, w in spec.volumes.shared))]
             self._made = {w: self._judged.copy() for w in wants if w.made is not None}
 
-    def forget(self) -> None:
-        self._stamp = ()
+    def reset(self) -> None:
+        self._version = ()
         self._judged[:] = -1
 
-    def limit(self) -> Ints:
+    def limits(self) -> Ints:
         """By row, how many more such pods their company allows there: none, one, or as many as fit.
         One after another: what one pod changes for the next is not looked ahead. The same array
         until something has changed."""
-        stamp = self._pod_counts.stamp(self._spec)
-        if self._stamp != stamp:
-            self._stamp = stamp
+        version = self._pod_counts.version(self._spec)
+        if self._version != version:
+            self._version = version
             self._limit = np.full(len(self._columns.names), MANY, dtype=np.int64)
             self._why = np.zeros(len(self._limit), dtype=np.int64)
             self._ports()
@@ -72,23 +72,23 @@ class InterPodFilter:
 
     def reason(self, row: int) -> str:
         """Why the node is out of the question; empty: it is not."""
-        self.limit()
+        self.limits()
         why = int(self._why[row])
         if why == NONE_LEFT and self._spec.volumes is not None:
             return f"no free volumes ({asked(self._spec.volumes)})"
         if why == ELSEWHERE and len(there := np.flatnonzero(self._reached)) == 1:
             return f"its volumes are on node {self._columns.names[int(there[0])]}"
-        return WORDS.get(why, "")
+        return REFUSALS.get(why, "")
 
-    def stocked(self) -> Ints | None:
+    def volume_capacity(self) -> Ints | None:
         """By row, for how many more such pods there are volumes; None: they need none."""
         volumes = self._spec.volumes
         if volumes is None or not (volumes.wants or volumes.shared):
             return None
         self._judge()
-        return self._pod_counts.stock.room(volumes, self._made)
+        return self._pod_counts.volumes.room(volumes, self._made)
 
-    def crowding(self) -> Ints:
+    def spread_peers(self) -> Ints:
         """By row, how many peers are in its domains already, by the spread rules that count such
         pods themselves: the next goes where it is lowest."""
         pod_counts = self._pod_counts
@@ -96,7 +96,7 @@ class InterPodFilter:
         for spread in self._spec.rules.spread if self._spec.rules else ():
             if pod_counts.matched_by(spread.peers, self._spec):
                 counts, _ = self._counted(spread)
-                of = pod_counts.places(spread.key).of
+                of = pod_counts.domains(spread.key).of
                 crowd += np.where(of >= 0, counts[of] if len(counts) else 0, 0)
         return crowd
 
@@ -113,7 +113,7 @@ class InterPodFilter:
     def _ports(self) -> None:
         ports = self._spec.rules.ports if self._spec.rules else ()
         for port in ports:
-            self._refuse(self._pod_counts.taken(port) > 0, PORTS)
+            self._refuse(self._pod_counts.port_conflicts(port) > 0, PORTS)
         if ports:
             self._one(np.full(len(self._limit), True))
 
@@ -123,11 +123,11 @@ class InterPodFilter:
             return
         everywhere = np.full(len(self._limit), True)
         for claim in volumes.exclusive:
-            self._refuse(everywhere & pod_counts.using(claim).any(), IN_USE)
+            self._refuse(everywhere & pod_counts.claim_users(claim).any(), IN_USE)
             self._one(everywhere)
         each = dict(volumes.attach)
         for driver in {**each, **dict(volumes.common)}:
-            room = pod_counts.attach_room(driver)
+            room = pod_counts.attach_capacity(driver)
             for other, claim in volumes.common:
                 if other == driver:
                     room -= 1 - pod_counts.attached_for(claim)
@@ -140,14 +140,14 @@ class InterPodFilter:
         if volumes.places:
             self._judge()
             self._refuse(~self._reached, ELSEWHERE)
-        if (stocked := self.stocked()) is not None:
+        if (stocked := self.volume_capacity()) is not None:
             self._refuse(stocked <= 0, NONE_LEFT)
             np.minimum(self._limit, stocked, out=self._limit)
 
     def _spread(self) -> None:
         pod_counts = self._pod_counts
         for spread in self._spec.rules.spread if self._spec.rules else ():
-            of = pod_counts.places(spread.key).of
+            of = pod_counts.domains(spread.key).of
             self._refuse(of < 0, NO_LABEL)
             counts, present = self._counted(spread)
             fewest = 0
@@ -162,7 +162,7 @@ class InterPodFilter:
         pod_counts = self._pod_counts
         counts = pod_counts.matching(spread.peers)
         rows = np.flatnonzero(self._counting(spread))
-        places = pod_counts.places(spread.key)
+        places = pod_counts.domains(spread.key)
         present = places.sums(np.ones(len(counts), dtype=np.int64), rows) > 0
         return places.sums(counts, rows), present
 
@@ -171,7 +171,7 @@ class InterPodFilter:
         pod_counts = self._pod_counts
         counting = np.full(len(self._columns.names), True)
         for other in self._spec.rules.spread if self._spec.rules else ():
-            counting &= pod_counts.places(other.key).of >= 0
+            counting &= pod_counts.domains(other.key).of >= 0
         if spread.affinity:
             counting &= self._affine
         if spread.taints:
@@ -187,7 +187,7 @@ class InterPodFilter:
         everywhere = np.full(len(self._limit), True)
         there, somewhere = everywhere.copy(), False
         for key in near.keys:
-            places = pod_counts.places(key)
+            places = pod_counts.domains(key)
             sums = places.sums(counts)
             self._refuse(places.of < 0, NEAR)
             there &= _of(sums > 0, places.of)
@@ -198,7 +198,7 @@ class InterPodFilter:
     def _apart(self) -> None:
         pod_counts, spec = self._pod_counts, self._spec
         for apart in spec.rules.apart if spec.rules else ():
-            places = pod_counts.places(apart.key)
+            places = pod_counts.domains(apart.key)
             sums = places.sums(pod_counts.matching(apart.peers))
             self._refuse(_of(sums > 0, places.of), APART)
             if pod_counts.matched_by(apart.peers, spec):
@@ -206,7 +206,7 @@ class InterPodFilter:
         for number in spec.matched:
             for key, counts in pod_counts.avoiding(number).items():
                 if counts.any():
-                    places = pod_counts.places(key)
+                    places = pod_counts.domains(key)
                     self._refuse(_of(places.sums(counts) > 0, places.of), AVOIDED)
 
     def _judge(self) -> None:

@@ -61,13 +61,13 @@ class TopologyDomains:
 class MatchingPodCounts:
     def __init__(self) -> None:
         self.ids: dict[Peers, int] = {}
-        self.discouraged: set[int] = set()  # rows with a PreferNoSchedule taint
-        self.stock = VolumeAssignment()
-        self.nodes_moved = 0  # grows when what is known of some node changes
+        self.soft_tainted: set[int] = set()  # rows with a PreferNoSchedule taint
+        self.volumes = VolumeAssignment()
+        self.nodes_version = 0  # grows when what is known of some node changes
         self._rows = 0
         self._nodes: list[NodeSeen | None] = []
         self._next = 0
-        self._places: dict[str, TopologyDomains] = {}
+        self._domains: dict[str, TopologyDomains] = {}
         self._matching: dict[int, Ints] = {}  # by id of the peers
         self._avoiding: dict[int, dict[str, Ints]] = {}  # pods apart from them, by topology key
         self._ports: dict[Port, Ints] = {}
@@ -75,7 +75,7 @@ class MatchingPodCounts:
         self._attached: dict[str, Ints] = {}  # volumes by driver
         self._common: dict[str, Ints] = {}  # pods that use claims which several use
         self._limits: dict[str, dict[str, int]] = {}  # by node, then by driver
-        self._moved: Counter[int | Port | str] = Counter()  # what has changed how often
+        self._versions: Counter[int | Port | str] = Counter()  # what has changed how often
 
     # --- nodes -----------------------------------------------------------------
 
@@ -84,20 +84,20 @@ class MatchingPodCounts:
         if rows > self._rows:
             self._grow(rows)
         self._nodes[row] = node
-        self.stock.put_node(row, node, rows)
-        self.nodes_moved += 1
-        self.discouraged.discard(row)
+        self.volumes.put_node(row, node, rows)
+        self.nodes_version += 1
+        self.soft_tainted.discard(row)
         if node is not None and any(taint.effect == SOFT for taint in node.taints):
-            self.discouraged.add(row)
-        for places in self._places.values():
-            places.put(row, node.labels if node else {})
+            self.soft_tainted.add(row)
+        for domains in self._domains.values():
+            domains.put(row, node.labels if node else {})
 
     def _grow(self, rows: int) -> None:
         more = np.zeros(rows - self._rows, dtype=np.int64)
         self._nodes += [None] * len(more)
         self._rows = rows
-        for places in self._places.values():
-            places.grow(rows)
+        for domains in self._domains.values():
+            domains.grow(rows)
         for counts in (
             self._matching,
             self._ports,
@@ -111,18 +111,18 @@ class MatchingPodCounts:
             for key in by_key:
                 by_key[key] = np.append(by_key[key], more)
 
-    def places(self, key: str) -> TopologyDomains:
-        if key not in self._places:
-            places = self._places[key] = TopologyDomains(key)
-            places.grow(self._rows)
+    def domains(self, key: str) -> TopologyDomains:
+        if key not in self._domains:
+            domains = self._domains[key] = TopologyDomains(key)
+            domains.grow(self._rows)
             for row, node in enumerate(self._nodes):
                 if node is not None:
-                    places.put(row, node.labels)
-        return self._places[key]
+                    domains.put(row, node.labels)
+        return self._domains[key]
 
     # --- peers -----------------------------------------------------------------
 
-    def know(self, peers: Peers) -> int:
+    def track(self, peers: Peers) -> int:
         """Starts counting the pods that match; those that are there already must be moved to a
         kind that says so."""
         self._next += 1
@@ -130,18 +130,18 @@ class MatchingPodCounts:
         self._matching[self._next] = np.zeros(self._rows, dtype=np.int64)
         return self._next
 
-    def forget(self, peers: Peers) -> None:
+    def untrack(self, peers: Peers) -> None:
         number = self.ids.pop(peers)
         del self._matching[number]
         self._avoiding.pop(number, None)
-        self._moved.pop(number, None)
+        self._versions.pop(number, None)
 
     def count(self, row: int | Ints, spec: PodSpec, change: int | Ints) -> None:
         """So many more pods (or fewer) of the kind are on the node; or on many different nodes."""
         for number in spec.matched:
             if number in self._matching:
                 self._matching[number][row] += change
-                self._moved[number] += 1
+                self._versions[number] += 1
         if spec.volumes is not None:
             self._count_volumes(row, spec.volumes, change)
         if spec.rules is None:
@@ -153,42 +153,42 @@ class MatchingPodCounts:
                 if apart.key not in by_key:
                     by_key[apart.key] = np.zeros(self._rows, dtype=np.int64)
                 by_key[apart.key][row] += change
-                self._moved[known] += 1
+                self._versions[known] += 1
         for port in spec.rules.ports:
             if port not in self._ports:
                 self._ports[port] = np.zeros(self._rows, dtype=np.int64)
             self._ports[port][row] += change
-            self._moved[_everywhere(port)] += 1
+            self._versions[_everywhere(port)] += 1
 
     def _count_volumes(self, row: int | Ints, volumes: Volumes, change: int | Ints) -> None:
         for claim in volumes.exclusive:
             self._claims.setdefault(claim, self._none())[row] += change
-            self._moved[claim] += 1
+            self._versions[claim] += 1
         for driver, volumes_each in volumes.attach:
             self._attached.setdefault(driver, self._none())[row] += volumes_each * change
-            self._moved[driver] += 1
+            self._versions[driver] += 1
         for driver, claim in volumes.common:  # it is attached once, for all of them
             users = self._common.setdefault(claim, self._none())
             before = users[row] > 0
             users[row] += change
             attached = self._attached.setdefault(driver, self._none())
             attached[row] += np.asarray(users[row] > 0, dtype=np.int64) - before
-            self._moved[driver] += 1
-        self.stock.count(row, volumes, change)
+            self._versions[driver] += 1
+        self.volumes.count(row, volumes, change)
 
-    def using(self, claim: str) -> Ints:
+    def claim_users(self, claim: str) -> Ints:
         return self._claims.get(claim, self._none())
 
     def put_limits(self, node: str, limits: Mapping[str, int]) -> None:
         """How many volumes the node attaches, by driver."""
         self._limits[node] = dict(limits)
-        self.nodes_moved += 1
+        self.nodes_version += 1
 
     def attached_for(self, claim: str) -> Ints:
         """By row, whether the claim's volume is attached for one of the pods that share it."""
         return np.asarray(self._common.get(claim, self._none()) > 0, dtype=np.int64)
 
-    def attach_room(self, driver: str) -> Ints:
+    def attach_capacity(self, driver: str) -> Ints:
         """By row, how many more volumes of the driver; where nobody says, any number."""
         room = np.full(self._rows, ANY, dtype=np.int64)
         for row, node in enumerate(self._nodes):
@@ -203,7 +203,7 @@ class MatchingPodCounts:
     def avoiding(self, number: int) -> Mapping[str, Ints]:
         return self._avoiding.get(number, {})
 
-    def taken(self, port: Port) -> Ints:
+    def port_conflicts(self, port: Port) -> Ints:
         """How many pods on each node stand in the port's way."""
         return sum(
             (counts for other, counts in self._ports.items() if port.conflicts(other)), self._none()
@@ -212,10 +212,10 @@ class MatchingPodCounts:
     def matched_by(self, peers: Peers, spec: PodSpec) -> bool:
         return self.ids.get(peers, -1) in spec.matched
 
-    def stamp(self, spec: PodSpec) -> tuple[int, ...]:
+    def version(self, spec: PodSpec) -> tuple[int, ...]:
         """Changes whenever the answer to what is beside such a pod may have changed."""
-        moved, ids = self._moved, self.ids
-        parts = [self.nodes_moved, *(moved[number] for number in spec.matched)]
+        moved, ids = self._versions, self.ids
+        parts = [self.nodes_version, *(moved[number] for number in spec.matched)]
         if spec.rules is not None:
             for peers in spec.rules.peers():
                 number = ids.get(peers, -1)
@@ -225,7 +225,7 @@ class MatchingPodCounts:
             parts += (moved[claim] for claim in spec.volumes.exclusive)
             parts += (moved[driver] for driver, _ in spec.volumes.attach)
             parts += (moved[driver] for driver, _ in spec.volumes.common)
-            parts += self.stock.stamp(spec.volumes)
+            parts += self.volumes.version(spec.volumes)
         return tuple(parts)
 
     def _none(self) -> Ints:
@@ -233,7 +233,7 @@ class MatchingPodCounts:
 
     # --- for promises ------------------------------------------------------------
 
-    def tally(self) -> dict[object, Counter[int]]:
+    def nonzero(self) -> dict[object, Counter[int]]:
         """Every count that is not zero: by what, then by row."""
         kept: list[tuple[object, Ints]] = [*self._matching.items(), *self._ports.items()]
         kept += [*self._claims.items(), *self._attached.items()]

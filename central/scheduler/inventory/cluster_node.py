@@ -8,7 +8,7 @@ from dataclasses import replace
 from central.model.facts import NodeReported, NodeSeen
 from central.scheduler.inventory import gpu_shares, mig, nic_limits, nics, node_report
 from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
-from central.scheduler.inventory.nic_assignment import deal
+from central.scheduler.inventory.nic_assignment import assign
 from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.node_report import Name
 from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod
@@ -26,22 +26,24 @@ class ClusterNode:
         self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
         self.levels: tuple[tuple[str, str], ...] = ()  # that its agent tells
         self.memory_level = "none"  # see NodeSeen
-        self.kinds: tuple[tuple[str, int], ...] = ()  # NodeSeen.gpus
+        self.gpu_models: tuple[tuple[str, int], ...] = ()  # NodeSeen.gpus
         self.report: NodeReported | None = None
         self.silent = False
         self.shape: Shape | None = None
-        self.truth: dict[Name, int] = {}  # GPUs by pod, as reported
+        self.observed_gpus: dict[Name, int] = {}  # GPUs by pod, as reported
         self.pods: dict[str, Pod] = {}  # by uid: those that are there, alive or not
-        self.foreign = 0  # GPUs that pod-resources gives to pods we don't know
-        self.cards: dict[nics.Container, tuple[str, ...]] = {}  # network cards, as reported
-        self.dealt: dict[nics.Container, tuple[str, ...]] = {}  # where limits are summed: planned
+        self.foreign_gpus = 0  # GPUs that pod-resources gives to pods we don't know
+        self.observed_nics: dict[nics.Container, tuple[str, ...]] = {}  # network cards, as reported
+        self.planned_nics: dict[
+            nics.Container, tuple[str, ...]
+        ] = {}  # where limits are summed: planned
         self.rdma_use: tuple[RdmaUse, ...] = ()  # of these cards, by pods
-        self.limited = False  # pods' limits of these cards are summed
-        self.parts: dict[Name, GpuShares] = {}  # hundredths of GPUs by pod, as reported
-        self.foreign_parts: GpuShares = {}
+        self.nics_limited = False  # pods' limits of these cards are summed
+        self.observed_shares: dict[Name, GpuShares] = {}  # hundredths of GPUs by pod, as reported
+        self.foreign_shares: GpuShares = {}
         self.slices = mig.NONE
 
-    def learn(self, report: NodeReported) -> bool:
+    def apply_report(self, report: NodeReported) -> bool:
         """Takes the report unless a newer one of the same agent is known."""
         known = self.report
         same = known is not None and known.boot == report.boot
@@ -49,49 +51,49 @@ class ClusterNode:
             return False
         self.report = report
         self.shape = report.topology.shape()
-        self.truth = node_report.truth(report)
-        self.parts = node_report.parts(report)
-        self.cards = nics.held(report)
-        self.limited = nic_limits.of(report.topology) is not None
-        self.slices = mig.of(report)
-        self.rdma_most = nics.most(report.topology)
+        self.observed_gpus = node_report.observed_gpus(report)
+        self.observed_shares = node_report.observed_shares(report)
+        self.observed_nics = nics.observed(report)
+        self.nics_limited = nic_limits.from_topology(report.topology) is not None
+        self.slices = mig.from_report(report)
+        self.rdma_most = nics.max_limits(report.topology)
         self.rdma_total = nics.allocatable(report.topology)
         self.levels = node_report.levels(report.topology)
-        self.memory_level = gpu_shares.best(report.topology)
-        self.kinds = node_report.kinds(report.topology)
+        self.memory_level = gpu_shares.best_enforcement(report.topology)
+        self.gpu_models = node_report.gpu_models(report.topology)
         return True
 
-    def forget(self) -> None:
+    def drop_report(self) -> None:
         self.report = self.rdma_most = None
-        self.rdma_total = self.levels = self.kinds = ()
+        self.rdma_total = self.levels = self.gpu_models = ()
         self.memory_level = "none"
-        self.shape, self.truth, self.foreign = None, {}, 0
-        self.parts, self.foreign_parts = {}, {}
-        self.cards, self.dealt, self.limited = {}, {}, False
+        self.shape, self.observed_gpus, self.foreign_gpus = None, {}, 0
+        self.observed_shares, self.foreign_shares = {}, {}
+        self.observed_nics, self.planned_nics, self.nics_limited = {}, {}, False
         self.rdma_use = ()
         self.slices = mig.NONE
 
-    def speaks_of(self, name: Name) -> bool:
+    def has_observed(self, name: Name) -> bool:
         """Whether its agent has seen the pod's devices."""
-        if name in self.truth or name in self.parts or name in self.slices.held:
+        if name in self.observed_gpus or name in self.observed_shares or name in self.slices.held:
             return True
-        return self.limited and any(key[:2] == name for key in self.cards)
+        return self.nics_limited and any(key[:2] == name for key in self.observed_nics)
 
     def forget_pod(self, name: Name) -> None:
-        self.truth.pop(name, None)
-        self.parts.pop(name, None)
-        for key in [key for key in self.cards if key[:2] == name]:
-            del self.cards[key]
+        self.observed_gpus.pop(name, None)
+        self.observed_shares.pop(name, None)
+        for key in [key for key in self.observed_nics if key[:2] == name]:
+            del self.observed_nics[key]
         self.slices = self.slices.without(name)
 
-    def added(self) -> tuple[object, ...]:
+    def reported_values(self) -> tuple[object, ...]:
         """What its agent adds to its row."""
-        has = self.slices.fewer(self.seen.allocatable) if self.seen and self.report else None
+        has = self.slices.limit(self.seen.allocatable) if self.seen and self.report else None
         exclusive = self.report is not None and self.report.topology.rdma_exclusive
         said = self.rdma_most, self.rdma_total, self.levels, self.memory_level
-        return *said, self.kinds, exclusive, has
+        return *said, self.gpu_models, exclusive, has
 
-    def row(self) -> NodeSeen | None:
+    def merged(self) -> NodeSeen | None:
         """What the API server and the agent say of it."""
         if self.seen is None:
             return None
@@ -102,32 +104,32 @@ class ClusterNode:
             rdma_most=self.rdma_most,
             told=self.levels,
             memory_level=self.memory_level,
-            gpus=self.kinds,
+            gpus=self.gpu_models,
             rdma_exclusive=self.report is not None and self.report.topology.rdma_exclusive,
         )
 
     def allocatable(self) -> dict[str, int]:
         """What the API server says, and what the agent adds."""
         has = dict(self.seen.allocatable) if self.seen else {}
-        return {**(self.slices.fewer(has) if self.report else has), **dict(self.rdma_total)}
+        return {**(self.slices.limit(has) if self.report else has), **dict(self.rdma_total)}
 
     def healthy(self) -> int:
         return self.report.topology.healthy_mask() if self.report else 0
 
-    def ails(self) -> bool:
+    def is_unhealthy(self) -> bool:
         if self.report is None:
             return False
         if any(not gpu.healthy for gpu in self.report.topology.gpus):
             return True
-        return bool(self.slices.bad) or bool(self.unfit_cards())
+        return bool(self.slices.unhealthy) or bool(self.unhealthy_nics())
 
-    def unfit_cards(self) -> dict[str, str]:
+    def unhealthy_nics(self) -> dict[str, str]:
         """Why, by name: those that are offered, and those that somebody has and are gone."""
-        return nics.unfit(self.report.topology, self.cards) if self.report else {}
+        return nics.unhealthy(self.report.topology, self.observed_nics) if self.report else {}
 
     def free(self) -> int:
         """The GPUs that are healthy and nobody's."""
-        taken = self.foreign | mask_of(self.foreign_parts)
+        taken = self.foreign_gpus | mask_of(self.foreign_shares)
         for pod in self.pods.values():
             taken |= pod.gpus
         return self.healthy() & ~taken
@@ -136,34 +138,36 @@ class ClusterNode:
         """The GPUs that may be used in shares."""
         return gpu_shares.offered(self.report.topology) if self.report else NOTHING
 
-    def left(self) -> GpuShares:
+    def free_shares(self) -> GpuShares:
         """Of the GPUs that are in use as shares: hundredths still to be had."""
-        used = gpu_shares.used(self.pods.values(), self.foreign_parts)
+        used = gpu_shares.used(self.pods.values(), self.foreign_shares)
         fit = self.healthy() & self.offered()[0]
         return {gpu: max(0, WHOLE - part) if fit >> gpu & 1 else 0 for gpu, part in used.items()}
 
-    def card_room(self) -> NicCapacity | None:
+    def nic_capacity(self) -> NicCapacity | None:
         """What pods have room for on its network cards; None: their shares alone count."""
-        if not self.limited or self.report is None:
+        if not self.nics_limited or self.report is None:
             return None
-        return nics.room(self.report.topology, self.pods.values(), self.known_cards())
+        return nics.capacity(self.report.topology, self.pods.values(), self.known_nics())
 
-    def known_cards(self) -> dict[nics.Container, tuple[str, ...]]:
+    def known_nics(self) -> dict[nics.Container, tuple[str, ...]]:
         """Known or planned, of whoever holds room, and of strangers."""
-        return {**self.dealt, **self.cards}
+        return {**self.planned_nics, **self.observed_nics}
 
-    def deal_cards(self) -> None:
+    def assign_nics(self) -> None:
         """Plans network cards for those who have none, where limits are summed."""
-        if self.limited and self.report is not None:
-            masks = nics.gpus(self.report, self._planned()[1])
+        if self.nics_limited and self.report is not None:
+            masks = nics.gpu_masks(self.report, self._planned()[1])
             pods = self.pods.values()
-            self.dealt = deal(self.report.topology, masks, pods, self.cards, self.dealt)
+            self.planned_nics = assign(
+                self.report.topology, masks, pods, self.observed_nics, self.planned_nics
+            )
 
-    def settle(self, find: Callable[[Name], Pod | None]) -> None:
+    def reconcile_devices(self, find: Callable[[Name], Pod | None]) -> None:
         """Brings plans in line with the truth. Where they are in its way they are made anew."""
         taken = 0
-        self.foreign = 0
-        for name, mask in sorted(self.truth.items()):
+        self.foreign_gpus = 0
+        for name, mask in sorted(self.observed_gpus.items()):
             pod = find(name)
             here = pod is not None and pod.node == self.name
             if here and pod is not None and not pod.alive:
@@ -174,10 +178,10 @@ class ClusterNode:
                 pod.gpus = mine
                 pod.advance(OBSERVED)
             else:
-                self.foreign |= mine
-        used = self._settle_parts(find, taken)
+                self.foreign_gpus |= mine
+        used = self._reconcile_shares(find, taken)
         for _, pod in sorted(self.pods.items()):
-            told = self.parts if pod.share else self.truth
+            told = self.observed_shares if pod.share else self.observed_gpus
             if (pod.seen.namespace, pod.seen.name) in told or not pod.alive:
                 continue
             if pod.observed and not self._holds(pod, taken, used):
@@ -193,11 +197,11 @@ class ClusterNode:
                 self._plan(pod, taken | mask_of(used))
             taken |= pod.gpus
 
-    def _settle_parts(self, find: Callable[[Name], Pod | None], taken: int) -> Counter[int]:
+    def _reconcile_shares(self, find: Callable[[Name], Pod | None], taken: int) -> Counter[int]:
         """The truth about shares, after that about whole GPUs: hundredths in use by GPU."""
         used: Counter[int] = Counter()
-        self.foreign_parts = {}
-        for name, parts in sorted(self.parts.items()):
+        self.foreign_shares = {}
+        for name, parts in sorted(self.observed_shares.items()):
             pod = find(name)
             here = pod is not None and pod.node == self.name
             if here and pod is not None and not pod.alive:
@@ -212,7 +216,7 @@ class ClusterNode:
             for gpu, told in parts.items():
                 part = min(told, WHOLE - used[gpu])
                 if not taken >> gpu & 1 and part:
-                    self.foreign_parts[gpu] = self.foreign_parts.get(gpu, 0) + part
+                    self.foreign_shares[gpu] = self.foreign_shares.get(gpu, 0) + part
                     used[gpu] += part
         return used
 
@@ -262,18 +266,18 @@ class ClusterNode:
                 self.shape, free, wanted
             )
 
-    def intents(self) -> tuple[Grant, ...]:
+    def planned_devices(self) -> tuple[Grant, ...]:
         """Container by container, what pods should be given whose truth is not known yet."""
         if self.report is None or self.shape is None:
             return ()
         grants, planned = self._planned()
         asking = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
         if asking:
-            chosen = self.dealt
-            if not self.limited:
-                masks = nics.gpus(self.report, planned)
-                chosen = nics.near(self.report.topology, masks, asking, self.cards)
-            grants += nics.intents(asking, self.cards, chosen)
+            chosen = self.planned_nics
+            if not self.nics_limited:
+                masks = nics.gpu_masks(self.report, planned)
+                chosen = nics.nearest_nics(self.report.topology, masks, asking, self.observed_nics)
+            grants += nics.grants(asking, self.observed_nics, chosen)
         return tuple(sorted(grants))
 
     def _planned(self) -> tuple[list[Grant], dict[nics.Container, int]]:
@@ -285,7 +289,7 @@ class ClusterNode:
         uuids = [gpu.uuid for gpu in self.report.topology.gpus]
         for pod in self.pods.values():
             name = (pod.seen.namespace, pod.seen.name)
-            told = sum(self.parts.get(name, {}).values())
+            told = sum(self.observed_shares.get(name, {}).values())
             missing = told < sum(part for _, part in pod.spec.share_containers)
             missing |= bool(pod.spec.memory_cap)  # its agent watches over it as long as it lives
             if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.observed):

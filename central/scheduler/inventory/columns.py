@@ -179,7 +179,7 @@ class Columns:
         self.gpus.grow(more)
         self.domains.grow(rows)
         self._unused += range(rows - 1, have - 1, -1)
-        self.dirty.forget()
+        self.dirty.reset()
 
     def _column(self, resource: str) -> int:
         if resource not in self.column:

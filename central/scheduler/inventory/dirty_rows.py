@@ -22,7 +22,7 @@ class DirtyRows:
             return now, None
         return now, self._rows[mark - self._from :]
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Everybody counts everything anew."""
         self._from += len(self._rows) + 1
         self._rows.clear()

@@ -26,7 +26,7 @@ class Domains:
         self._above: list[list[int]] = [[] for _ in self.levels]
         self._parents: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
         self._ranks: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
-        self._told: dict[int, Pairs] = {}  # by row: what its pods are told
+        self._annotations: dict[int, Pairs] = {}  # by row: what its pods are told
 
     def grow(self, rows: int) -> None:
         more = np.full((len(self.levels), rows - self.of.shape[1]), -1, dtype=np.int64)
@@ -34,7 +34,7 @@ class Domains:
 
     def put(self, row: int, labels: Mapping[str, str]) -> bool:
         """Files the row by its labels; says whether it moved."""
-        self._told.pop(row, None)
+        self._annotations.pop(row, None)
         before = self.of[:, row].copy()
         path: tuple[str, ...] = ()
         for level, key in enumerate(self.levels):
@@ -45,7 +45,7 @@ class Domains:
 
     def drop(self, row: int) -> None:
         self.of[:, row] = -1
-        self._told.pop(row, None)
+        self._annotations.pop(row, None)
 
     def _id(self, level: int, path: tuple[str, ...]) -> int:
         ids = self._ids[level]
@@ -80,15 +80,15 @@ class Domains:
             for level in range(len(self.levels))
         )
 
-    def told(self, row: int) -> Pairs:
+    def annotations(self, row: int) -> Pairs:
         """The row's domains as annotations of the pods that are bound there: each under its level's
         own key, and all of them in one."""
-        if row not in self._told:
+        if row not in self._annotations:
             found = [
                 (level if "/" in level else f"{names.DOMAIN}/{level}", name)
                 for level, name in zip(self.levels, self.path(row), strict=True)
                 if name
             ]
             whole = "/".join(name for _, name in found)
-            self._told[row] = (*found, (names.DOMAINS, whole)) if found else ()
-        return self._told[row]
+            self._annotations[row] = (*found, (names.DOMAINS, whole)) if found else ()
+        return self._annotations[row]

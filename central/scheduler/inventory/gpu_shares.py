@@ -42,7 +42,9 @@ class GpuColumns:
         self.shape: list[Shape | None] = []  # None: no agent has reported
         self.free_mask: list[int] = []  # healthy and given to nobody
         self.offered: list[Offered] = []  # that may be used in shares
-        self.left: list[GpuShares] = []  # of those in use as shares: hundredths that are free
+        self.free_shares: list[
+            GpuShares
+        ] = []  # of those in use as shares: hundredths that are free
 
     def grow(self, more: int) -> None:
         self.count = np.append(self.count, np.zeros(more, dtype=np.int64))
@@ -50,14 +52,14 @@ class GpuColumns:
         self.shape += [None] * more
         self.free_mask += [0] * more
         self.offered += [NOTHING] * more
-        self.left += [{} for _ in range(more)]
+        self.free_shares += [{} for _ in range(more)]
 
     def put(
         self, row: int, shape: Shape | None, free_mask: int, offered: Offered, left: GpuShares
     ) -> bool:
         """What an agent says: the GPUs' shape, which are healthy and given to nobody, which may be
         used in shares, and what is free of those that are. Whether more may be given than before."""
-        known = self.left[row]
+        known = self.free_shares[row]
         more = (
             bool(free_mask & ~self.free_mask[row])
             or shape != self.shape[row]
@@ -65,7 +67,7 @@ class GpuColumns:
             or any(part > known.get(gpu, 0) for gpu, part in left.items())
         )
         self.shape[row] = shape
-        self.free_mask[row], self.offered[row], self.left[row] = free_mask, offered, left
+        self.free_mask[row], self.offered[row], self.free_shares[row] = free_mask, offered, left
         return more
 
     def recount(self, row: int, have: int) -> None:
@@ -108,39 +110,39 @@ def offered(topology: NodeTopology) -> Offered:
     )
 
 
-def best(topology: NodeTopology) -> str:
+def best_enforcement(topology: NodeTopology) -> str:
     """How surely a cap of a share's memory holds there at best."""
     found = [gpu.enforcement for gpu in topology.gpus if gpu.shares]
     return max(found, key=RANKS.__getitem__, default="none")
 
 
-def room_at(gpus: "GpuColumns", row: int, wanted: int, least: int = 0, within: int = -1) -> int:
+def capacity_at(gpus: "GpuColumns", row: int, wanted: int, least: int = 0, within: int = -1) -> int:
     """How many pods of so many hundredths each the node has room for, on GPUs of that rank."""
     fit = gpus.offered[row][least] & within
     if not fit or wanted > WHOLE:
         return 0
     free = min((gpus.free_mask[row] & fit).bit_count(), gpus.count.item(row))
-    left = _left(gpus, row, least, within)
+    left = _free_shares(gpus, row, least, within)
     return sum(part // wanted for part in left) + free * (WHOLE // wanted)
 
 
-def _left(gpus: "GpuColumns", row: int, least: int, within: int = -1) -> Iterable[int]:
+def _free_shares(gpus: "GpuColumns", row: int, least: int, within: int = -1) -> Iterable[int]:
     """Of open GPUs of that rank what may still be had; GPUs that are not offered have nothing left."""
-    left, fit = gpus.left[row], gpus.offered[row][least] & within
+    left, fit = gpus.free_shares[row], gpus.offered[row][least] & within
     every = not least and within == -1
     return left.values() if every else (part for gpu, part in left.items() if fit >> gpu & 1)
 
 
-def room(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
+def capacity(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
     """The same of many."""
-    found = (room_at(gpus, row, wanted, least) for row in rows.tolist())
+    found = (capacity_at(gpus, row, wanted, least) for row in rows.tolist())
     return np.fromiter(found, np.int64, len(rows))
 
 
 def remaining(gpus: "GpuColumns", rows: Ints, least: int = 0) -> tuple[int, int]:
     """The hundredths that are left in all, and the most of any one GPU."""
-    parts = [part for row in rows.tolist() for part in _left(gpus, row, least)]
-    free = WHOLE * int(room(gpus, rows, WHOLE, least).sum())
+    parts = [part for row in rows.tolist() for part in _free_shares(gpus, row, least)]
+    free = WHOLE * int(capacity(gpus, rows, WHOLE, least).sum())
     return sum(parts) + free, max((*parts, min(free, WHOLE)))
 
 
@@ -149,7 +151,7 @@ def waste(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
     more than any other."""
     found = (
         min(
-            (part - wanted for part in _left(gpus, row, least) if part >= wanted),
+            (part - wanted for part in _free_shares(gpus, row, least) if part >= wanted),
             default=WHOLE,
         )
         for row in rows.tolist()
@@ -157,7 +159,7 @@ def waste(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
     return np.fromiter(found, np.int64, len(rows))
 
 
-def deal(
+def assign(
     gpus: "GpuColumns", row: int, ask: "ShareRequest", count: int, within: int = -1
 ) -> list[tuple[int, int]]:
     """GPUs of the mask `within`, as masks, for count pods, and how many pods go to each; the mask 0
@@ -166,13 +168,13 @@ def deal(
     if shape is None:
         return [(0, count)]
     fit = gpus.offered[row][ask.least] & within
-    return _dealt(shape, gpus.left[row], (gpus.free_mask[row], fit), ask.share, count)
+    return _assign(shape, gpus.free_shares[row], (gpus.free_mask[row], fit), ask.share, count)
 
 
-def holds(
+def fits(
     gpus: "GpuColumns", row: int, asks: Iterable[tuple["ShareRequest", int]], within: int = -1
 ) -> bool:
-    """Whether so many pods of each kind find GPUs of the mask `within` there, if they are seated in_order:
+    """Whether so many pods of each kind find GPUs of the mask `within` there, if they are seated widest_first:
     whole GPUs first, then the largest parts. For parts of one size a "no" is certain."""
     shape = gpus.shape[row]
     if shape is None:
@@ -182,17 +184,17 @@ def holds(
         for one, count in asks
         if count
     )
-    left = tuple(gpus.left[row].items())
-    return _holds(shape, left, gpus.free_mask[row], within, mine)
+    left = tuple(gpus.free_shares[row].items())
+    return _fits(shape, left, gpus.free_mask[row], within, mine)
 
 
-def in_order(asks: Sequence["ShareRequest"]) -> list[int]:
+def widest_first(asks: Sequence["ShareRequest"]) -> list[int]:
     """The order in which to seat them, as places: the widest first, since they fit in fewest places."""
     return sorted(range(len(asks)), key=lambda i: (-asks[i].gpus, -asks[i].share, i))
 
 
 @lru_cache(maxsize=1 << 14)
-def _holds(
+def _fits(
     shape: Shape,
     left: tuple[tuple[int, int], ...],
     free: int,
@@ -205,7 +207,7 @@ def _holds(
             if (free & within).bit_count() < gpus * count:
                 return False
             free &= ~closest(shape, free & within, gpus * count)
-        for gpu, pods in _dealt(shape, parts, (free, fit), share, count) if share else ():
+        for gpu, pods in _assign(shape, parts, (free, fit), share, count) if share else ():
             if not gpu:
                 return False
             index = gpu.bit_length() - 1
@@ -214,7 +216,7 @@ def _holds(
     return True
 
 
-def _dealt(
+def _assign(
     shape: Shape, parts: Mapping[int, int], free: tuple[int, int], wanted: int, count: int
 ) -> list[tuple[int, int]]:
     """free: GPUs that are free, and those that may be used, open ones too."""
@@ -235,7 +237,7 @@ def _dealt(
 
 def change(gpus: "GpuColumns", row: int, gpu: int, by: int) -> None:
     """Takes hundredths of a GPU (a mask) or, by more than 0, gives them back."""
-    left, index = gpus.left[row], gpu.bit_length() - 1
+    left, index = gpus.free_shares[row], gpu.bit_length() - 1
     now = left.get(index, WHOLE) + by
     if now < WHOLE:
         left[index] = now

@@ -20,7 +20,7 @@ class HyperNodeTree:
 
     levels: tuple[str, ...] = ()
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    troubles: Mapping[str, str] = field(default_factory=dict)  # by HyperNode: a sentence
+    errors: Mapping[str, str] = field(default_factory=dict)  # by HyperNode: a sentence
     sizes: Mapping[str, int] = field(default_factory=dict)  # by HyperNode: how many nodes
 
 
@@ -33,14 +33,14 @@ def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) ->
         for node in sorted(holds.of(name)):
             mine = domains.setdefault(node, {})
             if (other := mine.setdefault(level, name)) != name:
-                holds.trouble(
+                holds.add_error(
                     name, f"node {node} is in HyperNode {other} of tier {hypernode.tier} too"
                 )
             else:
                 tiers.add(hypernode.tier)
     levels = tuple(level_of(tier) for tier in sorted(tiers, reverse=True))
     sizes = Counter(name for mine in domains.values() for name in mine.values())
-    return HyperNodeTree(levels, domains, holds.troubles, sizes)
+    return HyperNodeTree(levels, domains, holds.errors, sizes)
 
 
 def level_of(tier: int) -> str:
@@ -58,24 +58,24 @@ class _Holdings:
     """Each HyperNode's nodes, found once."""
 
     def __init__(self, hypernodes: Mapping[str, HyperNodeSeen], nodes: list[NodeSeen]) -> None:
-        self.troubles: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
         self._all = hypernodes
         self._nodes = {node.name: node for node in nodes}
         self._known: dict[str, frozenset[str]] = {}
         self._path: list[str] = []
 
-    def trouble(self, name: str, why: str) -> None:
-        self.troubles.setdefault(name, why)
+    def add_error(self, name: str, why: str) -> None:
+        self.errors.setdefault(name, why)
 
     def of(self, name: str) -> frozenset[str]:
         if name in self._known:
             return self._known[name]
         if name in self._path:
-            self.trouble(name, f"it holds itself: {' in '.join([*self._path, name])}")
+            self.add_error(name, f"it holds itself: {' in '.join([*self._path, name])}")
             return frozenset()
         hypernode = self._all[name]
         if hypernode.error:
-            self.trouble(name, hypernode.error)
+            self.add_error(name, hypernode.error)
             return frozenset()
         self._path.append(name)
         found: set[str] = set()
@@ -91,11 +91,11 @@ class _Holdings:
         if member.exact:
             there = [member.exact] if member.exact in there else []
             if not there and not nodes:
-                self.trouble(of.name, f"member {member.exact} does not exist")
+                self.add_error(of.name, f"member {member.exact} does not exist")
         try:
             picks = _picker(member)
         except re.error as error:
-            self.trouble(of.name, f"regexMatch {member.pattern}: {error}")
+            self.add_error(of.name, f"regexMatch {member.pattern}: {error}")
             return set()
         if nodes:
             return {name for name in there if picks(name, self._nodes[name].labels)}
@@ -105,7 +105,9 @@ class _Holdings:
                 continue
             other = self._all[name]
             if other.tier >= of.tier:
-                self.trouble(of.name, f"member {name} is of tier {other.tier}, not below {of.tier}")
+                self.add_error(
+                    of.name, f"member {name} is of tier {other.tier}, not below {of.tier}"
+                )
             else:
                 found |= self.of(name)
         return found

@@ -17,8 +17,10 @@ class MigSlices:
     """Of one node, by its agent's report."""
 
     held: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)  # uuids by pod
-    fit: tuple[tuple[str, int], ...] = ()  # how many by resource, in use or not
-    bad: Mapping[str, str] = field(default_factory=dict)  # of those that are held: why, by uuid
+    healthy: tuple[tuple[str, int], ...] = ()  # how many by resource, in use or not
+    unhealthy: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of those that are held: why, by uuid
 
     def without(self, name: Name) -> "MigSlices":
         """The pod has gone."""
@@ -26,9 +28,9 @@ class MigSlices:
             return self
         return replace(self, held={each: ids for each, ids in self.held.items() if each != name})
 
-    def fewer(self, has: Mapping[str, int]) -> dict[str, int]:
+    def limit(self, has: Mapping[str, int]) -> dict[str, int]:
         """The smaller of what the API server and the agent say: the agent tells sooner."""
-        fit = dict(self.fit)
+        fit = dict(self.healthy)
         return {
             name: min(count, fit.get(name, 0)) if slicing.is_slice(name) else count
             for name, count in has.items()
@@ -38,34 +40,34 @@ class MigSlices:
 NONE = MigSlices()
 
 
-def of(report: NodeReported) -> MigSlices:
+def from_report(report: NodeReported) -> MigSlices:
     held: dict[Name, tuple[str, ...]] = {}
     for grant in report.grants:
         if slicing.is_slice(grant.resource):
             name = (grant.namespace, grant.pod)
             held[name] = (*held.get(name, ()), *grant.device_ids)
-    here = known(report)
+    here = by_uuid(report)
     if not held and not here:
         return NONE
     fit = Counter(slicing.resource(part.profile) for _, part in here.values() if part.healthy)
-    troubles = {uuid: _trouble(here.get(uuid)) for ids in held.values() for uuid in ids}
+    troubles = {uuid: _why(here.get(uuid)) for ids in held.values() for uuid in ids}
     bad = {uuid: why for uuid, why in troubles.items() if why}
     return MigSlices(held, tuple(sorted(fit.items())), bad)
 
 
-def _trouble(found: tuple[Gpu, Slice] | None) -> str:
+def _why(found: tuple[Gpu, Slice] | None) -> str:
     if found is None:
         return "it is gone: its GPU was divided anew"
     return "" if found[1].healthy else found[1].why or "not told why"
 
 
-def known(report: NodeReported | None) -> dict[str, tuple[Gpu, Slice]]:
+def by_uuid(report: NodeReported | None) -> dict[str, tuple[Gpu, Slice]]:
     """By uuid."""
     if report is None:
         return {}
     return {part.uuid: (gpu, part) for gpu, part in slicing.of(report.topology)}
 
 
-def words(report: NodeReported | None, uuid: str) -> str:
-    found = known(report).get(uuid)
+def describe(report: NodeReported | None, uuid: str) -> str:
+    found = by_uuid(report).get(uuid)
     return slicing.words(*found) if found else f"MIG slice {uuid}"

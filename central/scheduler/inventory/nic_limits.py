@@ -30,48 +30,48 @@ Card = list[int]  # handles, objects and shares that are left
 class NicCapacity:
     """Of one node. cards are those that are offered and fit for work."""
 
-    __slots__ = ("asked", "cards", "default")
+    __slots__ = ("default", "nics", "unassigned")
 
     def __init__(self, cards: dict[str, Card], default: RdmaLimit) -> None:
-        self.cards, self.default = cards, default
-        self.asked: Counter[NicRequest] = Counter()
+        self.nics, self.default = cards, default
+        self.unassigned: Counter[NicRequest] = Counter()
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, NicCapacity)
-            and (self.cards, self.default) == (other.cards, other.default)
-            and +self.asked == +other.asked
+            and (self.nics, self.default) == (other.nics, other.default)
+            and +self.unassigned == +other.unassigned
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def ask(self, spec: PodSpec) -> NicRequest:
-        return ask(spec, self.default)
+    def request(self, spec: PodSpec) -> NicRequest:
+        return request(spec, self.default)
 
-    def asks(self, spec: PodSpec, count: int) -> None:
+    def add_requests(self, spec: PodSpec, count: int) -> None:
         """So many more pods, or fewer."""
-        self.asked[self.ask(spec)] += count
+        self.unassigned[self.request(spec)] += count
 
-    def take(self, wanted: NicRequest, cards: Mapping[str, int], sign: int = 1) -> None:
+    def charge(self, wanted: NicRequest, cards: Mapping[str, int], sign: int = 1) -> None:
         """Of a pod that holds so many shares of these."""
         for name, shares in cards.items():
-            if (card := self.cards.get(name)) is not None:
+            if (card := self.nics.get(name)) is not None:
                 card[0] -= sign * wanted.handles
                 card[1] -= sign * wanted.objects
                 card[2] -= sign * shares
 
-    def holds(self, wanted: Iterable[tuple[PodSpec, int]]) -> bool:
+    def fits(self, wanted: Iterable[tuple[PodSpec, int]]) -> bool:
         """Whether there is room for so many of each kind, together."""
-        asked = +self.asked
+        asked = +self.unassigned
         for spec, count in wanted:
-            asked[self.ask(spec)] += count if spec.rdma_containers else 0
-        return way(list(self.cards.values()), asked) is not None
+            asked[self.request(spec)] += count if spec.rdma_containers else 0
+        return greedy_order(list(self.nics.values()), asked) is not None
 
-    def room(self, wanted: NicRequest) -> int:
+    def capacity(self, wanted: NicRequest) -> int:
         """How many more pods of this kind there is room for, beside those that asked before."""
-        cards = list(self.cards.values())
-        most = pods(cards, wanted)
-        others = +self.asked
+        cards = list(self.nics.values())
+        most = max_pods(cards, wanted)
+        others = +self.unassigned
         if not most or not others:
             return most
         if others.keys() == {wanted}:
@@ -79,23 +79,23 @@ class NicCapacity:
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if way(cards, others + Counter({wanted: middle})) is None:
+            if greedy_order(cards, others + Counter({wanted: middle})) is None:
                 high = middle - 1
             else:
                 low = middle
         return low
 
 
-def rooms(cards: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSpec) -> list[int]:
+def capacities(cards: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSpec) -> list[int]:
     """Of many nodes; those where only shares count have plenty."""
     found = []
     for row in rows:
         room = cards.get(row)
-        found.append(PLENTY if room is None else room.room(room.ask(spec)))
+        found.append(PLENTY if room is None else room.capacity(room.request(spec)))
     return found
 
 
-def ask(spec: PodSpec, default: RdmaLimit) -> NicRequest:
+def request(spec: PodSpec, default: RdmaLimit) -> NicRequest:
     wished = dict(spec.rdma_limits)
     return NicRequest(
         max(wished.get("hca_handle", default.hca_handle), 0),
@@ -104,7 +104,7 @@ def ask(spec: PodSpec, default: RdmaLimit) -> NicRequest:
     )
 
 
-def of(topology: NodeTopology) -> NicCapacity | None:
+def from_topology(topology: NodeTopology) -> NicCapacity | None:
     """With nobody there; None: no card has a limit, or none is set, and only shares count."""
     limits = dict(topology.rdma_cgroup or ())
     offered = [hca for hca in topology.hcas if hca.shares]
@@ -121,7 +121,7 @@ def of(topology: NodeTopology) -> NicCapacity | None:
     return NicCapacity(cards, topology.rdma_default)
 
 
-def cap(card: Card, wanted: NicRequest, each: int = 1) -> int:
+def pods_per_nic(card: Card, wanted: NicRequest, each: int = 1) -> int:
     """How many such pods the card has room for, with so many shares of it each; none where more is
     promised than there is."""
     if min(card) < 0:
@@ -134,18 +134,18 @@ def cap(card: Card, wanted: NicRequest, each: int = 1) -> int:
     return found
 
 
-def spread(cards: Sequence[Card], wanted: NicRequest) -> tuple[int, int]:
+def shares_per_nic(cards: Sequence[Card], wanted: NicRequest) -> tuple[int, int]:
     """On how many cards such a pod is, and with how many shares of each, at most."""
     count = min(wanted.shares, len(cards))
     return count, -(-wanted.shares // count) if count else 0
 
 
-def pods(cards: Sequence[Card], wanted: NicRequest) -> int:
+def max_pods(cards: Sequence[Card], wanted: NicRequest) -> int:
     """How many such pods there is room for, none twice on a card."""
-    count, each = spread(cards, wanted)
+    count, each = shares_per_nic(cards, wanted)
     if not count:
         return 0
-    caps = [cap(card, wanted, each) for card in cards]
+    caps = [pods_per_nic(card, wanted, each) for card in cards]
     if count == 1:
         return sum(caps)
     low, high = 0, sum(caps) // count
@@ -158,11 +158,13 @@ def pods(cards: Sequence[Card], wanted: NicRequest) -> int:
     return low
 
 
-def choose(cards: Sequence[Card], wanted: NicRequest, *, tight: bool) -> tuple[int, ...] | None:
+def choose_nics(
+    cards: Sequence[Card], wanted: NicRequest, *, tight: bool
+) -> tuple[int, ...] | None:
     """The cards of the next such pod: those with the most room, or tight: with the least. Equal pods
     that get those with the most are as many as can be."""
-    count, each = spread(cards, wanted)
-    caps = [cap(card, wanted, each) for card in cards] if count else []
+    count, each = shares_per_nic(cards, wanted)
+    caps = [pods_per_nic(card, wanted, each) for card in cards] if count else []
     able = [index for index, one in enumerate(caps) if one]
     if len(able) < count or not count:
         return None
@@ -170,8 +172,8 @@ def choose(cards: Sequence[Card], wanted: NicRequest, *, tight: bool) -> tuple[i
     return tuple(able[:count])
 
 
-def way(cards: Sequence[Card], asked: Mapping[NicRequest, int]) -> bool | None:
-    """How choose() finds room for all of them, the greediest first: tight or not; None: it does not."""
+def greedy_order(cards: Sequence[Card], asked: Mapping[NicRequest, int]) -> bool | None:
+    """How choose_nics() finds room for all of them, the greediest first: tight or not; None: it does not."""
     groups = sorted(((wanted, count) for wanted, count in asked.items() if count > 0), reverse=True)
     return next((tight for tight in (False, True) if _fit(cards, groups, tight=tight)), None)
 
@@ -181,14 +183,14 @@ def _fit(cards: Sequence[Card], groups: Iterable[tuple[NicRequest, int]], *, tig
     *first, (last, rest) = groups or [(NicRequest(0, 0, 0), 0)]
     for wanted, count in first:
         for _ in range(count):
-            if (chosen := choose(left, wanted, tight=tight)) is None:
+            if (chosen := choose_nics(left, wanted, tight=tight)) is None:
                 return False
-            deal(left, wanted, chosen)
-    return rest <= 0 or pods(left, last) >= rest
+            charge(left, wanted, chosen)
+    return rest <= 0 or max_pods(left, last) >= rest
 
 
-def deal(cards: Sequence[Card], wanted: NicRequest, chosen: Sequence[int]) -> None:
-    _, each = spread(cards, wanted)
+def charge(cards: Sequence[Card], wanted: NicRequest, chosen: Sequence[int]) -> None:
+    _, each = shares_per_nic(cards, wanted)
     for index in chosen:
         cards[index][0] -= wanted.handles
         cards[index][1] -= wanted.objects

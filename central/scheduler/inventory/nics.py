@@ -14,11 +14,11 @@ from protos.nearest import device_of, nearest
 from protos.topology import Grant, NodeTopology, mask_of
 
 Container = tuple[str, str, str]  # namespace, pod, container
-Cards = Mapping[Container, tuple[str, ...]]  # one for each share
-NOBODYS = PodSpec(())
+Nics = Mapping[Container, tuple[str, ...]]  # one for each share
+NO_POD = PodSpec(())
 
 
-def held(report: NodeReported) -> dict[Container, tuple[str, ...]]:
+def observed(report: NodeReported) -> dict[Container, tuple[str, ...]]:
     """The truth."""
     return {
         (grant.namespace, grant.pod, grant.container): tuple(map(device_of, grant.device_ids))
@@ -27,7 +27,7 @@ def held(report: NodeReported) -> dict[Container, tuple[str, ...]]:
     }
 
 
-def unfit(topology: NodeTopology, held: Cards) -> dict[str, str]:
+def unhealthy(topology: NodeTopology, held: Nics) -> dict[str, str]:
     """Why, by name: of those that are offered, and those that somebody has and are gone."""
     here = {hca.name: hca.why for hca in topology.hcas}
     offered = (hca.name for hca in topology.hcas if hca.shares)
@@ -36,7 +36,7 @@ def unfit(topology: NodeTopology, held: Cards) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def gpus(report: NodeReported, planned: Mapping[Container, int]) -> dict[Container, int]:
+def gpu_masks(report: NodeReported, planned: Mapping[Container, int]) -> dict[Container, int]:
     """As masks: the truth goes before plans."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
     index |= {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}
@@ -48,13 +48,13 @@ def gpus(report: NodeReported, planned: Mapping[Container, int]) -> dict[Contain
     return found
 
 
-def missing(pod: Pod, known: Cards) -> int:
+def unassigned_shares(pod: Pod, known: Nics) -> int:
     """Shares of the pod whose cards are not known."""
     name = (pod.seen.namespace, pod.seen.name)
     return sum(count for each, count in pod.spec.rdma_containers if (*name, each) not in known)
 
 
-def of_pod(pod: Pod, known: Cards) -> Counter[str]:
+def shares_of_pod(pod: Pod, known: Nics) -> Counter[str]:
     """The shares of each card that the pod is known to have."""
     name = (pod.seen.namespace, pod.seen.name)
     found: Counter[str] = Counter()
@@ -63,10 +63,10 @@ def of_pod(pod: Pod, known: Cards) -> Counter[str]:
     return found
 
 
-def room(topology: NodeTopology, pods: Iterable[Pod], known: Cards) -> NicCapacity | None:
+def capacity(topology: NodeTopology, pods: Iterable[Pod], known: Nics) -> NicCapacity | None:
     """What pods have room for there, card by card; None: only shares count. Of strangers the limits
     are those that the agent gives by default."""
-    made = nic_limits.of(topology)
+    made = nic_limits.from_topology(topology)
     if made is None:
         return None
     here = {(pod.seen.namespace, pod.seen.name): pod for pod in pods}
@@ -76,41 +76,41 @@ def room(topology: NodeTopology, pods: Iterable[Pod], known: Cards) -> NicCapaci
     for name, cards in counts.items():
         pod = here.get(name)
         if pod is None or pod.alive:
-            made.take(made.ask(pod.spec if pod else NOBODYS), cards)
+            made.charge(made.request(pod.spec if pod else NO_POD), cards)
     for pod in here.values():
         if (
             pod.charged_spec is not None
             and pod.spec.rdma_containers
-            and (rest := missing(pod, known))
+            and (rest := unassigned_shares(pod, known))
         ):
-            made.asked[made.ask(pod.spec)._replace(shares=rest)] += 1
+            made.unassigned[made.request(pod.spec)._replace(shares=rest)] += 1
     return made
 
 
-def near(
-    topology: NodeTopology, gpus: Mapping[Container, int], pods: Iterable[Pod], known: Cards
+def nearest_nics(
+    topology: NodeTopology, gpus: Mapping[Container, int], pods: Iterable[Pod], known: Nics
 ) -> dict[Container, tuple[str, ...]]:
     """Where only shares count: the cards nearest to the GPUs of whoever has no cards yet. Without GPUs
     the agent chooses."""
     left = {hca.name: hca.shares for hca in topology.hcas if not hca.why}
     for cards in known.values():
-        take(left, cards)
+        take_shares(left, cards)
     found = {}
     for pod in sorted(pods, key=lambda pod: (pod.seen.namespace, pod.seen.name)):
         for name, count in pod.spec.rdma_containers if pod.alive else ():
             key = (pod.seen.namespace, pod.seen.name, name)
             if key not in known and (mask := gpus.get(key, 0)):
                 found[key] = nearest(topology, mask, left, count)
-                take(left, found[key])
+                take_shares(left, found[key])
     return found
 
 
-def take(left: dict[str, int], cards: Iterable[str]) -> None:
+def take_shares(left: dict[str, int], cards: Iterable[str]) -> None:
     for card in cards:
         left[card] = left.get(card, 0) - 1
 
 
-def intents(pods: Iterable[Pod], known: Cards, planned: Cards) -> list[Grant]:
+def grants(pods: Iterable[Pod], known: Nics, planned: Nics) -> list[Grant]:
     """A pod with limits has an intent as long as it lives: its agent may lose them, and so may a card."""
     grants = []
     for pod in pods:
@@ -134,7 +134,7 @@ def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
     return tuple(zip(KEYS, (handles, objects), strict=True))
 
 
-def most(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
+def max_limits(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
     """What a pod may have of some card at most (-1: no limit); None: nobody here sets limits."""
     if not topology.rdma_settable or topology.rdma_cgroup is None:
         return None

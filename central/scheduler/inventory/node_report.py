@@ -21,7 +21,7 @@ def levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def parts(report: NodeReported) -> dict[Name, GpuShares]:
+def observed_shares(report: NodeReported) -> dict[Name, GpuShares]:
     """The hundredths that each pod holds, by GPU."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
     found: dict[Name, GpuShares] = {}
@@ -33,7 +33,7 @@ def parts(report: NodeReported) -> dict[Name, GpuShares]:
     return found
 
 
-def truth(report: NodeReported) -> dict[Name, int]:
+def observed_gpus(report: NodeReported) -> dict[Name, int]:
     """The GPUs that each pod holds, as masks; what names no GPU of the node is left out."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
     masks: dict[Name, int] = {}
@@ -45,6 +45,6 @@ def truth(report: NodeReported) -> dict[Name, int]:
     return masks
 
 
-def kinds(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
+def gpu_models(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
     """Model and memory of its GPUs; one that can't be read just now is none of a kind of its own."""
     return tuple(sorted({(g.model, g.memory_bytes) for g in topology.gpus if g.model}))

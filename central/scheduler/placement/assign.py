@@ -27,15 +27,15 @@ def seat(
         within = _part(snapshot, groups, level, int(rows[0]), held)
     order: Sequence[int] = range(len(groups))
     if len(groups) > 1:
-        order = gpu_shares.in_order([snapshot.view(spec) for spec, _ in groups])
+        order = gpu_shares.widest_first([snapshot.view(spec) for spec, _ in groups])
     for index in order:
         spec, count = groups[index]
         if len(rows) == 1:
-            if len(order) > 1 and snapshot.view(spec).refresh().cap[rows[0]] < count:
+            if len(order) > 1 and snapshot.view(spec).refresh().by_row[rows[0]] < count:
                 raise DoesNotFit("not enough room")
             draft.take(int(rows[0]), spec, count, within)
             continue
-        cap = snapshot.view(spec).refresh().cap
+        cap = snapshot.view(spec).refresh().by_row
         start = max(level_below(snapshot, level), by)
         draft.take_all(spec, *spread(snapshot, cap, rows, count, start), within)
     if len(groups) > 1:

@@ -25,8 +25,8 @@ TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentati
 class DomainCapacity(Protocol):
     """How many more of something fit: by row, and by level and domain. gpus: of one of them."""
 
-    cap: Ints
-    sums: list[Ints]
+    by_row: Ints
+    by_domain: list[Ints]
     gpus: int
     share: int  # hundredths of a GPU
     least: int  # how surely its memory must be enforced: a rank
@@ -38,10 +38,10 @@ class CountedDomains:
 
     def __init__(self, snapshot: Snapshot, cap: Ints, view: DomainCapacity, pods: int = 1) -> None:
         """pods: of the view's kind, in one of what is counted."""
-        self.cap, self.gpus, self.pods = cap, view.gpus * pods, pods
+        self.by_row, self.gpus, self.pods = cap, view.gpus * pods, pods
         self.share, self.least = view.share, view.least
         domains = snapshot.columns.domains
-        self.sums = [
+        self.by_domain = [
             sums_of(cap, domains.of[level], domains.count(level))
             for level in range(len(domains.levels))
         ]
@@ -83,8 +83,8 @@ class DomainChoice:
             yield from self._nodes(level)
         elif level == ANYWHERE:
             rooms = zip(self._rooms, self._counts, strict=True)
-            if all(room.cap.sum() >= count for room, count in rooms):
-                yield np.flatnonzero(np.any([room.cap > 0 for room in self._rooms], axis=0))
+            if all(room.by_row.sum() >= count for room, count in rooms):
+                yield np.flatnonzero(np.any([room.by_row > 0 for room in self._rooms], axis=0))
         else:
             index = snapshot.columns.domains.levels.index(level)
             of = snapshot.columns.domains.of[index]
@@ -102,9 +102,9 @@ class DomainChoice:
             return
         if gpus > snapshot.biggest():
             return
-        fits = rooms[0].cap >= self._counts[0]
+        fits = rooms[0].by_row >= self._counts[0]
         for room, count in zip(rooms[1:], self._counts[1:], strict=True):
-            fits &= room.cap >= count
+            fits &= room.by_row >= count
         if level == ISLAND:
             fits &= snapshot.columns.gpus.island >= gpus
         rows = np.flatnonzero(fits)
@@ -117,7 +117,7 @@ class DomainChoice:
             rows = rows[hold]
         elif sharing and len(rooms) > 1:
             rows = rows[
-                [gpu_shares.holds(snapshot.columns.gpus, row, asks) for row in rows.tolist()]
+                [gpu_shares.fits(snapshot.columns.gpus, row, asks) for row in rows.tolist()]
             ]
         if self._most == 1:
             yield from _least(rows, self._keys(level))
@@ -136,7 +136,7 @@ class DomainChoice:
         if self._spread:
             if gpus:
                 yield lambda rows: -snapshot.columns.gpus.count[rows]
-            yield lambda rows: -room.cap[rows]
+            yield lambda rows: -room.by_row[rows]
             yield lambda rows: snapshot.columns.name_rank()[rows]
             return
         if self._load and snapshot.mix.unlike:
@@ -149,15 +149,15 @@ class DomainChoice:
         yield (
             lambda rows: left[rows] if gpus or part.share else snapshot.columns.allocatable[rows, 0]
         )
-        yield lambda rows: room.cap[rows]
+        yield lambda rows: room.by_row[rows]
         yield lambda rows: snapshot.columns.name_rank()[rows]
 
     def _domains(self, level: int) -> list[int]:
         """Domains of the level with room for the whole, best first."""
         snapshot, rooms, counts = self._snapshot, self._rooms, self._counts
-        enough = rooms[0].sums[level] >= counts[0]
+        enough = rooms[0].by_domain[level] >= counts[0]
         for room, count in zip(rooms[1:], counts[1:], strict=True):
-            enough &= room.sums[level] >= count
+            enough &= room.by_domain[level] >= count
         if self._anchors:
             at = {int(domain) for domain in snapshot.columns.domains.of[level, list(self._anchors)]}
             if len(at) > 1 or -1 in at:
@@ -169,14 +169,14 @@ class DomainChoice:
         main = max(range(len(rooms)), key=lambda i: (rooms[i].gpus * counts[i], counts[i]))
         by = max(level + 1, self._by)
         parts = _parts_needed(snapshot, rooms[main], counts[main], level, by=by)[found]
-        left = rooms[main].sums[level][found]
+        left = rooms[main].by_domain[level][found]
         names = snapshot.columns.domains.names[level]
         disliked = self._disliked(level)
         if self._most == 1:
             best = found[parts == parts.min()]
             if disliked is not None:
                 best = best[disliked[best] == disliked[best].min()]
-            left = rooms[0].sums[level][best]
+            left = rooms[0].by_domain[level][best]
             best = best[left == left.min()].tolist()
             return [min(best, key=names.__getitem__)]
         less = disliked[found] if disliked is not None else parts * 0
@@ -193,7 +193,7 @@ class DomainChoice:
             self._snapshot.columns.domains.of[level],
             self._snapshot.columns.domains.count(level),
         )
-        some = (self._rooms[0].cap > 0).astype(np.int64)
+        some = (self._rooms[0].by_row > 0).astype(np.int64)
         return -sums_of(lean * some, of, count) // np.maximum(sums_of(some, of, count), 1)
 
 
@@ -213,10 +213,10 @@ def parts_needed(
     if level in snapshot.columns.domains.levels:
         index = snapshot.columns.domains.levels.index(level)
         needed = _parts_needed(snapshot, room, count, index, by=by)
-        return int(needed.min(initial=len(room.cap) + 1))
-    inside = room.sums[by] if by < len(snapshot.columns.domains.levels) else room.cap
+        return int(needed.min(initial=len(room.by_row) + 1))
+    inside = room.by_domain[by] if by < len(snapshot.columns.domains.levels) else room.by_row
     if inside.sum() < count:
-        return len(room.cap) + 1
+        return len(room.by_row) + 1
     return int(_fewest(inside, np.zeros(len(inside), dtype=np.int64), 1, count)[0])
 
 
@@ -228,15 +228,15 @@ def _parts_needed(
     number."""
     domains = snapshot.columns.domains
     if by == level + 1 < len(domains.levels):
-        inside, parent = room.sums[by], domains.parents(by)
+        inside, parent = room.by_domain[by], domains.parents(by)
     elif by < len(domains.levels):
-        inside = room.sums[by]
+        inside = room.by_domain[by]
         parent = np.full(len(inside), -1, dtype=np.int64)
         inner = domains.of[by]
         parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
     else:
-        inside, parent = room.cap, domains.of[level]
-    enough = room.sums[level] >= count
+        inside, parent = room.by_row, domains.of[level]
+    enough = room.by_domain[level] >= count
     needed = _fewest(inside, parent, domains.count(level), count)
     return np.where(enough, needed, len(inside) + 1)
 

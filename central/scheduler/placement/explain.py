@@ -54,7 +54,7 @@ def sentence(
 def _never(snapshot: Snapshot, view: PodClassCapacity, required: str, now: int, count: int) -> str:
     """That waiting does not help, where that is so whatever becomes of nodes that are out of the
     question now; and not where all is free anyway."""
-    room = view.when_empty()
+    room = view.capacity_when_empty()
     if not required:
         most = int(room.sum())
         return f"; even empty, the cluster has room for {most}" if now < most < count else ""
@@ -73,7 +73,7 @@ def _closest(
 ) -> tuple[int, str, Ints]:
     """Where it was closest: the room there, its name, its rows."""
     if required in island_masks.ON_NODE:
-        room = view.cap
+        room = view.by_row
         if required != NODE:
             room = island_masks.room(snapshot, required, view, held)
         if len(anchors) != 1:
@@ -84,7 +84,7 @@ def _closest(
         return int(room[row]), place, np.array([row])
     if required:
         return _best_domain(snapshot, view, required, anchors)
-    return int(view.cap.sum()), "the cluster", np.arange(len(snapshot.columns.names))
+    return int(view.by_row.sum()), "the cluster", np.arange(len(snapshot.columns.names))
 
 
 def wanted(groups: Groups) -> str:
@@ -117,7 +117,7 @@ def within(level: str) -> str:
 
 
 def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
-    return count / (1 + int(snapshot.view(spec).refresh().cap.sum()))
+    return count / (1 + int(snapshot.view(spec).refresh().by_row.sum()))
 
 
 def best_node(snapshot: Snapshot, room: Ints) -> tuple[int, str, Ints]:
@@ -137,7 +137,7 @@ def _best_domain(
 ) -> tuple[int, str, Ints]:
     level = snapshot.columns.domains.levels.index(required)
     of = snapshot.columns.domains.of[level]
-    sums = view.sums[level]
+    sums = view.by_domain[level]
     names = snapshot.columns.domains.names[level]
     kind = required.rpartition("/")[2]
     if not len(sums):
@@ -158,7 +158,7 @@ def _short_of(
 ) -> list[str]:
     """The free GPUs there, and the resource that is scarcest where the nodes themselves would do."""
     details = []
-    fitting = np.intersect1d(rows, view.fit_rows())
+    fitting = np.intersect1d(rows, view.passed_rows())
     if view.gpus:
         free = int(snapshot.columns.gpus.count[fitting].sum())
         total = int(snapshot.columns.allocatable[fitting, 0].sum())
@@ -190,14 +190,14 @@ def _short_of(
             if names[int(column)] != GPU_SHARE
         }
         if view.nics and snapshot.columns.nics:
-            room = sum(nic_limits.rooms(snapshot.columns.nics, fitting.tolist(), view.spec))
+            room = sum(nic_limits.capacities(snapshot.columns.nics, fitting.tolist(), view.spec))
             if room < min(count, *rooms.values()):
                 details.append(f"short of {wording.cards(view.spec)}: enough for {room}")
                 return details
         scarce = min(sorted(rooms), key=rooms.__getitem__)
         if scarce != GPU and not is_slice(scarce) and rooms[scarce] < count:
             details.append(f"short of {wording.resource(scarce)}: enough for {rooms[scarce]}")
-        stocked = view.interpod.stocked() if view.interpod is not None else None
+        stocked = view.interpod.volume_capacity() if view.interpod is not None else None
         if stocked is not None and (enough := int(stocked[fitting].sum())) < count:
             details.append(f"short of volumes: enough for {enough}")
     return details
@@ -219,11 +219,11 @@ def _refused(snapshot: Snapshot, view: PodClassCapacity) -> list[str]:
     """How many nodes are out of the question, by reason."""
     reasons = Counter(
         node_filters.refusal(view.spec, node)
-        for row in view.unfit_rows()
+        for row in view.refused_rows()
         if (node := snapshot.columns.nodes[row]) is not None
     )
     if view.interpod is not None:
-        beside = (view.interpod.reason(row) for row in view.fit_rows().tolist())
+        beside = (view.interpod.reason(row) for row in view.passed_rows().tolist())
         reasons.update(reason for reason in beside if reason)
     return [
         f"{count} node{'s' if count != 1 else ''}: {reason}"

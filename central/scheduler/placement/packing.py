@@ -39,7 +39,7 @@ class Packer:
         snapshot = draft.snapshot
         room = np.zeros(len(rows), dtype=np.int64)
         for spec, count in groups:
-            room += np.minimum(snapshot.view(spec).refresh().cap[rows], count)
+            room += np.minimum(snapshot.view(spec).refresh().by_row[rows], count)
         order = np.lexsort((snapshot.columns.name_rank()[rows], -room))
         order = order[room[order] > 0]
         chosen = rows[order[:ROWS]]

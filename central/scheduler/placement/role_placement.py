@@ -199,7 +199,7 @@ def seat(draft: Draft, crew: RolePreferences, rows: Ints, mark: int) -> int:
 def take(draft: Draft, groups: Groups, rows: Ints, plan: Sequence[Vector]) -> None:
     """The seats of a plan, those of each kind together."""
     mark = len(draft.seats)
-    for place in gpu_shares.in_order([draft.snapshot.view(spec) for spec, _ in groups]):
+    for place in gpu_shares.widest_first([draft.snapshot.view(spec) for spec, _ in groups]):
         counts = np.array([vector[place] for vector in plan], dtype=np.int64)
         where = np.flatnonzero(counts)
         if len(where):
@@ -242,7 +242,7 @@ def _shortlist(snapshot: Snapshot, crew: RolePreferences, rows: Ints, used: Sequ
     """The rows where they sit, and others with room: the roomiest first, in the order of the tree."""
     room = np.zeros(len(rows), dtype=np.int64)
     for spec, count in crew.roles:
-        room += np.minimum(snapshot.view(spec).refresh().cap[rows], count)
+        room += np.minimum(snapshot.view(spec).refresh().by_row[rows], count)
     order = np.lexsort((snapshot.columns.name_rank()[rows], -room, ~np.isin(rows, used)))
     order = order[room[order] + np.isin(rows[order], used) > 0]
     chosen = rows[order[: max(ROWS, len(set(used)))]]
@@ -260,7 +260,7 @@ def problem_of(snapshot: Snapshot, crew: RolePreferences, rows: Ints) -> RolePla
     if 0 in columns:
         free[:, columns.index(0)] = snapshot.columns.gpus.count[rows]
     asks = [dict(zip(view.columns.tolist(), view.amounts.tolist(), strict=True)) for view in views]
-    room = np.stack([view.cap[rows] for view in views], axis=1)
+    room = np.stack([view.by_row[rows] for view in views], axis=1)
     fixed = np.zeros((len(rows), len(views)), dtype=np.int64)
     place = {row: index for index, row in enumerate(rows.tolist())}
     for row, role, count in crew.there:
@@ -289,14 +289,14 @@ def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]) ->
             alike: Counter[PodSpec] = Counter()
             for view, count in zip(views, vector, strict=True):
                 alike[view.spec] += count
-            if any(count > snapshot.view(spec).cap[row] for spec, count in alike.items()):
+            if any(count > snapshot.view(spec).by_row[row] for spec, count in alike.items()):
                 return False
-        if sharing and not gpu_shares.holds(
+        if sharing and not gpu_shares.fits(
             snapshot.columns.gpus, row, zip(views, vector, strict=True)
         ):
             return False
         room = snapshot.columns.nics.get(row) if carded and any(vector) else None
         kinds = (view.spec for view in views)
-        return room is None or room.holds(zip(kinds, vector, strict=True))
+        return room is None or room.fits(zip(kinds, vector, strict=True))
 
     return holds if sharing or carded or company else None

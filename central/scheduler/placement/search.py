@@ -113,7 +113,7 @@ def _beside(snapshot: Snapshot, want: PlacementRequest, rows: Ints) -> Ints:
     for of in (np.arange(len(snapshot.columns.names)), *snapshot.columns.domains.of[::-1]):
         near = rows[np.isin(of[rows], of[anchors])]
         rooms = zip(views, want.groups, strict=True)
-        if all(view.cap[near].sum() >= count for view, (_, count) in rooms):
+        if all(view.by_row[near].sum() >= count for view, (_, count) in rooms):
             return near
     return rows
 

@@ -53,7 +53,7 @@ def _touches(snapshot: Snapshot, spec: PodSpec, count: int, groups: Groups) -> b
     for apart in rules.apart:
         if any(neighbours.matched_by(apart.peers, other) for other in others):
             return True
-        if neighbours.matched_by(apart.peers, spec) and not neighbours.places(apart.key).single():
+        if neighbours.matched_by(apart.peers, spec) and not neighbours.domains(apart.key).single():
             return count > 1  # one on each node, where each node is a domain, is plain counting
     for spread in rules.spread:
         if any(neighbours.matched_by(spread.peers, other) for other in everybody):
@@ -72,7 +72,7 @@ def _share_volumes(snapshot: Snapshot, spec: PodSpec, groups: Groups) -> bool:
     volumes, neighbours = spec.volumes, snapshot.pod_counts
     if volumes is None:
         return False
-    if volumes.exclusive or neighbours.stock.roams(volumes):
+    if volumes.exclusive or neighbours.volumes.roams(volumes):
         return True
     others = [v for other, _ in groups if other != spec and (v := other.volumes) is not None]
     classes = {want.storage_class for want, _ in volumes.wants}
@@ -86,7 +86,7 @@ def _share_volumes(snapshot: Snapshot, spec: PodSpec, groups: Groups) -> bool:
             attach[driver] += 1
     return any(
         driver in dict((*other.attach, *other.common))
-        and (neighbours.attach_room(driver) < attach[driver]).any()
+        and (neighbours.attach_capacity(driver) < attach[driver]).any()
         for driver, _ in (*volumes.attach, *volumes.common)
         for other in others
     )
@@ -141,11 +141,11 @@ def _candidates(
     for spec, count in groups:
         wanted[_bare(spec)] = wanted.get(_bare(spec), 0) + count
     views = {spec: snapshot.view(spec).refresh() for spec in wanted}
-    usable = np.any([view.cap > 0 for view in views.values()], axis=0)
+    usable = np.any([view.by_row > 0 for view in views.values()], axis=0)
     gpus = sum(view.gpus * wanted[spec] for spec, view in views.items())
     sharing = any(view.share for view in views.values())
     if level in island_masks.ON_NODE:
-        fits = np.all([views[spec].cap >= count for spec, count in wanted.items()], axis=0)
+        fits = np.all([views[spec].by_row >= count for spec, count in wanted.items()], axis=0)
         fits &= snapshot.columns.gpus.count >= gpus
         if level == ISLAND:
             fits &= (snapshot.columns.gpus.island >= gpus) & (gpus > 0 or sharing)
@@ -159,12 +159,12 @@ def _candidates(
         yield from (rows[[index]] for index in order[:TRIED])
         return
     if level not in snapshot.columns.domains.levels:
-        if all(views[spec].cap.sum() >= count for spec, count in wanted.items()):
+        if all(views[spec].by_row.sum() >= count for spec, count in wanted.items()):
             yield np.flatnonzero(usable)
         return
     index = snapshot.columns.domains.levels.index(level)
     of = snapshot.columns.domains.of[index]
-    sums = [views[spec].sums[index] for spec in wanted]
+    sums = [views[spec].by_domain[index] for spec in wanted]
     enough = np.all(
         [room >= count for room, count in zip(sums, wanted.values(), strict=True)], axis=0
     )
@@ -193,7 +193,7 @@ def _orders(snapshot: Snapshot, groups: Groups) -> list[list[int]]:
         max((want.size for want, _ in spec.volumes.wants), default=0) if spec.volumes else 0
         for spec, _ in groups
     ]
-    widest = gpu_shares.in_order([snapshot.view(spec) for spec, _ in groups])
+    widest = gpu_shares.widest_first([snapshot.view(spec) for spec, _ in groups])
     largest = sorted(range(len(groups)), key=lambda i: (-sizes[i], -gpus[i], i))
     return [widest] if widest == largest else [widest, largest]
 
@@ -226,11 +226,11 @@ def _best(snapshot: Snapshot, spec: PodSpec, left: int, rows: Ints, used: set[in
     """The node for the next pod of the kind: where its spread wants it; in a domain with room for
     those who must join it; beside the others of the gang; the fullest; the first by name."""
     view = snapshot.view(spec).refresh()
-    rows = rows[view.cap[rows] > 0]
+    rows = rows[view.by_row[rows] > 0]
     if not len(rows):
         return None
     fresh = np.array([row not in used for row in rows.tolist()])
-    crowd = view.interpod.crowding()[rows] if view.interpod is not None else np.zeros(len(rows))
+    crowd = view.interpod.spread_peers()[rows] if view.interpod is not None else np.zeros(len(rows))
     lean = snapshot.preference(((spec, 1),))
     order = np.lexsort(
         (
@@ -252,8 +252,8 @@ def _cramped(snapshot: Snapshot, view: PodClassCapacity, left: int, rows: Ints) 
     if near is None or not snapshot.pod_counts.matched_by(near.peers, view.spec):
         return short
     room = np.zeros(len(snapshot.columns.names), dtype=np.int64)
-    room[rows] = view.cap[rows]
+    room[rows] = view.by_row[rows]
     for key in near.keys:
-        places = snapshot.pod_counts.places(key)
+        places = snapshot.pod_counts.domains(key)
         short = np.maximum(short, left - places.sums(room)[places.of[rows]])
     return short

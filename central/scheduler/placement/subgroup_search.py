@@ -63,7 +63,7 @@ def _equal(
             room = counted[place]
             for rows in DomainChoice(snapshot, [room], [part.times], want.anchors).of(level):
                 start = level_below(snapshot, level)
-                where, units = spread(snapshot, room.cap, rows, part.times, start)
+                where, units = spread(snapshot, room.by_row, rows, part.times, start)
                 for row, count in zip(where.tolist(), units.tolist(), strict=True):
                     for _ in range(count):
                         seat(draft, part.groups, place, _around(snapshot, place, row))
@@ -81,14 +81,14 @@ def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
         index = snapshot.columns.domains.levels.index(level)
         domains, rows = np.unique(snapshot.columns.domains.of[index], return_index=True)
         rows, domains = rows[domains >= 0], domains[domains >= 0]
-        units = np.zeros(len(view.cap), dtype=np.int64)
-        units[rows] = view.sums[index][domains] // size
+        units = np.zeros(len(view.by_row), dtype=np.int64)
+        units[rows] = view.by_domain[index][domains] // size
         return units
     if level not in island_masks.ON_NODE:
-        units = np.zeros(len(view.cap), dtype=np.int64)
-        units[:1] = view.cap.sum() // size
+        units = np.zeros(len(view.by_row), dtype=np.int64)
+        units[:1] = view.by_row.sum() // size
         return units
-    units = view.cap // size
+    units = view.by_row // size
     if level in island_masks.PARTS:
         for row in np.flatnonzero(units).tolist():
             inside = island_masks.rooms(snapshot, level, row, view)
@@ -113,17 +113,17 @@ def _equal_why(snapshot: Snapshot, want: PlacementRequest, room: CountedDomains)
     pods = explain.wanted(((spec, size),)).removeprefix("needs ")
     times = f"{part.times} group" + ("s" if part.times != 1 else "")
     text = f"needs {times} of {pods}{_each_in(part.required)}"
-    place, most = "the cluster", int(room.cap.sum())
+    place, most = "the cluster", int(room.by_row.sum())
     if want.required in snapshot.columns.domains.levels:
         index = snapshot.columns.domains.levels.index(want.required)
         kind, names = want.required.rpartition("/")[2], snapshot.columns.domains.names[index]
         text += f", all in one {kind}"
         if len(names):
-            best = min(range(len(names)), key=lambda d: (-room.sums[index][d], names[d], d))
-            place, most = f"{kind} {names[best]}", int(room.sums[index][best])
+            best = min(range(len(names)), key=lambda d: (-room.by_domain[index][d], names[d], d))
+            place, most = f"{kind} {names[best]}", int(room.by_domain[index][best])
     elif want.required:
         text += f", all in one {explain.within(want.required)}"
-        most, place, _ = explain.best_node(snapshot, room.cap)
+        most, place, _ = explain.best_node(snapshot, room.by_row)
     found = f"{place} has room for {most} of {times}" if place else "there is no node"
     return f"{text}; {found}"
 
@@ -249,7 +249,7 @@ class _Search:
         rooms = []
         for spec, _ in part.groups:
             view = snapshot.view(spec).refresh()
-            rooms.append(CountedDomains(snapshot, np.where(among, view.cap, 0), view))
+            rooms.append(CountedDomains(snapshot, np.where(among, view.by_row, 0), view))
         counts = [count for _, count in part.groups]
         choice = DomainChoice(snapshot, rooms, counts, part.anchors, most=TRIED_DOMAINS)
         for inside in choice.of(level):

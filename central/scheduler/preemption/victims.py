@@ -56,7 +56,7 @@ class VictimSearch:
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in want.groups:
-            fits[snapshot.view(spec).fit_rows()] = True
+            fits[snapshot.view(spec).passed_rows()] = True
         self._usable = usable & fits
         row_of = snapshot.columns.row
         self.gangs: list[tuple[list[Pod], int]] = []  # who is there, and how many are surplus
@@ -101,7 +101,7 @@ class VictimSearch:
         with self._leavers.gone(gone) as snapshot:
             found = {}
             for spec, _ in self._want.groups:
-                cap = snapshot.view(spec).refresh().cap.copy()
+                cap = snapshot.view(spec).refresh().by_row.copy()
                 cap[~self._usable] = 0
                 found[spec] = cap
             return found

@@ -110,11 +110,11 @@ class ReleasablePods:
             pod = self.pods[index]
             if room is None or not pod.spec.rdma_containers:
                 continue
-            known = self._nodes[pod.node].known_cards()
-            rest, wanted = nics.missing(pod, known), room.ask(pod.spec)
-            room.take(wanted, nics.of_pod(pod, known), -sign)
+            known = self._nodes[pod.node].known_nics()
+            rest, wanted = nics.unassigned_shares(pod, known), room.request(pod.spec)
+            room.charge(wanted, nics.shares_of_pod(pod, known), -sign)
             if rest:
-                room.asked[wanted._replace(shares=rest)] -= sign
+                room.unassigned[wanted._replace(shares=rest)] -= sign
 
     def _count(self, chosen: Ints, change: int) -> None:
         """Their neighbours do without them."""
@@ -143,7 +143,7 @@ def taken_capacity(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> Take
     taken = free - snapshot.columns.free[:, : free.shape[1]]
     rows = np.flatnonzero(taken.any(axis=1))
     gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows.tolist()]
-    volumes = frozenset(snapshot.pod_counts.stock.taken())
+    volumes = frozenset(snapshot.pod_counts.volumes.taken())
     return TakenCapacity(rows, taken[rows], gpus, volumes)
 
 
@@ -154,8 +154,8 @@ def could_ever(snapshot: Snapshot, want: PlacementRequest, apart: Ints) -> bool:
     big = np.ones(1, dtype=np.bool_)
     for spec, count in want.groups:
         view = snapshot.view(spec).refresh()
-        room = view.when_empty()
-        room[view.unfit_rows()] = 0
+        room = view.capacity_when_empty()
+        room[view.refused_rows()] = 0
         room[apart] = 0
         big = big & (_by_domain(snapshot, want.required, room) >= count)
     return bool(big.any())
@@ -165,7 +165,7 @@ def counts_do(snapshot: Snapshot, want: PlacementRequest) -> bool:
     """Whether some domain has room by counts: without that no trial is worth its time."""
     enough = np.ones(1, dtype=np.bool_)
     for spec, count in want.groups:
-        room = snapshot.view(spec).refresh().cap
+        room = snapshot.view(spec).refresh().by_row
         enough = enough & (_by_domain(snapshot, want.required, room) >= count)
     return bool(enough.any())
 

@@ -72,7 +72,7 @@ class Reservation:
                         coming[index, view.columns] += view.amounts
         missing = np.maximum(self.need - coming, 0)
         self.kept = np.minimum(self.need if self.firm else missing, free)
-        self.shelved = self.volumes & snapshot.pod_counts.stock.on_shelves(self.volumes)
+        self.shelved = self.volumes & snapshot.pod_counts.volumes.on_shelves(self.volumes)
         late = self.start < now and not self.made
         return (
             bool((self.versions == snapshot.columns.version[self.rows]).all())
@@ -188,7 +188,7 @@ def _in_order(
     views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
     useful = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     for view in views:
-        useful[view.fit_rows()] = True
+        useful[view.passed_rows()] = True
     useful[apart] = False
     pods = [
         pod
@@ -236,9 +236,9 @@ def _missing(
     level = snapshot.columns.domains.levels.index(want.required)
     of = snapshot.columns.domains.of[level]
     count = sum(number for spec, number in want.groups if spec == view.spec)
-    now = view.sums[level]
+    now = view.by_domain[level]
     with leavers.gone(np.arange(len(leavers.pods))):
-        empty = view.refresh().sums[level].copy()
+        empty = view.refresh().by_domain[level].copy()
     view.refresh()
     lacks = np.where(empty >= count, np.maximum(count - now, 0), np.int64(2**40))
     if want.anchors:

@@ -141,7 +141,7 @@ def _amounts(columns: Columns, kinds: TypicalPods, load: Load) -> Ints:
 def left_of(columns: Columns, row: int, least: int = 0) -> tuple[Left, Left]:
     """What is left of the row's open GPUs, those first that enforce caps so surely; which of them it is
     makes no difference."""
-    if not (left := columns.gpus.left[row]):
+    if not (left := columns.gpus.free_shares[row]):
         return (), ()
     fit = columns.gpus.offered[row][least]
     sure = (part for gpu, part in left.items() if fit >> gpu & 1)

@@ -27,7 +27,7 @@ class PreferenceScore:
     def score(self) -> Ints:
         """By row. The same array until something has changed."""
         columns, pod_counts = self._columns, self._pod_counts
-        stamp = pod_counts.stamp(self._spec)
+        stamp = pod_counts.version(self._spec)
         if stamp == self._stamp and len(self._score) == len(columns.names):
             return self._score
         self._stamp = stamp
@@ -53,7 +53,7 @@ class PreferenceScore:
             return None
         sums = np.zeros(len(self._columns.names), dtype=np.int64)
         for near in rules.nearer:
-            places = pod_counts.places(near.key)
+            places = pod_counts.domains(near.key)
             counts = places.sums(pod_counts.matching(near.peers))
             sums += near.weight * _by_row(counts, places.of, 0)
         return sums
@@ -65,7 +65,7 @@ class PreferenceScore:
             return None
         crowd = np.zeros(len(self._columns.names), dtype=np.int64)
         for spread in rules.even:
-            places = pod_counts.places(spread.key)
+            places = pod_counts.domains(spread.key)
             counts = places.sums(pod_counts.matching(spread.peers))
             crowd += _by_row(counts, places.of, int(counts.max(initial=0)) + 1)
         return -crowd

@@ -69,14 +69,14 @@ class WorkloadMix:
         """On each of the rows, what the load would do there."""
         if self._came > self._counted * FRESH or len(self._may) != len(self._columns.names):
             self._count()
-        if self._judged_at != self._pod_counts.nodes_moved:
-            self._judged_at = self._pod_counts.nodes_moved
+        if self._judged_at != self._pod_counts.nodes_version:
+            self._judged_at = self._pod_counts.nodes_version
             self._judge(np.flatnonzero(self._version != self._columns.version))
         return self._kept(load).at(rows)
 
     def kept(self) -> Iterator[tuple[Ints, Ints]]:
         """For promises: what is kept of each load, and what is worked out anew."""
-        if self._judged_at == self._pod_counts.nodes_moved and len(self._may):
+        if self._judged_at == self._pod_counts.nodes_version and len(self._may):
             for load, harm in list(self._harms.items()):
                 rows = harm.fresh_rows()
                 yield harm.at(rows), self.weigh(load, rows)
@@ -99,7 +99,7 @@ class WorkloadMix:
         for place, kind in enumerate(self._specs):
             judgement = self._filter_results.of(kind)
             judgement.refresh(rows, columns.nodes, columns.version)
-            self._may[rows] |= judgement.fit[rows].astype(np.int64) << place
+            self._may[rows] |= judgement.passed[rows].astype(np.int64) << place
         self._version[rows] = columns.version[rows]
 
     def state(self, row: int, least: int) -> State:

@@ -39,22 +39,22 @@ class PodClassCapacity:
         self._mark = -1
         self._relabelled = -1
         self._limit: Ints = np.zeros(0, dtype=np.int64)  # the company's, as it was last used
-        self.cap: Ints = np.zeros(0, dtype=np.int64)
-        self.sums: list[Ints] = []
+        self.by_row: Ints = np.zeros(0, dtype=np.int64)
+        self.by_domain: list[Ints] = []
         self._filter_result = filter_result
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The next refresh counts everything anew."""
         self._mark = -1
-        self._filter_result.forget()
+        self._filter_result.reset()
         if self.interpod is not None:
-            self.interpod.forget()
+            self.interpod.reset()
 
     def refresh(self) -> "PodClassCapacity":
         columns = self._columns
         self._mark, touched = columns.dirty.since(self._mark)
         if self.interpod is not None:
-            limit = self.interpod.limit()
+            limit = self.interpod.limits()
             if len(limit) != len(self._limit):
                 touched = None
             elif limit is not self._limit and touched is not None:  # pods elsewhere moved it
@@ -62,9 +62,9 @@ class PodClassCapacity:
             self._limit = limit
         if touched is None or self._relabelled != columns.relabelled or len(touched) > 1000:
             self._relabelled = columns.relabelled
-            self.cap = self._count(np.arange(len(columns.names)))
+            self.by_row = self._count(np.arange(len(columns.names)))
             domains = columns.domains
-            self.sums = [
+            self.by_domain = [
                 self._sum(domains.of[level], domains.count(level))
                 for level in range(len(domains.levels))
             ]
@@ -74,9 +74,9 @@ class PodClassCapacity:
         else:
             rows = np.array(sorted(set(touched)), dtype=np.int64)
             fresh = self._count(rows)
-            change = fresh - self.cap[rows]
-            self.cap[rows] = fresh
-            for level, sums in enumerate(self.sums):
+            change = fresh - self.by_row[rows]
+            self.by_row[rows] = fresh
+            for level, sums in enumerate(self.by_domain):
                 of = columns.domains.of[level, rows]
                 inside = of >= 0
                 np.add.at(sums, of[inside], change[inside])
@@ -91,28 +91,28 @@ class PodClassCapacity:
             have = columns.free.item(row, column) if column else self._gpus.count.item(row)
             room = min(room, have // amount)
         if self.share:
-            room = min(room, gpu_shares.room_at(self._gpus, row, self.share, self.least))
-        if self.nics and (cards := columns.nics.get(row)) is not None:
-            room = min(room, cards.room(cards.ask(self.spec)))
+            room = min(room, gpu_shares.capacity_at(self._gpus, row, self.share, self.least))
+        if self.nics and (nics := columns.nics.get(row)) is not None:
+            room = min(room, nics.capacity(nics.request(self.spec)))
         if self.interpod is not None:
             room = min(room, self._limit.item(row))
         if room < 0 or not self._filter_result.fits(row, columns.nodes, columns.version):
             room = 0
-        change = room - self.cap.item(row)
+        change = room - self.by_row.item(row)
         if change:
-            self.cap[row] = room
-            for sums, of in zip(self.sums, columns.domains.of, strict=True):
+            self.by_row[row] = room
+            for sums, of in zip(self.by_domain, columns.domains.of, strict=True):
                 if (domain := of.item(row)) >= 0:
                     sums[domain] += change
 
-    def fit_rows(self) -> Ints:
+    def passed_rows(self) -> Ints:
         """The nodes that may take such a pod when there is room."""
-        return np.flatnonzero(self._filter_result.fit)
+        return np.flatnonzero(self._filter_result.passed)
 
-    def unfit_rows(self) -> Ints:
-        return np.flatnonzero(~self._filter_result.fit)
+    def refused_rows(self) -> Ints:
+        return np.flatnonzero(~self._filter_result.passed)
 
-    def when_empty(self) -> Ints:
+    def capacity_when_empty(self) -> Ints:
         """The room on each node if nobody were there and nothing spoke against it: there will never
         be more."""
         room: Ints = (self._columns.allocatable[:, self.columns] // self.amounts).min(axis=1)
@@ -120,7 +120,9 @@ class PodClassCapacity:
 
     def _sum(self, of: Ints, count: int) -> Ints:
         inside = of >= 0
-        return np.bincount(of[inside], weights=self.cap[inside], minlength=count).astype(np.int64)
+        return np.bincount(of[inside], weights=self.by_row[inside], minlength=count).astype(
+            np.int64
+        )
 
     def _count(self, rows: Ints) -> Ints:
         columns = self._columns
@@ -129,11 +131,15 @@ class PodClassCapacity:
             free = self._gpus.count[rows] if column == 0 else columns.free[rows, column]
             np.minimum(room, free // amount, out=room)
         if self.share:
-            np.minimum(room, gpu_shares.room(self._gpus, rows, self.share, self.least), out=room)
+            np.minimum(
+                room, gpu_shares.capacity(self._gpus, rows, self.share, self.least), out=room
+            )
         if self.nics and columns.nics:
-            np.minimum(room, nic_limits.rooms(columns.nics, rows.tolist(), self.spec), out=room)
+            np.minimum(
+                room, nic_limits.capacities(columns.nics, rows.tolist(), self.spec), out=room
+            )
         if self.interpod is not None:
             np.minimum(room, self._limit[rows], out=room)
         self._filter_result.refresh(rows, columns.nodes, columns.version)
-        room[(room < 0) | ~self._filter_result.fit[rows]] = 0
+        room[(room < 0) | ~self._filter_result.passed[rows]] = 0
         return room

@@ -78,7 +78,7 @@ class Draft:
     def _take_shares(self, row: int, spec: PodSpec, count: int, within: int) -> None:
         """A seat for each GPU that pods share."""
         view, columns = self.snapshot.view(spec), self.snapshot.columns.gpus
-        for gpu, pods in gpu_shares.deal(columns, row, view, count, within):
+        for gpu, pods in gpu_shares.assign(columns, row, view, count, within):
             if not gpu and columns.shape[row] is not None:
                 raise DoesNotFit("no GPU has so much left")
             self.snapshot.take(row, spec, pods, gpu)

@@ -42,7 +42,7 @@ def holding(
 ) -> list[int]:
     """The parts of the node, as masks, with GPUs for so many pods of each kind, the fullest first; where
     others of theirs hold GPUs, the part that these are in."""
-    free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.left[row]
+    free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.free_shares[row]
     sharing = any(ask.share for ask, _ in asks)
     wanted = sum(ask.gpus * count for ask, count in asks)
     found = [
@@ -50,7 +50,7 @@ def holding(
         for part in masks(snapshot.columns.gpus.shape[row], level)
         if not held & ~part
         and (part & free).bit_count() >= wanted
-        and not (sharing and not gpu_shares.holds(snapshot.columns.gpus, row, asks, part))
+        and not (sharing and not gpu_shares.fits(snapshot.columns.gpus, row, asks, part))
     ]
 
     def order(part: int) -> tuple[int, int, int]:
@@ -69,7 +69,7 @@ def rooms(
     if not share and not view.gpus:
         return []
     return [
-        gpu_shares.room_at(snapshot.columns.gpus, row, share, view.least, part)
+        gpu_shares.capacity_at(snapshot.columns.gpus, row, share, view.least, part)
         if share
         else (part & free).bit_count() // view.gpus
         for part in masks(snapshot.columns.gpus.shape[row], level)
@@ -79,7 +79,7 @@ def rooms(
 
 def room(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) -> Ints:
     """How many pods of the kind the best part of each row has room for."""
-    found = view.cap.copy()
+    found = view.by_row.copy()
     if view.share or view.gpus:
         for row in np.flatnonzero(found).tolist():
             best = max(rooms(snapshot, level, row, view, held), default=0)

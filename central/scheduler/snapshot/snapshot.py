@@ -104,7 +104,7 @@ class Snapshot:
         if view.interpod is not None:
             self.pod_counts.count(row, spec, count)
         if view.nics and row in columns.nics:
-            columns.nics[row].asks(spec, count)
+            columns.nics[row].add_requests(spec, count)
         columns.recount(row)
 
     def take_many(self, rows: Ints, spec: PodSpec, counts: Ints, gpus: Sequence[int]) -> None:
@@ -120,7 +120,7 @@ class Snapshot:
         if view.nics and columns.nics:
             for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
                 if row in columns.nics:
-                    columns.nics[row].asks(spec, count)
+                    columns.nics[row].add_requests(spec, count)
         columns.recount_many(rows)
 
     def view(self, spec: PodSpec) -> PodClassCapacity:
@@ -141,7 +141,7 @@ class Snapshot:
         """By row, how much these pods prefer it, summed; None: none of them prefers any."""
         total: Ints | None = None
         for spec, count in groups:
-            if (spec.rules is not None and spec.rules.leans) or self.pod_counts.discouraged:
+            if (spec.rules is not None and spec.rules.leans) or self.pod_counts.soft_tainted:
                 view = self.view(spec)
                 if view.preference is None:
                     view.preference = PreferenceScore(self.columns, self.pod_counts, spec)

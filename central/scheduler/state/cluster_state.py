@@ -52,4 +52,4 @@ class ClusterState:
     def planned_devices(self, name: str) -> tuple[Grant, ...]:
         """What each container of the node's pods is to get, where it is not observed yet."""
         node = self.nodes.get(name)
-        return node.intents() if node is not None else ()
+        return node.planned_devices() if node is not None else ()

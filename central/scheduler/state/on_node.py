@@ -33,7 +33,7 @@ def delete_node(state: ClusterState, name: str) -> None:
     for pod in node.pods.values():
         residency.refund(state, pod)
     node.seen = None
-    node.forget()
+    node.drop_report()
     state.unschedulable_nodes.discard(name)
     state.snapshot.drop_node(name)
     state.network.node_changed()
@@ -43,7 +43,7 @@ def delete_node(state: ClusterState, name: str) -> None:
 
 def _update_health(state: ClusterState, node: ClusterNode) -> None:
     """Whoever is on a node with GPUs that are, or were, not fit is told anew."""
-    ails, ailed = node.ails(), node.name in state.unhealthy_nodes
+    ails, ailed = node.is_unhealthy(), node.name in state.unhealthy_nodes
     if ails:
         state.unhealthy_nodes.add(node.name)
     else:
@@ -56,9 +56,9 @@ def _update_health(state: ClusterState, node: ClusterNode) -> None:
 def apply_report(state: ClusterState, fact: NodeReported) -> None:
     node = residency.node_of(state, fact.node)
     node.silent = False
-    before = node.added()
-    if node.learn(fact):
-        if node.seen is not None and node.added() != before:
+    before = node.reported_values()
+    if node.apply_report(fact):
+        if node.seen is not None and node.reported_values() != before:
             _put_row(state, node)
         residency.reconcile_gpus(state, node)
         _update_health(state, node)
@@ -66,5 +66,5 @@ def apply_report(state: ClusterState, fact: NodeReported) -> None:
 
 def _put_row(state: ClusterState, node: ClusterNode) -> None:
     """What the API server and the agent say of it, in one row."""
-    if row := node.row():
+    if row := node.merged():
         state.snapshot.put_node(row)

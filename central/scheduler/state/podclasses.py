@@ -21,7 +21,7 @@ _CACHED = 50_000
 
 class PodClasses:
     def __init__(self, pod_counts: MatchingPodCounts) -> None:
-        self.storage = VolumeClaims(pod_counts.stock)
+        self.storage = VolumeClaims(pod_counts.volumes)
         self._pod_counts = pod_counts
         self._used: dict[Peers, int] = {}  # by how many pods
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -37,7 +37,7 @@ class PodClasses:
         for peers in spec.rules.peers() if spec.rules is not None else ():
             self._used[peers] = self._used.get(peers, 0) + 1
             if peers not in self._pod_counts.ids:
-                self._pod_counts.know(peers)
+                self._pod_counts.track(peers)
                 fresh.append(peers)
         if fresh:
             self._matched.clear()
@@ -49,7 +49,7 @@ class PodClasses:
             self._used[peers] -= 1
             if not self._used[peers]:
                 del self._used[peers]
-                self._pod_counts.forget(peers)
+                self._pod_counts.untrack(peers)
                 self._matched.clear()
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:

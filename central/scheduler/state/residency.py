@@ -29,7 +29,7 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
         _notify_agent(state, pod)
     pod.gpus = gpus if where and pod.alive else 0
     charge(state, pod)
-    if where and node_of(state, where).speaks_of((pod.seen.namespace, pod.seen.name)):
+    if where and node_of(state, where).has_observed((pod.seen.namespace, pod.seen.name)):
         reconcile_gpus(
             state, node_of(state, where)
         )  # its agent spoke of it before the API server did
@@ -51,16 +51,16 @@ def assign_nics(state: ClusterState, *pods: Pod) -> None:
     """Plans network cards for pods that have just taken room."""
     for name in sorted({pod.node for pod in pods if pod.spec.rdma_containers}):
         node = state.nodes[name]
-        if node.limited:
-            node.deal_cards()
-            state.snapshot.put_nics(state.snapshot.columns.row[name], node.card_room())
+        if node.nics_limited:
+            node.assign_nics()
+            state.snapshot.put_nics(state.snapshot.columns.row[name], node.nic_capacity())
 
 
 def refund(state: ClusterState, pod: Pod) -> None:
     if pod.charged_spec is None:
         return
     state.snapshot.give(state.snapshot.columns.row[pod.node], pod.charged_spec)
-    counted = bool(pod.charged_spec.rdma_containers) and state.nodes[pod.node].limited
+    counted = bool(pod.charged_spec.rdma_containers) and state.nodes[pod.node].nics_limited
     pod.charged_spec = None
     if pod.gpus or counted:
         pod.gpus = 0
@@ -70,14 +70,14 @@ def refund(state: ClusterState, pod: Pod) -> None:
 def _update_row(state: ClusterState, node: ClusterNode) -> None:
     row = state.snapshot.columns.row.get(node.name)
     if row is not None:
-        node.deal_cards()
-        state.snapshot.put_nics(row, node.card_room())
-        state.snapshot.put_gpus(row, node.shape, node.free(), node.offered(), node.left())
+        node.assign_nics()
+        state.snapshot.put_nics(row, node.nic_capacity())
+        state.snapshot.put_gpus(row, node.shape, node.free(), node.offered(), node.free_shares())
 
 
 def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
     """Brings the node's plans in line with the truth, and the snapshot in line with both."""
-    node.settle(lambda name: state.pods.get(state.uids.get(name, "")))
+    node.reconcile_devices(lambda name: state.pods.get(state.uids.get(name, "")))
     state.nodes_to_notify.add(node.name)
     _update_row(state, node)
 

@@ -50,7 +50,7 @@ class HyperNodeStatuses:
         return [time for time in times if time is not None]
 
     def _status(self, seen: HyperNodeSeen, tree: HyperNodeTree, now: float) -> Status:
-        why = tree.troubles.get(seen.name, "")
+        why = tree.errors.get(seen.name, "")
         before, since = self._since.get(seen.name, ("", ""))
         if not since or why != before:
             since = stamp(now)

@@ -47,15 +47,17 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
             UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), GPU_UNHEALTHY)
             for index in indices_of(unfit)
         ]
-        down = node.unfit_cards() if pod.spec.rdma_containers else {}
+        down = node.unhealthy_nics() if pod.spec.rdma_containers else {}
         found += [
             UnhealthyDevice(pod, node.name, f"network card {name}", down[name], NIC_UNHEALTHY)
-            for name in sorted(nics.of_pod(pod, node.cards).keys() & down.keys())
+            for name in sorted(nics.shares_of_pod(pod, node.observed_nics).keys() & down.keys())
         ]
         mine = node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
-        bad = node.slices.bad
+        bad = node.slices.unhealthy
         found += [
-            UnhealthyDevice(pod, node.name, mig.words(node.report, uuid), bad[uuid], GPU_UNHEALTHY)
+            UnhealthyDevice(
+                pod, node.name, mig.describe(node.report, uuid), bad[uuid], GPU_UNHEALTHY
+            )
             for uuid in mine
             if uuid in bad
         ]

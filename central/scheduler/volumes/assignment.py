@@ -34,7 +34,7 @@ class VolumeAssignment(FreeVolumes):
 
     # --- room ---------------------------------------------------------------------
 
-    def stamp(self, volumes: Volumes) -> tuple[int, ...]:
+    def version(self, volumes: Volumes) -> tuple[int, ...]:
         """Changes whenever the room for such pods may have changed."""
         return tuple(
             self.moved[wanted.storage_class]

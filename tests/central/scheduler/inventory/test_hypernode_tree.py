@@ -25,7 +25,7 @@ def over(name: str, *hypernodes: str, tier: int = 2) -> HyperNodeSeen:
 
 def tree(*hypernodes: HyperNodeSeen) -> tuple[object, ...]:
     made = build_tree({hypernode.name: hypernode for hypernode in hypernodes}, NODES)
-    return made.levels, {n: dict(d) for n, d in made.domains.items()}, dict(made.troubles)
+    return made.levels, {n: dict(d) for n, d in made.domains.items()}, dict(made.errors)
 
 
 def test_tiers_from_the_widest_to_the_narrowest() -> None:

@@ -144,5 +144,5 @@ def test_the_card_beside_a_slice() -> None:
     report = cluster.state.nodes["a"].report
     assert report is not None
     pods = cluster.state.nodes["a"].pods.values()
-    found = nics.near(report.topology, nics.gpus(report, {}), pods, {})
+    found = nics.nearest_nics(report.topology, nics.gpu_masks(report, {}), pods, {})
     assert found == {("ns", "p", "main"): ("mlx5_1",)}

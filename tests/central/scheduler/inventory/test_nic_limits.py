@@ -23,7 +23,7 @@ def possible(cards: Cards, asks: tuple[NicRequest, ...]) -> bool:
     each = min(wanted.shares, len(cards))
     for chosen in combinations(range(len(cards)), each):
         left = [list(card) for card in cards]
-        nic_limits.deal(left, wanted, chosen)
+        nic_limits.charge(left, wanted, chosen)
         if min(min(left[index]) for index in chosen) >= 0 and possible(
             tuple((card[0], card[1], card[2]) for card in left), tuple(rest)
         ):
@@ -44,16 +44,16 @@ def _ask(dice: random.Random, shares: tuple[int, ...]) -> NicRequest:
 
 
 def frozen(room: NicCapacity) -> Cards:
-    return tuple((card[0], card[1], card[2]) for card in room.cards.values())
+    return tuple((card[0], card[1], card[2]) for card in room.nics.values())
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_equal_pods_are_counted_exactly(seed: int) -> None:
     dice = random.Random(seed)
     room, wanted = world(dice, shares=(1, 1, 2, 3))
-    if wanted.shares > len(room.cards):
-        wanted = wanted._replace(shares=len(room.cards))
-    count = room.room(wanted)
+    if wanted.shares > len(room.nics):
+        wanted = wanted._replace(shares=len(room.nics))
+    count = room.capacity(wanted)
     assert possible(frozen(room), (wanted,) * count)
     assert not possible(frozen(room), (wanted,) * (count + 1))
 
@@ -62,24 +62,24 @@ def test_equal_pods_are_counted_exactly(seed: int) -> None:
 def test_beside_others_nothing_is_promised_that_is_not_there(seed: int) -> None:
     dice = random.Random(seed)
     room, wanted = world(dice, shares=(1, 1, 2))
-    others = [other for other in (_ask(dice, (1, 1, 2)) for _ in range(3)) if room.room(other)]
-    room.asked = Counter(others)
-    count = room.room(wanted)
+    others = [other for other in (_ask(dice, (1, 1, 2)) for _ in range(3)) if room.capacity(other)]
+    room.unassigned = Counter(others)
+    count = room.capacity(wanted)
     if count:
         assert possible(frozen(room), (*others, *((wanted,) * count)))
-    if nic_limits.way(list(room.cards.values()), room.asked) is not None:
+    if nic_limits.greedy_order(list(room.nics.values()), room.unassigned) is not None:
         assert possible(frozen(room), tuple(others))
 
 
 def test_the_sum_over_cards_is_no_room() -> None:
     """Thirty handles on two cards; ten each leave five on both."""
     room = NicCapacity({"a": [15, 100, 8], "b": [15, 100, 8]}, RdmaLimit())
-    assert room.room(NicRequest(10, 0, 1)) == 2
-    assert room.room(NicRequest(10, 0, 2)) == 1
-    room.asked[NicRequest(10, 0, 1)] = 1
-    assert room.room(NicRequest(10, 0, 1)) == 1
-    assert room.room(NicRequest(15, 0, 1)) == 1
-    assert room.room(NicRequest(5, 0, 2)) == 1
-    assert room.room(NicRequest(0, 0, 1)) == 15
-    room.asked[NicRequest(15, 0, 1)] = 1
-    assert room.room(NicRequest(10, 0, 1)) == 0
+    assert room.capacity(NicRequest(10, 0, 1)) == 2
+    assert room.capacity(NicRequest(10, 0, 2)) == 1
+    room.unassigned[NicRequest(10, 0, 1)] = 1
+    assert room.capacity(NicRequest(10, 0, 1)) == 1
+    assert room.capacity(NicRequest(15, 0, 1)) == 1
+    assert room.capacity(NicRequest(5, 0, 2)) == 1
+    assert room.capacity(NicRequest(0, 0, 1)) == 15
+    room.unassigned[NicRequest(15, 0, 1)] = 1
+    assert room.capacity(NicRequest(10, 0, 1)) == 0

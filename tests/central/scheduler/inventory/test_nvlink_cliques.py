@@ -67,7 +67,7 @@ def test_a_machine_of_two_cliques_is_in_none_and_a_label_goes_before() -> None:
     assert made.state.nodes["n0"].levels == ((CHASSIS, "c"),)
     labelled = factories.node("n0", rack="r1", gpus=4)
     schedule_once(made, [replace(labelled, labels={**labelled.labels, CHASSIS: "ours"})], 2.0)
-    row = made.state.nodes["n0"].row()
+    row = made.state.nodes["n0"].merged()
     assert row is not None
     assert row.levels()[CHASSIS] == "ours"
     check_invariants(made)

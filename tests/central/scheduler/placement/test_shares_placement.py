@@ -49,7 +49,7 @@ def free_of(snapshot: Snapshot) -> Free:
     found = {
         (row, gpu): part
         for row in snapshot.columns.row.values()
-        for gpu, part in snapshot.columns.gpus.left[row].items()
+        for gpu, part in snapshot.columns.gpus.free_shares[row].items()
     }
     return found | {
         (row, gpu): 100

@@ -57,7 +57,7 @@ def usable(snapshot: Snapshot, row: int, kinds: Counter[PodSpec]) -> Fraction:
     most = max(((island & free).bit_count() for island in islands), default=0)
     whole, left = (
         int(snapshot.columns.gpus.count[row]),
-        list(snapshot.columns.gpus.left[row].values()),
+        list(snapshot.columns.gpus.free_shares[row].values()),
     )
     open_to_shares = min(whole, (free & snapshot.columns.gpus.offered[row][0]).bit_count())
     total = Fraction(0)
@@ -82,7 +82,7 @@ def usable(snapshot: Snapshot, row: int, kinds: Counter[PodSpec]) -> Fraction:
 def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -> Fraction:
     def idle() -> int:
         return WHOLE * int(snapshot.columns.gpus.count[row]) + sum(
-            snapshot.columns.gpus.left[row].values()
+            snapshot.columns.gpus.free_shares[row].values()
         )
 
     before = idle() - usable(snapshot, row, kinds)
@@ -115,7 +115,7 @@ def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
             continue
         draft.undo()
         view, asked = snapshot.view(spec).refresh(), spec.request(GPU)
-        rows = [row for row in snapshot.columns.row.values() if view.cap[row]]
+        rows = [row for row in snapshot.columns.row.values() if view.by_row[row]]
         inside = [row for row in rows if asked and snapshot.columns.gpus.island[row] >= asked]
         harms = {row: harm(snapshot, row, spec, kinds) for row in inside or rows}
         least = min(harms.values())
@@ -158,7 +158,7 @@ def test_what_is_kept_is_what_is_worked_out_anew() -> None:
         for _ in range(30):
             spec = dice.choice((factories.spec(1), factories.spec(2), factories.part("p", 30).spec))
             row = dice.choice(sorted(snapshot.columns.row.values()))
-            if snapshot.view(spec).refresh().cap[row]:
+            if snapshot.view(spec).refresh().by_row[row]:
                 Draft(snapshot).take(row, spec, 1)
             rows = np.array(sorted(snapshot.columns.row.values()), dtype=np.int64)
             some = rows[: dice.randint(1, len(rows))]
