@@ -1,4 +1,4 @@
-"""Where each kind of object is in the API: the one table for who reads, writes or simulates them."""
+"""Group, version and path of each kind: the one table for all that reads, writes or simulates objects."""
 
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class ResourcePath:
-    group: str  # "": the core's
+    group: str  # "" is the core group
     version: str
     kind: str
     plural: str
@@ -14,21 +14,21 @@ class ResourcePath:
 
     @property
     def api_version(self) -> str:
-        """As an object says it: v1, batch.volcano.sh/v1alpha1."""
+        """As in objects: v1, batch.volcano.sh/v1alpha1."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def full_name(self) -> str:
-        """As kubectl says it: pods, jobs.batch.volcano.sh."""
+        """As in kubectl: pods, jobs.batch.volcano.sh."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def singular(self) -> str:
-        """In sentences: job."""
+        """For messages: job."""
         return self.kind.lower()
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """namespace "": in all of them."""
+        """namespace "": all namespaces."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
         space = f"/namespaces/{quote(namespace, safe='')}" if self.namespaced and namespace else ""
         return f"{root}{space}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
@@ -68,9 +68,7 @@ _CONTROLLERS = (
     ResourcePath("batch", "v1", "Job", "jobs"),
 )
 
-# In the words of the core, where a Job is one of batch.volcano.sh.
-BY_KIND = {place.kind: place for place in (*_VOLCANO, *_KUBERNETES)}
-# By what objects say of themselves: API group and kind.
-BY_GROUP_KIND = {
-    (place.group, place.kind): place for place in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS)
-}
+# Job and CronJob are those of batch.volcano.sh.
+BY_KIND = {path.kind: path for path in (*_VOLCANO, *_KUBERNETES)}
+# With the controllers that are only read.
+BY_GROUP_KIND = {(path.group, path.kind): path for path in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS)}

@@ -1,5 +1,6 @@
-"""Who is speaking: the values in which a token's review is answered, and how a gRPC call carries its
-token. Knows neither the API server (central.kube.review asks it) nor what a caller may do."""
+"""The identity of a caller, and how a gRPC call carries its bearer token.
+
+central.kube.transport.token_review authenticates, central.server.grpc.auth authorizes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,25 +8,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    user: str  # system:serviceaccount:NS:NAME, or a person
-    node: str = ""  # where the token's pod runs; empty: not an agent
+    user: str  # system:serviceaccount:NS:NAME, or a user's name
+    node: str = ""  # of the agent's pod; "" for callers that are no agent
 
 
 @dataclass(frozen=True, slots=True)
 class AuthFailure:
-    why: str  # a sentence without the token
-    authenticated: bool = False  # the token is good, but not for this
-    transient: bool = False  # the reviewer could not ask: try again
+    why: str  # without the token
+    authenticated: bool = False  # the token is valid, but not for this role
+    transient: bool = False  # the API server could not be asked; try again
 
 
-# Blocks while it asks the API server; called off the event loop.
+# Blocks during the request to the API server, so it is called off the event loop.
 ReviewToken = Callable[[str], Identity | AuthFailure]
 
-NO_TOKEN = AuthFailure("no bearer token came with the call")
+NO_TOKEN = AuthFailure("the call has no bearer token")
 
 
 def bearer_token(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
-    """The token of an "authorization: Bearer ..." entry; empty: there is none."""
+    """The token of an "authorization: Bearer ..." entry; "" if there is none."""
     for key, value in metadata or ():
         if key == "authorization" and isinstance(value, str):
             scheme, _, token = value.partition(" ")

@@ -74,7 +74,7 @@ class _ScenarioBuilder:
         self._objects = objects
         self._reader = reader
         self._watched = {
-            (kind.place.group, kind.place.kind): kind for kind in watched.kinds(reader)
+            (kind.resource.group, kind.resource.kind): kind for kind in watched.kinds(reader)
         }
         self._groups: dict[tuple[str, str], ManifestObject] = {}
         self._seen: dict[tuple[scenario_kinds.GroupKind, str, str, float], SourceLocation] = {}

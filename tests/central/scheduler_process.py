@@ -23,7 +23,7 @@ AGENT = "system:serviceaccount:lockstep-system:lockstep-agent"
 TOKENS: dict[str, Identity | AuthFailure] = {
     "user": Identity("jane"),
     "other-account": AuthFailure("someone else's account", authenticated=True),
-    "expired": AuthFailure("the API server does not know the token"),
+    "expired": AuthFailure("the API server rejects the token"),
     "unasked": AuthFailure("the API server can't be asked", transient=True),
 }
 
@@ -32,7 +32,7 @@ def review(token: str) -> Identity | AuthFailure:
     """The token "agent-NODE" is that of the node's agent."""
     if token.startswith("agent-"):
         return Identity(AGENT, token.removeprefix("agent-"))
-    return TOKENS.get(token, AuthFailure("the API server does not know the token"))
+    return TOKENS.get(token, AuthFailure("the API server rejects the token"))
 
 
 @cache

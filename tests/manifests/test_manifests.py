@@ -210,7 +210,7 @@ def granted(kind: str) -> set[tuple[str, str, str]]:
 
 
 def test_the_centre_is_granted_what_it_calls_and_nothing_else() -> None:
-    watched = {kind.place for kind in kinds(Decoder((), ()))}
+    watched = {kind.resource for kind in kinds(Decoder((), ()))}
     lists = {(place.group, place.plural, verb) for place in watched for verb in ("list", "watch")}
     made = ("Pod", "PodGroup", "Job", "PersistentVolumeClaim", "Service", "ConfigMap")
     makes = {

@@ -1,5 +1,5 @@
-"""What is watched: how the objects of each kind are read, and the fact that one is gone. In the order in
-which they are best known: whoever depends on others comes last."""
+"""The kinds that are watched, what decodes their objects, and the fact that one is gone. Kinds that refer
+to others come after them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,16 +43,15 @@ from central.model.volumes import (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    place: ResourcePath
+    resource: ResourcePath
     seen: Callable[[Json], Fact]
     gone: Callable[[Json], Fact]
-    optional: bool = False  # the API server may not serve it: a CRD, a box without its controllers
-    fallback: "Kind | None" = None  # the same where the API server is too old for this one
-    metadata_only: bool = False  # its metadata is enough
+    optional: bool = False  # the API server may not serve it, as with CRDs
+    fallback: "Kind | None" = None  # an older version of the kind
+    metadata_only: bool = False  # only the metadata is fetched
 
 
 def kinds(decoder: Decoder) -> tuple[Kind, ...]:
-    """Namespaces, nodes, what decides whose turn it is, PodGroups, HyperNodes, Jobs, pods."""
     return (
         _kind("Namespace", decoder.namespace, _by_name(NamespaceGone)),
         _kind("Node", decoder.node, _by_name(NodeGone)),
@@ -61,7 +60,7 @@ def kinds(decoder: Decoder) -> tuple[Kind, ...]:
         _optional("PodGroup", decoder.gang, _in_namespace(GangGone)),
         _optional("HyperNode", decoder.hypernode, _by_name(HyperNodeGone)),
         *_storage(),
-        _or_older(
+        _with_v1beta1(
             "PodDisruptionBudget",
             policy_decoder.decode_budget,
             policy_decoder.decode_v1beta1_budget,
@@ -78,13 +77,14 @@ def kinds(decoder: Decoder) -> tuple[Kind, ...]:
 
 
 def kinds_by_name(decoder: Decoder) -> dict[str, Kind]:
-    """Those that the core speaks of, by its word for them."""
-    every = {kind.place: kind for kind in kinds(decoder)}
-    return {word: every[place] for word, place in resource_paths.BY_KIND.items() if place in every}
+    """The kinds that decisions may refer to, by name."""
+    watched = {kind.resource: kind for kind in kinds(decoder)}
+    by_kind = resource_paths.BY_KIND.items()
+    return {name: watched[path] for name, path in by_kind if path in watched}
 
 
 def _storage() -> tuple[Kind, ...]:
-    """What pods' volumes depend on."""
+    """For the volumes of pods."""
     capacity = storage_decoder.decode_capacity
     return (
         _optional("PersistentVolumeClaim", storage_decoder.decode_claim, _in_namespace(ClaimGone)),
@@ -92,12 +92,12 @@ def _storage() -> tuple[Kind, ...]:
         _optional("StorageClass", storage_decoder.decode_storage_class, _by_name(StorageClassGone)),
         _optional("CSINode", storage_decoder.decode_csi_node, _by_name(AttachLimits)),
         _optional("CSIDriver", storage_decoder.decode_csi_driver, _by_name(DriverGone)),
-        _or_older("CSIStorageCapacity", capacity, capacity, _in_namespace(CapacityGone)),
+        _with_v1beta1("CSIStorageCapacity", capacity, capacity, _in_namespace(CapacityGone)),
     )
 
 
 def _owners(decoder: Decoder) -> tuple[Kind, ...]:
-    """Who may make gangs of their pods."""
+    """Controllers that may make their pods a gang."""
     return tuple(
         Kind(
             resource_paths.BY_GROUP_KIND[group, kind],
@@ -118,16 +118,16 @@ def _optional(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fa
     return Kind(resource_paths.BY_KIND[word], seen, gone, optional=True)
 
 
-def _or_older(
+def _with_v1beta1(
     word: str,
     seen: Callable[[Json], Fact],
     fallback: Callable[[Json], Fact],
     gone: Callable[[Json], Fact],
 ) -> Kind:
-    """One that was in v1beta1 before, and the API server may serve neither."""
-    place = resource_paths.BY_KIND[word]
-    before = Kind(replace(place, version="v1beta1"), fallback, gone, optional=True)
-    return Kind(place, seen, gone, fallback=before)
+    """With v1beta1 as the fallback; the API server may serve neither."""
+    path = resource_paths.BY_KIND[word]
+    older = Kind(replace(path, version="v1beta1"), fallback, gone, optional=True)
+    return Kind(path, seen, gone, fallback=older)
 
 
 def _by_name(gone: Callable[[str], Fact]) -> Callable[[Json], Fact]:

@@ -1,6 +1,6 @@
-"""What a pod's spec asks of the pods beside it -> rules. Pure; raises Unreadable with the field.
+"""A pod's affinity, anti-affinity, topology spread and host ports as rules. Raises FieldError.
 
-Rules speak of namespaces and of the pod's own labels, so equal specs may make unlike rules.
+Rules depend on the pod's namespace and labels, so equal specs may have different rules.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,16 +30,16 @@ _ANY_ADDRESS = ("", "0.0.0.0")
 
 
 def rule_sources(spec: Json, ours: bool) -> list[Json]:
-    """The parts of the spec that make rules, unread; most pods have none. Of pods that others place
-    only what keeps ours away matters: whom they avoid, and their ports."""
+    """The parts of the spec that rules are made from; most pods have none. Of pods that another scheduler
+    places, only anti-affinity and ports matter, because they keep our pods away."""
     parts: list[Json] = []
     if affinity := spec.get("affinity"):
         for kind in ("podAffinity", "podAntiAffinity") if ours else ("podAntiAffinity",):
             parts += (affinity.get(kind) or {}).get(REQUIRED) or ()
         if ours:
             for kind in ("podAffinity", "podAntiAffinity"):
-                wishes = (affinity.get(kind) or {}).get(PREFERRED) or ()
-                parts += (wish["podAffinityTerm"] for wish in wishes)
+                terms = (affinity.get(kind) or {}).get(PREFERRED) or ()
+                parts += (term["podAffinityTerm"] for term in terms)
             parts += (affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()
     if ours:
         parts += spec.get("topologySpreadConstraints") or ()
@@ -56,7 +56,7 @@ def _spreads(spec: Json, namespace: str, labels: Json, *, hard: bool) -> tuple[S
 
 
 def label_keys(parts: Iterable[Json]) -> list[str]:
-    """The pod's own labels that the parts refer to."""
+    """The labels of the pod itself that the parts refer to."""
     return [
         key
         for part in parts
@@ -76,34 +76,35 @@ def decode_pod_rules(spec: Json, ours: bool, namespace: str, labels: Json) -> Ru
         apart=_unique(Apart(Peers((selector,)), key) for selector, key in apart),
         spread=_spreads(spec, namespace, labels, hard=True) if ours else (),
         ports=_unique(_ports(spec)),
-        nodes=_liked_nodes(affinity) if ours else (),
+        nodes=_preferred_nodes(affinity) if ours else (),
         nearer=_nearer(affinity, namespace, labels) if ours else (),
         even=_spreads(spec, namespace, labels, hard=False) if ours else (),
     )
     return None if rules == Rules() else rules
 
 
-def _liked_nodes(affinity: Json) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
+def _preferred_nodes(affinity: Json) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
     found = []
-    for place, wish in enumerate((affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()):
-        field = f"spec.affinity.nodeAffinity.{PREFERRED}[{place}]"
-        terms = podspec.node_terms({"nodeSelectorTerms": [wish["preference"]]})
-        found += [(_weight(wish, field), term) for term in terms]
+    for index, term in enumerate((affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()):
+        field = f"spec.affinity.nodeAffinity.{PREFERRED}[{index}]"
+        weight = _weight(term, field)
+        selected = podspec.node_terms({"nodeSelectorTerms": [term["preference"]]})
+        found += [(weight, node_term) for node_term in selected]
     return tuple(found)
 
 
 def _nearer(affinity: Json, namespace: str, labels: Json) -> tuple[Nearer, ...]:
     found = []
     for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
-        for place, wish in enumerate((affinity.get(kind) or {}).get(PREFERRED) or ()):
-            field = f"spec.affinity.{kind}.{PREFERRED}[{place}]"
-            selector, key = _term(wish["podAffinityTerm"], namespace, labels, field)
-            found.append(Nearer(Peers((selector,)), key, sign * _weight(wish, field)))
+        for index, term in enumerate((affinity.get(kind) or {}).get(PREFERRED) or ()):
+            field = f"spec.affinity.{kind}.{PREFERRED}[{index}]"
+            selector, key = _term(term["podAffinityTerm"], namespace, labels, field)
+            found.append(Nearer(Peers((selector,)), key, sign * _weight(term, field)))
     return tuple(found)
 
 
-def _weight(wish: Json, field: str) -> int:
-    weight = wish.get("weight")
+def _weight(term: Json, field: str) -> int:
+    weight = term.get("weight")
     if type(weight) is not int:
         raise FieldError(f"{field}.weight: {weight!r} is not a whole number")
     return weight
@@ -115,8 +116,8 @@ def _unique(values: Iterable[Some]) -> tuple[Some, ...]:
 
 def _terms(affinity: Json, kind: str, namespace: str, labels: Json) -> list[tuple[Selector, str]]:
     return [
-        _term(term, namespace, labels, f"spec.affinity.{kind}.{REQUIRED}[{place}]")
-        for place, term in enumerate((affinity.get(kind) or {}).get(REQUIRED) or ())
+        _term(term, namespace, labels, f"spec.affinity.{kind}.{REQUIRED}[{index}]")
+        for index, term in enumerate((affinity.get(kind) or {}).get(REQUIRED) or ())
     ]
 
 
@@ -157,7 +158,7 @@ def _key(part: Json, field: str) -> str:
 
 
 def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | None:
-    """Without a selector nobody is meant."""
+    """None, which matches no pod, without a selector."""
     if part.get("labelSelector") is None:
         return None
     own = [
@@ -183,7 +184,7 @@ def label_expressions(selector: Json, field: str) -> tuple[Expression, ...]:
 
 
 def _containers_with_ports(spec: Json) -> list[Json]:
-    """Those whose ports are the node's. Of init containers only sidecars keep theirs."""
+    """Containers with ports on the node. Of init containers only sidecars keep theirs."""
     on_host = spec.get("hostNetwork")
     sidecars = (
         container

@@ -1,7 +1,7 @@
-"""A pod's spec as JSON -> what placement must know of it. Pure; raises Unreadable with the field.
+"""The part of a pod's spec that placement depends on. Raises FieldError.
 
-What this version can't honour is named in PodSpec.unsupported, a sentence: such a pod waits with it
-rather than being placed against its wish.
+What this version can't honour is PodSpec.unsupported. Such a pod stays pending with that sentence, rather
+than being placed against its spec.
 
 Design: docs/design/0046-no-dra.md
 """
@@ -19,7 +19,7 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 
 
 def decode_pod_spec(spec: Json, ours: bool, rules: Rules | None = None) -> PodSpec:
-    """Of pods that others place only what they use matters, and whom they keep away."""
+    """Of pods that another scheduler places, only resources and anti-affinity matter."""
     requests = _requests(spec)
     gpus = _device_containers(spec, names.GPU)
     rdma = _device_containers(spec, names.RDMA)
@@ -41,7 +41,9 @@ def decode_pod_spec(spec: Json, ours: bool, rules: Rules | None = None) -> PodSp
         rdma_containers=rdma,
         on_host=bool(rdma and spec.get("hostNetwork")),
         share_containers=shares,
-        unsupported=_unsupported(spec) or _unshareable(dict(requests)) or _mixed(spec),
+        unsupported=_unsupported(spec)
+        or _unshareable(dict(requests))
+        or _mixed_gpu_resources(spec),
         rules=rules,
     )
 
@@ -50,8 +52,8 @@ def _is_sidecar(container: Json) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def _asks(container: Json, field: str) -> dict[str, int]:
-    """A container's requests; a limit stands in for a missing request, as the API server has it."""
+def _container_requests(container: Json, field: str) -> dict[str, int]:
+    """A container's requests; its limits where requests are missing, as the API server defaults them."""
     resources = container.get("resources") or {}
     found: dict[str, int] = {}
     for part in ("limits", "requests"):
@@ -70,19 +72,19 @@ def resource_amounts(quantities: Json | None, field: str) -> dict[str, int]:
 
 
 def _requests(spec: Json) -> tuple[tuple[str, int], ...]:
-    """What the scheduler must set aside: everything that runs together, or the most that any one
-    init container needs beside the sidecars started before it, whichever is more; and overhead."""
+    """The pod's effective requests: the sum over containers and sidecars, or the most that an init
+    container needs together with the sidecars before it, whichever is more; and the overhead."""
     sidecars: dict[str, int] = {}
     most: dict[str, int] = {}
-    for place, container in enumerate(spec.get("initContainers") or ()):
-        asks = _asks(container, f"spec.initContainers[{place}]")
+    for index, container in enumerate(spec.get("initContainers") or ()):
+        needs = _container_requests(container, f"spec.initContainers[{index}]")
         if _is_sidecar(container):
-            _add(sidecars, asks)
-            asks = {}
-        _raise_to(most, {r: sidecars.get(r, 0) + asks.get(r, 0) for r in {*sidecars, *asks}})
+            _add(sidecars, needs)
+            needs = {}
+        _raise_to(most, {r: sidecars.get(r, 0) + needs.get(r, 0) for r in {*sidecars, *needs}})
     together = dict(sidecars)
-    for place, container in enumerate(spec.get("containers") or ()):
-        _add(together, _asks(container, f"spec.containers[{place}]"))
+    for index, container in enumerate(spec.get("containers") or ()):
+        _add(together, _container_requests(container, f"spec.containers[{index}]"))
     _raise_to(together, most)
     _add(together, resource_amounts(spec.get("overhead"), "spec.overhead"))
     together["pods"] = 1
@@ -101,10 +103,13 @@ def _raise_to(total: dict[str, int], least: dict[str, int]) -> None:
 
 
 def _device_containers(spec: Json, resource: str) -> tuple[tuple[str, int], ...]:
-    """Those that hold such devices while the pod runs, in the order in which the kubelet serves them:
-    sidecars first. An init container that ends hands its devices on to these."""
+    """The containers that hold such devices while the pod runs, in the order in which the kubelet
+    allocates: sidecars first. They reuse the devices of init containers."""
     sidecars = [c for c in spec.get("initContainers") or () if _is_sidecar(c)]
-    found = ((c, _asks(c, "spec").get(resource, 0)) for c in (*sidecars, *spec["containers"]))
+    found = (
+        (c, _container_requests(c, "spec").get(resource, 0))
+        for c in (*sidecars, *spec["containers"])
+    )
     return tuple((container["name"], count) for container, count in found if count)
 
 
@@ -146,20 +151,22 @@ def _unshareable(requests: dict[str, int]) -> str:
     share = requests.get(names.GPU_SHARE, 0)
     if share > WHOLE:
         return (
-            f"{names.GPU_SHARE}: {share} is more than the {WHOLE} hundredths of one GPU; "
-            f"whole GPUs are {names.GPU}"
+            f"{names.GPU_SHARE}: {share} exceeds the {WHOLE} hundredths of one GPU; "
+            f"request whole GPUs as {names.GPU}"
         )
     if share and requests.get(names.GPU, 0):
         return f"{names.GPU_SHARE} and {names.GPU} in one pod: whole GPUs or a share, not both"
     return ""
 
 
-def _mixed(spec: Json) -> str:
-    """The kubelet merges what a container is told of its devices, and of two sorts only one is left."""
+def _mixed_gpu_resources(spec: Json) -> str:
+    """The kubelet merges the Allocate responses for a container, so of two GPU resources one is lost."""
     for field in ("initContainers", "containers"):
-        for place, container in enumerate(spec.get(field) or ()):
-            where = f"spec.{field}[{place}]"
-            sorts = [each for each in sorted(_asks(container, where)) if _is_gpu(each)]
+        for index, container in enumerate(spec.get(field) or ()):
+            where = f"spec.{field}[{index}]"
+            sorts = [
+                each for each in sorted(_container_requests(container, where)) if _is_gpu(each)
+            ]
             if len(sorts) > 1:
                 return (
                     f"{where}.resources: {' and '.join(sorts)}: a container sees GPUs or MIG slices "

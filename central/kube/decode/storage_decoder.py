@@ -1,4 +1,4 @@
-"""Claims, volumes, storage classes and CSINodes as JSON -> facts. Pure."""
+"""Claims, volumes, storage classes and CSI objects as facts."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ _ZONES = tuple(
 
 
 def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
-    """The names of the pod's claims, those made for it alone included."""
+    """The names of the pod's claims, with those of its ephemeral volumes."""
     names = []
     for volume in spec.get("volumes") or ():
         if claim := volume.get("persistentVolumeClaim"):
@@ -37,7 +37,7 @@ def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
 
 
 def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
-    """Those that are made for the pod alone (ephemeral volumes), as their controller makes them."""
+    """The claims of the pod's ephemeral volumes, as their controller creates them."""
     meta = raw["metadata"]
     found = []
     for volume in raw["spec"].get("volumes") or ():
@@ -102,7 +102,7 @@ def decode_volume(raw: Json) -> VolumeSeen:
 
 
 def _zones(labels: Json) -> NodeTerms:
-    """In the volume's zone and region; a node that has neither takes every volume."""
+    """The volume's zone and region; a node without these labels can use every volume."""
     inside = tuple(
         Requirement(key, "In", tuple(labels[key].split("__"))) for key in _ZONES if key in labels
     )
@@ -128,8 +128,8 @@ def decode_storage_class(raw: Json) -> StorageClassSeen:
 
 
 def decode_capacity(raw: Json) -> CapacitySeen:
-    """maximumVolumeSize, where it is told, says more than the capacity; without either there is no
-    room. Without nodeTopology it can be reached from no node."""
+    """maximumVolumeSize takes precedence over capacity; without either there is none. Without
+    nodeTopology no node can use it."""
     meta, where = raw["metadata"], raw.get("nodeTopology")
     return CapacitySeen(
         meta["namespace"],
@@ -141,15 +141,15 @@ def decode_capacity(raw: Json) -> CapacitySeen:
 
 
 def _selector(selector: Json) -> tuple[Requirement, ...]:
-    named = (
+    by_label = (
         Requirement(key, "In", (value,))
         for key, value in sorted((selector.get("matchLabels") or {}).items())
     )
-    told = (
+    by_expression = (
         Requirement(each["key"], each["operator"], tuple(each.get("values") or ()))
         for each in selector.get("matchExpressions") or ()
     )
-    return (*named, *told)
+    return (*by_label, *by_expression)
 
 
 def decode_csi_driver(raw: Json) -> DriverSeen:

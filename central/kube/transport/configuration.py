@@ -1,5 +1,5 @@
-"""Where the API server is and who we are there, read by the kubernetes package: kubeconfig files with
-all their ways to log in, or the pod's own ServiceAccount (its token file is read again as it turns)."""
+"""The address and credentials of the API server, read by the kubernetes package: from kubeconfig files with
+all their login methods, or from the pod's ServiceAccount, whose token file is read again when it rotates."""
 
 import os
 import ssl
@@ -32,7 +32,7 @@ _BROKEN = (
 
 
 class KubeconfigError(Exception):
-    """The configuration can't be used: a sentence for the user, exit 2."""
+    """The configuration is missing or invalid. The message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class ClientConfig:
         return url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
 
     def authorization(self) -> str:
-        """The header's value as of now; empty: client certificate or nobody. Raises OSError."""
+        """The current value of the header; "" with a client certificate or no credentials. Raises OSError."""
         try:
-            told = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            value = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         except _BROKEN as error:  # a token file that is being replaced, a login helper that fails
             raise OSError(f"no credentials: {error}") from error
-        return str(told).strip() if told else ""
+        return str(value).strip() if value else ""
 
 
 def load_config(kubeconfig: str | None) -> ClientConfig:
@@ -64,8 +64,8 @@ def load_config(kubeconfig: str | None) -> ClientConfig:
 
 
 def load_user_config(kubeconfig: str | None, context: str | None) -> tuple[ClientConfig, str]:
-    """As kubectl looks for it: files before the pod's own account. With the namespace that is meant
-    where none is named."""
+    """The configuration as kubectl chooses it (files before the pod's ServiceAccount), and the default
+    namespace."""
     try:
         path = _existing(kubeconfig)
     except KubeconfigError:
@@ -107,7 +107,7 @@ def _read_config(where: str, path: str | None, context: str | None = None) -> Cl
 
 def _what(error: Exception) -> str:
     if isinstance(error, TypeError | KeyError | AttributeError):
-        return "it does not have a kubeconfig's form"
+        return "it is not a valid kubeconfig"
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -134,7 +134,7 @@ def _context(configuration: Any) -> ssl.SSLContext:
     context = ssl.create_default_context(
         cafile=configuration.ssl_ca_cert or None, cadata=configuration.ca_cert_data or None
     )
-    # Clusters' own authorities often lack extensions that newer Pythons insist on.
+    # Certificate authorities of clusters often lack extensions that Python 3.13 requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False

@@ -1,5 +1,7 @@
-"""One kept connection to the API server: HTTP/1.1, written by hand and parsed in C (httptools), at an
-eighth of the standard library's time per call. Not for several threads at once, but for cut().
+"""One persistent HTTP/1.1 connection to the API server.
+
+Requests are written by hand and responses parsed in C (httptools), in an eighth of the standard library's
+time per call. Only shutdown() may be called from another thread.
 
 Design: docs/design/0022-binding-speed.md
 """
@@ -18,15 +20,15 @@ _CHUNK = 1 << 18
 
 
 class InvalidResponse(Exception):
-    """What came is not an answer."""
+    """What the server sent is not a complete HTTP response."""
 
 
 class ConnectionClosed(InvalidResponse, ConnectionError):
-    """Nothing came: the server had closed the connection, most likely before it was asked."""
+    """The server closed the connection without a response, most likely before the request."""
 
 
 class HttpResponse:
-    """Filled by the parser. body: what came of it since it was last taken."""
+    """Filled by the parser. body: the chunks that nobody has taken yet."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -35,23 +37,23 @@ class HttpResponse:
         self.done = False
         self.started = False
         self.reusable = False  # the connection may be used again
-        self._delimited = False  # says itself where it ends
+        self._delimited = False  # the end is known from its headers
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Nothing: the server has closed the connection."""
+        """Empty data: the server has closed the connection. Raises InvalidResponse."""
         if not data:
             if not self.started:
                 raise ConnectionClosed("the server closed the connection")
             if not self.status or self._delimited:
-                raise InvalidResponse("the answer ends in its middle")
+                raise InvalidResponse("the response is truncated")
             self.done = True
             return
         self.started = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise InvalidResponse(f"the answer is not HTTP: {error}") from error
+            raise InvalidResponse(f"the response is not HTTP: {error}") from error
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -68,12 +70,12 @@ class HttpResponse:
         self.body.append(data)
 
     def on_message_complete(self) -> None:
-        self.done = self.status >= 200  # before it may come others: 100 Continue, 103 Early Hints
+        self.done = self.status >= 200  # not after 100 Continue or 103 Early Hints
         self.reusable = self.done and self._delimited and self._parser.should_keep_alive()
 
 
 class Connection:
-    """Raises OSError, Broken, and http.client.HTTPException from a proxy."""
+    """Raises OSError, InvalidResponse, and http.client.HTTPException from a proxy."""
 
     def __init__(self, config: ClientConfig, timeout_s: float) -> None:
         self._config = config
@@ -81,7 +83,7 @@ class Connection:
         self._socket: socket.socket | None = None
 
     def send(self, request: bytes) -> HttpResponse:
-        """The answer as soon as its status is known; whole() or lines() are the rest of it."""
+        """Returns when the status is known; read_all(), lines() or chunks() read the body."""
         if self._socket is None:
             self._socket = _open(self._config, self._timeout_s)
         self._socket.sendall(request)
@@ -97,14 +99,14 @@ class Connection:
         return b"".join(response.body)
 
     def lines(self, response: HttpResponse) -> Iterator[bytes]:
-        """Until the answer ends; what its last line lacks an end for is left out."""
+        """The lines until the response ends, without an unfinished last one."""
         pending = b""
         for chunk in self.chunks(response):
             *complete, pending = (pending + chunk).split(b"\n")
             yield from filter(None, complete)
 
     def chunks(self, response: HttpResponse) -> Iterator[bytes]:
-        """As it comes, until it ends."""
+        """The body in pieces as they arrive."""
         assert self._socket is not None
         while True:
             if response.body:
@@ -125,25 +127,25 @@ class Connection:
             self._socket.close()
 
     def shutdown(self) -> None:
-        """Ends a read that another thread is in; TLS objects may not be touched for that. Raises
-        OSError where the connection had ended already."""
+        """Ends another thread's read; TLS objects are not thread-safe, the socket is. Raises OSError if
+        the connection has ended already."""
         if self._socket is not None:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 def _open(config: ClientConfig, timeout_s: float) -> socket.socket:
-    """Through the proxy where there is one; with TLS where the server's address says so."""
+    """Through the proxy if there is one; with TLS for https."""
     host, port = config.address()
     if config.proxy:
         proxy = urlsplit(config.proxy)
-        way = http.client.HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=timeout_s)
-        way.set_tunnel(host, port)
+        link = http.client.HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=timeout_s)
+        link.set_tunnel(host, port)
     else:
-        way = http.client.HTTPConnection(host, port, timeout=timeout_s)
-    way.connect()
-    opened: socket.socket = way.sock
+        link = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    link.connect()
+    opened: socket.socket = link.sock
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):  # a server that vanished is noticed in half a minute
+    if hasattr(socket, "TCP_KEEPIDLE"):  # notice a vanished server in half a minute
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
@@ -157,5 +159,5 @@ def _open(config: ClientConfig, timeout_s: float) -> socket.socket:
 
 
 def is_stale(error: Exception) -> bool:
-    """Whether a kept connection was closed by the server before it took the request up."""
+    """Whether the server closed an idle connection before it accepted the request."""
     return isinstance(error, ConnectionError | ssl.SSLEOFError)

@@ -1,9 +1,8 @@
-"""Requests to the API server: configuration through the kubernetes package, the requests themselves
-on kept connections of our own (the package takes ten times as long per call). Bytes in, bytes out; any number
-of threads.
+"""Requests to the API server on persistent connections, for any number of threads. The kubernetes package
+reads the configuration; its own requests take ten times as long.
 
-    client = connect(kubeconfig)                 # Unusable: one sentence, exit 2
-    reply = client.request("POST", path, body)   # Unreachable: later; any status is a reply
+    client = connect(kubeconfig)                 # may raise KubeconfigError
+    reply = client.request("POST", path, body)   # may raise Unreachable; any status is a reply
 """
 
 import http.client
@@ -31,20 +30,22 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 _IDLE_MOST = 64
 _TOKEN_KEPT_S = 5.0
-_BROKEN = (OSError, InvalidResponse, http.client.HTTPException)  # the way, the answer, the proxy
+_BROKEN = (OSError, InvalidResponse, http.client.HTTPException)  # network, response, proxy
 
 
-# Goes before the usual line, of which servers then take no notice.
-_BARE = b"Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json\r\n"
-_BARE_LIST = _BARE.replace(b"Metadata;", b"MetadataList;")
+# Stands before the usual Accept line, which servers then ignore.
+_METADATA = (
+    b"Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json\r\n"
+)
+_METADATA_LIST = _METADATA.replace(b"Metadata;", b"MetadataList;")
 
 
 class Unreachable(Exception):
-    """No answer from the API server, now."""
+    """The API server did not answer."""
 
 
 class StatusError(Exception):
-    """An answer of 400 or above."""
+    """The API server answered with a status of 400 or above."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -67,10 +68,10 @@ class Reply:
         return orjson.loads(self.body)
 
     def error(self) -> StatusError:
-        """What the server's Status object says, or its first line where it sent none."""
+        """From the Status object in the body, or else from the body's first line."""
         try:
-            told = orjson.loads(self.body)
-            reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
+            status = orjson.loads(self.body)
+            reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
         except (ValueError, AttributeError):
             reason, message = "", self.body[:200].decode(errors="replace").partition("\n")[0]
         return StatusError(self.status, reason, message or f"status {self.status}")
@@ -120,9 +121,9 @@ class Client:
     def get(
         self, path: str, timeout_s: float = 60.0, *, metadata_only: bool = False
     ) -> dict[str, Any]:
-        """The parsed object; raises Refused or Unreachable. bare: of each object its metadata only."""
+        """The parsed object, or only metadata of each. Raises StatusError, Unreachable."""
         reply = self.request(
-            "GET", path, timeout_s=timeout_s, accept=_BARE_LIST if metadata_only else b""
+            "GET", path, timeout_s=timeout_s, accept=_METADATA_LIST if metadata_only else b""
         )
         if not reply.ok:
             raise reply.error()
@@ -131,16 +132,16 @@ class Client:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise Unreachable(f"{self.server}: the answer to {path} is not a JSON object")
+            raise Unreachable(f"{self.server}: the response to {path} is not a JSON object")
         return found
 
     def stream(self, path: str, timeout_s: float, *, metadata_only: bool = False) -> "Stream":
-        """A streamed answer; raises Refused or Unreachable. timeout_s: the longest silence; bare: of
-        each object its metadata only."""
+        """A response that does not end. timeout_s: the longest silence. Raises StatusError,
+        Unreachable."""
         connection = Connection(self._config, timeout_s)
         try:
             response = connection.send(
-                self._request("GET", path, None, "", _BARE if metadata_only else b"")
+                self._request("GET", path, None, "", _METADATA if metadata_only else b"")
             )
             if response.status >= 400:
                 raise Reply(response.status, connection.read_all(response)).error()
@@ -162,17 +163,17 @@ class Client:
         try:
             connection = self._idle.pop()
         except IndexError:
-            return self._on(Connection(self._config, timeout_s), request)
+            return self._send_on(Connection(self._config, timeout_s), request)
         try:
             connection.set_timeout(timeout_s)
-            return self._on(connection, request)
+            return self._send_on(connection, request)
         except (OSError, InvalidResponse) as error:
             if not is_stale(error):
                 raise
-            self.close()  # all that are idle are suspect
-            return self._on(Connection(self._config, timeout_s), request)
+            self.close()  # the other idle connections are likely closed, too
+            return self._send_on(Connection(self._config, timeout_s), request)
 
-    def _on(self, connection: Connection, request: bytes) -> Reply:
+    def _send_on(self, connection: Connection, request: bytes) -> Reply:
         try:
             response = connection.send(request)
             content = connection.read_all(response)
@@ -192,7 +193,7 @@ class Client:
     ) -> bytes:
         line = f"{method} {self._prefix}{path} HTTP/1.1"
         if not line.isascii() or not line.isprintable() or line.count(" ") != 2:
-            raise ValueError(f"a path must be quoted: {path!r}")
+            raise ValueError(f"the path is not quoted: {path!r}")
         if body is None:
             return b"%b\r\n%b%b\r\n" % (line.encode(), accept, self._headers())
         return b"%b\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
@@ -204,7 +205,7 @@ class Client:
         )
 
     def _headers(self) -> bytes:
-        """Those of every request. Raises OSError where there are no credentials now."""
+        """The headers of every request. Raises OSError if there are no credentials."""
         expires, headers = self._credentials
         if time.monotonic() < expires:
             return headers
@@ -220,7 +221,7 @@ class Client:
 
 
 class Stream:
-    """The lines of an answer that does not end. close() may come from another thread."""
+    """A response that does not end. close() may be called from another thread."""
 
     def __init__(self, server: str, connection: Connection, response: HttpResponse) -> None:
         self._server = server
@@ -234,7 +235,7 @@ class Stream:
             raise Unreachable(f"{self._server}: {_why(error)}") from error
 
     def chunks(self) -> Iterator[bytes]:
-        """The same as it comes: of a log, whose empty lines and last words count too."""
+        """The body in pieces: for logs, whose empty and unfinished lines count, too."""
         try:
             yield from self._connection.chunks(self._response)
         except (*_BROKEN, ValueError) as error:
@@ -244,7 +245,7 @@ class Stream:
         try:
             self._connection.shutdown()
         except OSError:
-            log.debug("the connection had ended already")
+            log.debug("the connection has ended already")
 
     def __enter__(self) -> Self:
         return self
@@ -254,8 +255,8 @@ class Stream:
 
 
 def connect(kubeconfig: str | None) -> Client:
-    """From the file; without one from the pod's ServiceAccount, else from KUBECONFIG or
-    ~/.kube/config. Raises Unusable; asks nothing of the server yet."""
+    """Configured from the file; without one from the pod's ServiceAccount, else from KUBECONFIG or
+    ~/.kube/config. Sends no request yet. Raises KubeconfigError."""
     return Client(load_config(kubeconfig))
 
 

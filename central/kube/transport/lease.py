@@ -1,9 +1,11 @@
-"""One of several centres decides: whoever holds the Lease. Nobody's clock is compared with another's: a
-holder counts as gone when its Lease has not changed for as long as it says, by our own clock.
+"""Leader election by a Lease object.
+
+Clocks of different machines are never compared: a holder counts as gone when its Lease has not changed
+for the lease's duration, measured by our own clock.
 
     lease = Lease(client, namespace, "pod-a_1f3c", 15)
-    lease.take()     # now and then: takes or renews it; whether it is ours
-    lease.held       # whether we may still act: it ends before others may take the Lease
+    lease.acquire()  # periodically: takes or renews the Lease; True if it is ours
+    lease.held       # whether we may still act; false before others may take the Lease
 
 Design: docs/design/0023-leader-election.md
 """
@@ -20,8 +22,8 @@ from central.kube.transport.http_client import Client, Reply
 from central.model.json_types import Json
 
 NAME = "lockstep-central"
-HELD = 2 / 3  # of the time after which others may have it; the rest is for calls on the wire
-ASK_S = 4.0  # the most that one call may take
+HELD = 2 / 3  # of the duration; in the rest, requests that are under way may still arrive
+REQUEST_S = 4.0  # timeout
 
 
 class Lease:
@@ -35,16 +37,16 @@ class Lease:
         pod: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """lease_s: without a renewal for so long, others may have it. pod: who was in our pod before
-        us, under names that begin with it, is gone: it runs one at a time."""
-        self.other_holder = ""  # who held it when last asked, if it was not us
+        """lease_s: without a renewal for this long, other replicas may take the Lease. pod: earlier
+        processes of this pod, whose names begin with it, have ended: their Lease is free at once."""
+        self.other_holder = ""  # at the last acquire(); "" if it is ours
         self._client, self._holder = client, holder
         self._lease_s, self._clock = lease_s, clock
-        self._before_us = f"{pod}_" if pod else ""  # until we have it
+        self._before_us = f"{pod}_" if pod else ""  # until we hold the Lease
         self._meta = {"name": NAME, "namespace": namespace}
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases"
         self._until = float("-inf")
-        self._seen: tuple[object, ...] = ()  # what the other has written, and since when it stands
+        self._seen: tuple[object, ...] = ()  # what the other holder wrote last, and when we saw it
         self._seen_at = 0.0
 
     @property
@@ -52,11 +54,11 @@ class Lease:
         return self._clock() < self._until
 
     def acquire(self) -> bool:
-        """Raises Unreachable, Refused."""
+        """Whether we hold the Lease now. Raises Unreachable, StatusError."""
         asked_at = self._clock()
-        found = self._ask("GET", f"{self._path}/{NAME}")
+        found = self._call("GET", f"{self._path}/{NAME}")
         if found.status == 404:
-            written = self._ask("POST", self._path, self._object(self._meta, {}))
+            written = self._call("POST", self._path, self._object(self._meta, {}))
         else:
             raw = found.json()
             spec = raw.get("spec") or {}
@@ -65,22 +67,22 @@ class Lease:
                 self.other_holder, self._until = holder, float("-inf")
                 return False
             body = self._object(raw["metadata"], spec)
-            written = self._ask("PUT", f"{self._path}/{NAME}", body)
-        if written.status == 409:  # somebody was quicker: it is asked again
+            written = self._call("PUT", f"{self._path}/{NAME}", body)
+        if written.status == 409:  # another replica was faster
             return False
         self._before_us = ""
         self.other_holder, self._until = "", asked_at + HELD * self._lease_s
         return True
 
     def release(self) -> None:
-        """Others need not wait. Raises Unreachable, Refused."""
+        """Lets another replica take over at once. Raises Unreachable, StatusError."""
         if not self.held:
             return
         self._until = float("-inf")
-        raw = self._ask("GET", f"{self._path}/{NAME}").json()
+        raw = self._call("GET", f"{self._path}/{NAME}").json()
         if (raw.get("spec") or {}).get("holderIdentity") == self._holder:
             raw["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
-            self._ask("PUT", f"{self._path}/{NAME}", raw)
+            self._call("PUT", f"{self._path}/{NAME}", raw)
 
     def _is_over(self, holder: str, spec: Mapping[str, Any]) -> bool:
         if not holder or (self._before_us and holder.startswith(self._before_us)):
@@ -104,9 +106,9 @@ class Lease:
         kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
         return {**kind, "metadata": meta, "spec": spec}
 
-    def _ask(self, method: str, path: str, body: Json | None = None) -> Reply:
+    def _call(self, method: str, path: str, body: Json | None = None) -> Reply:
         content = orjson.dumps(body) if body is not None else None
-        reply = self._client.request(method, path, content, timeout_s=ASK_S)
+        reply = self._client.request(method, path, content, timeout_s=REQUEST_S)
         if reply.ok or reply.status == 409 or (method == "GET" and reply.status == 404):
             return reply
         raise reply.error()

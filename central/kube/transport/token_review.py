@@ -1,7 +1,7 @@
-"""Tokens -> identities by TokenReview, kept for a minute by the token's hash.
+"""Authenticates bearer tokens by TokenReview. Results are cached for a minute by the token's hash.
 
-An agent is the ServiceAccount lockstep-agent of our namespace with a token made for us (the audience)
-and bound to a pod; the node that it may speak for is that pod's, as the API server has it.
+An agent is the ServiceAccount lockstep-agent in our namespace, with a token for our audience that is bound
+to a pod. It may report for the node of that pod, which the API server names.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ POD = BY_KIND["Pod"]
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
-_REMEMBERED = 20_000
-_REFUSED_KEPT_S = 10.0
+_CACHED_MOST = 20_000
+_FAILURE_KEPT_S = 10.0
 
 ReviewResult = Identity | AuthFailure
 
@@ -37,33 +37,35 @@ class TokenReviewer:
         self._namespace = namespace
         self._keep_s = keep_s
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, bytes], tuple[float, ReviewResult]] = {}
+        self._cache: dict[tuple[str, bytes], tuple[float, ReviewResult]] = {}
 
     def review_agent(self, token: str) -> ReviewResult:
-        """An agent of ours, with the node that its pod runs on."""
-        return self._remembered("agent", token, self._agent)
+        """An agent, with the node of its pod."""
+        return self._cached("agent", token, self._agent)
 
     def review_user(self, token: str) -> ReviewResult:
-        """Anybody whom the API server knows, by a token made for us or for the API server."""
-        return self._remembered("user", token, self._user)
+        """Any user or ServiceAccount, with a token for our audience or for the API server."""
+        return self._cached("user", token, self._user)
 
-    def _remembered(self, who: str, token: str, ask: Callable[[str], ReviewResult]) -> ReviewResult:
-        key = (who, hashlib.sha256(token.encode(errors="replace")).digest())
-        until, answer = self._known.get(key, (0.0, AuthFailure("")))
+    def _cached(self, role: str, token: str, ask: Callable[[str], ReviewResult]) -> ReviewResult:
+        key = (role, hashlib.sha256(token.encode(errors="replace")).digest())
+        until, answer = self._cache.get(key, (0.0, AuthFailure("")))
         now = time.monotonic()
         if now < until:
             return answer
         try:
             answer = ask(token)
         except Unreachable as error:
-            log.warning("a token was not reviewed: %s", error)
-            return AuthFailure("the API server can't be asked about the token now", transient=True)
+            log.warning("could not review a token: %s", error)
+            return AuthFailure(
+                "the API server is unreachable, the token could not be reviewed", transient=True
+            )
         if not (isinstance(answer, AuthFailure) and answer.transient):
-            keep_s = self._keep_s if isinstance(answer, Identity) else _REFUSED_KEPT_S
+            keep_s = self._keep_s if isinstance(answer, Identity) else _FAILURE_KEPT_S
             with self._lock:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[key] = (now + min(keep_s, self._keep_s), answer)
+                if len(self._cache) >= _CACHED_MOST:
+                    self._cache.clear()
+                self._cache[key] = (now + min(keep_s, self._keep_s), answer)
         return answer
 
     def _agent(self, token: str) -> ReviewResult:
@@ -87,8 +89,10 @@ class TokenReviewer:
                 f"the token's pod {self._namespace}/{pod} is gone", authenticated=True
             )
         if not reply.ok:
-            log.warning("pod %s/%s was not read: %s", self._namespace, pod, reply.error())
-            return AuthFailure("the token's pod can't be read now", transient=True)
+            log.warning(
+                "could not read pod %s/%s of a token: %s", self._namespace, pod, reply.error()
+            )
+            return AuthFailure("the token's pod could not be read", transient=True)
         found: dict[str, Any] = reply.json()
         if uid and (found.get("metadata") or {}).get("uid") != uid:
             return AuthFailure(
@@ -97,7 +101,8 @@ class TokenReviewer:
         node = (found.get("spec") or {}).get("nodeName") or ""
         if not node:
             return AuthFailure(
-                f"the token's pod {self._namespace}/{pod} runs on no node", authenticated=True
+                f"the token's pod {self._namespace}/{pod} is not bound to a node",
+                authenticated=True,
             )
         return Identity(account, node)
 
@@ -117,14 +122,14 @@ class TokenReviewer:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         reply = self._client.request("POST", _PATH, orjson.dumps(body))
         if not reply.ok:
-            log.warning("a token was not reviewed: %s", reply.error())
-            return AuthFailure("the API server does not review the token now", transient=True)
+            log.warning("could not review a token: %s", reply.error())
+            return AuthFailure("the API server could not review the token", transient=True)
         status: dict[str, Any] = reply.json().get("status") or {}
         if not status.get("authenticated") or not isinstance(status.get("user"), dict):
             return AuthFailure(
-                "the API server does not know the token (expired, or made for others)"
+                "the API server rejects the token (expired, or for another audience)"
             )
-        # A server that ignores audiences answers with none: then nobody vouches that it is ours.
+        # A server that ignores audiences returns none, and so has not checked ours.
         if audience and audience not in (status.get("audiences") or ()):
-            return AuthFailure(f"the token was not made for the audience {audience}")
+            return AuthFailure(f"the token is not for the audience {audience}")
         return status

@@ -1,9 +1,10 @@
-"""List, then watch: raw JSON of each kind becomes facts in the inbox, one thread per kind. Drops, 410
-and API server restarts heal here: what disappeared meanwhile becomes a Gone fact. A fact equal to the
-last one of its object is not told again.
+"""Lists and watches each kind in a thread of its own, and puts the decoded facts into the inbox.
 
-    reader = objects.Reader(scheduler_names, levels)
-    watches = start(kinds.kinds(reader), client, inbox)
+Broken connections, 410 Gone and restarts of the API server are handled here: after a new list, objects
+that have disappeared become Gone facts. A fact that equals the last one of its object is dropped.
+
+    decoder = Decoder(scheduler_names, levels)
+    watches = start(api_kinds.kinds(decoder), client, inbox)
     watches.wait_synced(timeout_s); ...; watches.stop()
 """
 
@@ -25,14 +26,14 @@ log = logging.getLogger(__name__)
 
 
 PAGE = 1000
-WATCH_S = 300  # the server ends a watch after about this long
+WATCH_S = 300  # after which the server ends a watch
 SILENCE_S = WATCH_S + 30.0
-MISSING_AGAIN_S = 30.0
+RECHECK_S = 30.0
 BACKOFF_S = (0.2, 10.0)  # first, longest
 
 
 class _Expired(Exception):
-    """The resource version is too old: list again."""
+    """The resource version is too old for a watch."""
 
 
 class Watches:
@@ -40,7 +41,8 @@ class Watches:
         self._reflectors = reflectors
 
     def wait_synced(self, timeout_s: float | None = None) -> bool:
-        """Whether the first list of every kind is in (a missing optional kind counts as empty)."""
+        """Whether the first list of every kind has been delivered in time. Kinds that the API server
+        does not serve count as empty."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for reflector in self._reflectors:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -61,10 +63,10 @@ def start(
     inbox: Callable[[Fact], None],
     *,
     page: int = PAGE,
-    missing_again_s: float = MISSING_AGAIN_S,
+    recheck_s: float = RECHECK_S,
 ) -> Watches:
     """inbox is called from one thread per kind and must not block."""
-    reflectors = [_Reflector(kind, client, inbox, page, missing_again_s) for kind in kinds]
+    reflectors = [_Reflector(kind, client, inbox, page, recheck_s) for kind in kinds]
     for reflector in reflectors:
         reflector.start()
     return Watches(reflectors)
@@ -77,16 +79,16 @@ class _Reflector(threading.Thread):
         client: Client,
         inbox: Callable[[Fact], None],
         page: int,
-        missing_again_s: float,
+        recheck_s: float,
     ) -> None:
-        super().__init__(name=f"watch-{kind.place.full_name}", daemon=True)
+        super().__init__(name=f"watch-{kind.resource.full_name}", daemon=True)
         self.synced = threading.Event()
-        self._kind = self._newest = kind
+        self._kind = self._preferred = kind
         self._client = client
         self._inbox = inbox
         self._page = page
-        self._missing_again_s = missing_again_s
-        self._told: dict[Fact, Fact] = {}  # the Gone fact that would end it -> what was last told
+        self._recheck_s = recheck_s
+        self._delivered: dict[Fact, Fact] = {}  # Gone fact of an object -> its last fact
         self._version = ""
         self._missing = False
         self._failures = 0
@@ -105,10 +107,10 @@ class _Reflector(threading.Thread):
                     self._list()
                 began = time.monotonic()
                 self._watch()
-                if time.monotonic() - began < 1.0:  # a server that hangs up at once
+                if time.monotonic() - began < 1.0:  # the server closes watches at once
                     self._ending.wait(0.5)
             except _Expired as expired:
-                log.info("%s: %s; listing again", self._kind.place.full_name, expired)
+                log.info("%s: %s; listing again", self._kind.resource.full_name, expired)
                 self._version = ""
             except StatusError as refused:
                 self._refused(refused)
@@ -117,11 +119,11 @@ class _Reflector(threading.Thread):
 
     def _refused(self, refused: StatusError) -> None:
         if refused.status == 410:
-            log.info("%s: %s; listing again", self._kind.place.full_name, refused)
+            log.info("%s: %s; listing again", self._kind.resource.full_name, refused)
             self._version = ""
         elif refused.status == 404 and self._kind.fallback is not None:
             self._kind = self._kind.fallback
-            log.info("%s: read from %s", self._kind.place.full_name, self._kind.place.path())
+            log.info("%s: using %s", self._kind.resource.full_name, self._kind.resource.path())
         elif refused.status == 404 and self._kind.optional:
             self._absent()
         else:
@@ -130,16 +132,16 @@ class _Reflector(threading.Thread):
     def _absent(self) -> None:
         if not self._missing:
             log.info(
-                "%s: not installed here; looking again every %gs",
-                self._kind.place.full_name,
-                self._missing_again_s,
+                "%s: not installed; checking again every %gs",
+                self._kind.resource.full_name,
+                self._recheck_s,
             )
         self._missing = True
         self._version = ""
         self._replace({})
         self.synced.set()
-        self._ending.wait(self._missing_again_s)
-        self._kind = self._newest
+        self._ending.wait(self._recheck_s)
+        self._kind = self._preferred
 
     def _pause(self, why: str) -> None:
         if self._ending.is_set():
@@ -147,15 +149,15 @@ class _Reflector(threading.Thread):
         first, longest = BACKOFF_S
         pause = min(longest, first * 2**self._failures) * random.uniform(0.5, 1.0)
         self._failures = min(self._failures + 1, 10)
-        log.warning("%s: %s; again in %.1fs", self._kind.place.full_name, why, pause)
+        log.warning("%s: %s; retrying in %.1fs", self._kind.resource.full_name, why, pause)
         self._ending.wait(pause)
 
     def _list(self) -> None:
-        """The whole kind, page by page. A page's token may expire: then from the start."""
+        """All objects, page by page. If a page's token expires, the list starts again."""
         found: dict[Fact, Fact] = {}
         token = ""
         while True:
-            path = f"{self._kind.place.path()}?limit={self._page}"
+            path = f"{self._kind.resource.path()}?limit={self._page}"
             if token:
                 path += f"&continue={quote(token, safe='')}"
             page = self._client.get(path, metadata_only=self._kind.metadata_only)
@@ -166,7 +168,7 @@ class _Reflector(threading.Thread):
             if not token or self._ending.is_set():
                 break
         if self._missing:
-            log.info("%s: installed now", self._kind.place.full_name)
+            log.info("%s: is now installed", self._kind.resource.full_name)
             self._missing = False
         self._replace(found)
         self._version = meta.get("resourceVersion") or "0"
@@ -174,34 +176,34 @@ class _Reflector(threading.Thread):
         self.synced.set()
 
     def _replace(self, found: dict[Fact, Fact]) -> None:
-        for gone in self._told.keys() - found.keys():
-            del self._told[gone]
+        for gone in self._delivered.keys() - found.keys():
+            del self._delivered[gone]
             self._inbox(gone)
         for gone, fact in found.items():
-            self._tell(gone, fact)
+            self._deliver(gone, fact)
 
     def _read(self, raw: Json, into: dict[Fact, Fact]) -> None:
         try:
             into[self._kind.gone(raw)] = self._kind.seen(raw)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s: an object is left out: %s", self._kind.place.full_name, error)
+            log.warning("skipping malformed %s: %s", self._kind.resource.full_name, error)
 
-    def _tell(self, gone: Fact, fact: Fact) -> None:
-        if self._told.get(gone) != fact:
-            self._told[gone] = fact
+    def _deliver(self, gone: Fact, fact: Fact) -> None:
+        if self._delivered.get(gone) != fact:
+            self._delivered[gone] = fact
             self._inbox(fact)
 
     def _forget(self, raw: Json) -> None:
         try:
             gone = self._kind.gone(raw)
         except KeyError:
-            return  # it had no name, so nothing was told of it
-        self._told.pop(gone, None)
+            return  # without a name, no fact was delivered
+        self._delivered.pop(gone, None)
         self._inbox(gone)
 
     def _watch(self) -> None:
         path = (
-            f"{self._kind.place.path()}?watch=1&allowWatchBookmarks=true"
+            f"{self._kind.resource.path()}?watch=1&allowWatchBookmarks=true"
             f"&resourceVersion={self._version}"
             f"&timeoutSeconds={int(WATCH_S * random.uniform(0.8, 1.0))}"
         )
@@ -221,7 +223,9 @@ class _Reflector(threading.Thread):
             kind, raw = event["type"], event["object"]
             meta = raw.get("metadata") or {}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Unreachable(f"{self._client.server}: a watch line is not an event") from error
+            raise Unreachable(
+                f"{self._client.server}: a line of the watch is not an event"
+            ) from error
         if kind == "ERROR":
             if raw.get("code") == 410:
                 raise _Expired(raw.get("message") or "too old")
@@ -230,7 +234,7 @@ class _Reflector(threading.Thread):
             read: dict[Fact, Fact] = {}
             self._read(raw, read)
             for gone, fact in read.items():
-                self._tell(gone, fact)
+                self._deliver(gone, fact)
         elif kind == "DELETED":
             self._forget(raw)
         version = meta.get("resourceVersion")

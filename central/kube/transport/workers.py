@@ -1,4 +1,4 @@
-"""Work done by a few threads, now or in a while. Jobs that wait hold no thread."""
+"""A pool of threads for work that is due now or later, and a rate limiter."""
 
 import heapq
 import itertools
@@ -14,6 +14,8 @@ WorkItem = Callable[[], None]
 
 
 class WorkerPool:
+    """Work items that are due later occupy no worker."""
+
     def __init__(self, name: str, workers: int) -> None:
         self._ready: SimpleQueue[WorkItem | None] = SimpleQueue()
         self._later: list[tuple[float, int, WorkItem]] = []
@@ -30,7 +32,7 @@ class WorkerPool:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether jobs wait for a thread."""
+        """Whether items that are due wait for a worker."""
         return not self._ready.empty()
 
     def put(self, item: WorkItem) -> None:
@@ -42,7 +44,7 @@ class WorkerPool:
             self._changed.notify()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """What runs may end; what waits is forgotten."""
+        """Items that run may finish within the timeout; the others are dropped."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -57,7 +59,7 @@ class WorkerPool:
             try:
                 item()
             except Exception:
-                log.exception("a job failed; this is a bug")
+                log.exception("unhandled exception in a worker (bug)")
 
     def _move_due(self) -> None:
         with self._changed:
@@ -69,7 +71,7 @@ class WorkerPool:
 
 
 class RateLimiter:
-    """At most so many per second, after a burst."""
+    """At most per_s uses per second, after an initial burst."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         self._step_s = 1.0 / per_s
@@ -78,7 +80,7 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     def wait_s(self) -> float:
-        """Take a turn; how long to wait before using it."""
+        """Reserves the next use and returns how long to wait for it."""
         now = time.monotonic()
         with self._lock:
             self._next = max(self._next, now - self._ahead_s) + self._step_s

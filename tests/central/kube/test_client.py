@@ -116,7 +116,7 @@ def test_tls_by_the_clusters_authority(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("a: [", "while parsing"),
-        ("hello", "kubeconfig's form"),
+        ("hello", "not a valid kubeconfig"),
         ("{}", "current-context"),
         ("", "empty"),
         (None, "no such file"),

@@ -57,7 +57,7 @@ def test_shares_of_gpus_and_caps_of_their_memory() -> None:
     assert "there is no lockstep.dev/gpu-memory" in read(asking, level="watch").unsupported
     assert "no container asks for lockstep.dev/gpu-share" in read(cap="1Gi").unsupported
     asking["resources"]["requests"][names.GPU_SHARE] = "101"
-    assert "is more than the 100 hundredths of one GPU" in read(asking).unsupported
+    assert "exceeds the 100 hundredths of one GPU" in read(asking).unsupported
     asking["resources"]["requests"] |= {names.GPU_SHARE: "10", names.GPU: "1"}
     assert "whole GPUs or a share, not both" in read(asking).unsupported
 

@@ -22,5 +22,5 @@ def test_names() -> None:
 
 def test_the_cores_words_are_read_by_their_kinds() -> None:
     read = api_kinds.kinds_by_name(Decoder(("lockstep",), ()))
-    assert read["Job"].place.group == "batch.volcano.sh"
+    assert read["Job"].resource.group == "batch.volcano.sh"
     assert "ReplicaSet" not in read, "only its pods speak of it"

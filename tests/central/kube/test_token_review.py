@@ -50,9 +50,9 @@ def test_an_agent_speaks_for_the_node_of_its_pod(client: Client, world: Make) ->
     [
         ({"account": "other", "pod": "other-1"}, True, "is not system:serviceaccount"),
         ({}, True, "not bound to a pod"),
-        ({"pod": "agent-2"}, True, "runs on no node"),
-        ({"pod": "agent-1", "audience": ""}, False, "does not know the token"),
-        ({"pod": "agent-1", "audience": "vault"}, False, "does not know the token"),
+        ({"pod": "agent-2"}, True, "is not bound to a node"),
+        ({"pod": "agent-1", "audience": ""}, False, "rejects the token"),
+        ({"pod": "agent-1", "audience": "vault"}, False, "rejects the token"),
     ],
 )
 def test_strangers_are_told_why(
@@ -95,7 +95,7 @@ def test_what_was_reviewed_is_known_for_a_while(
     api.stop()
     assert reviewer.review_agent(seen) == known
     assert reviewer.review_agent(unseen) == AuthFailure(
-        "the API server can't be asked about the token now", transient=True
+        "the API server is unreachable, the token could not be reviewed", transient=True
     )
     assert seen not in repr(vars(reviewer))
 

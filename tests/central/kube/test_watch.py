@@ -93,7 +93,7 @@ class Inbox:
 
 def kinds(*names: str) -> tuple[watched.Kind, ...]:
     every = watched.kinds(Decoder(("lockstep",), ("rack",)))
-    return tuple(kind for kind in every if not names or kind.place.plural in names)
+    return tuple(kind for kind in every if not names or kind.resource.plural in names)
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def test_a_missing_crd_is_a_normal_day(
 
     with Scripted(answer) as server:
         client = connected(server.url)
-        watches = inbox.watch(client, "podgroups", missing_again_s=0.05)
+        watches = inbox.watch(client, "podgroups", recheck_s=0.05)
         assert watches.wait_synced(10)
         eventually(lambda: len(server.calls) > 3)
         installed.set()
@@ -316,8 +316,8 @@ def test_a_missing_crd_is_a_normal_day(
         watches.stop()
     said = [record.message for record in caplog.records if "installed" in record.message]
     assert said == [
-        "podgroups.scheduling.volcano.sh: not installed here; looking again every 0.05s",
-        "podgroups.scheduling.volcano.sh: installed now",
+        "podgroups.scheduling.volcano.sh: not installed; checking again every 0.05s",
+        "podgroups.scheduling.volcano.sh: is now installed",
     ]
 
 
@@ -340,7 +340,7 @@ def test_what_can_not_be_read_is_left_out_and_said(
         assert watches.wait_synced(10)
         assert inbox.names() == {"p"}
         watches.stop()
-    assert "pods: an object is left out: pod odd: the field spec is missing" in caplog.text
+    assert "skipping malformed pods: pod odd: the field spec is missing" in caplog.text
 
 
 def test_a_server_that_is_not_there_yet(
@@ -353,7 +353,7 @@ def test_a_server_that_is_not_there_yet(
     made(PODS, pod("p"))
     cable.pull()
     watches = inbox.watch(connected(cable.url), "pods")
-    eventually(lambda: "again in" in caplog.text)
+    eventually(lambda: "retrying in" in caplog.text)
     assert not watches.wait_synced(0)
     cable.plug()
     assert watches.wait_synced(10)

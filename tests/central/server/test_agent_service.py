@@ -155,8 +155,8 @@ def test_silence(
     [
         ((), grpc.StatusCode.UNAUTHENTICATED, "no bearer token"),
         ((("authorization", "Basic eA=="),), grpc.StatusCode.UNAUTHENTICATED, "no bearer token"),
-        (auth("forged"), grpc.StatusCode.UNAUTHENTICATED, "does not know the token"),
-        (auth("expired"), grpc.StatusCode.UNAUTHENTICATED, "does not know the token"),
+        (auth("forged"), grpc.StatusCode.UNAUTHENTICATED, "rejects the token"),
+        (auth("expired"), grpc.StatusCode.UNAUTHENTICATED, "rejects the token"),
         (auth("other-account"), grpc.StatusCode.PERMISSION_DENIED, "someone else's account"),
         (auth("user"), grpc.StatusCode.PERMISSION_DENIED, "only an agent may call this"),
         (
