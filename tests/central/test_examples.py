@@ -132,7 +132,7 @@ def test_every_example_finds_its_place(
     found = json.loads(told.out)
     if path.stem == "gang-too-big":
         [waits] = found["waiting"]
-        assert waits["reason"].startswith("needs 64 pods x 8 GPUs at once in one rack; rack r")
+        assert waits["reason"].startswith("needs 64 pods x 8 GPUs in one rack; best candidate r")
         assert found["placements"] == []
     else:
         assert found["waiting"] == []

@@ -75,7 +75,7 @@ def test_none_and_more_than_there_is_of_each_resource(cluster: World, namespace:
     for reason, part in zip(
         reasons,
         (
-            "needs 1 pod x 1000000 GPUs at once",
+            "needs 1 pod x 1000000 GPUs",
             "1000000",
             "short of lockstep.dev/rdma: enough for 0",
             "there are no 1g.5gb slices",

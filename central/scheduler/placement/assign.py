@@ -32,7 +32,7 @@ def seat(
         spec, count = groups[index]
         if len(rows) == 1:
             if len(order) > 1 and snapshot.view(spec).refresh().by_row[rows[0]] < count:
-                raise DoesNotFit("not enough room")
+                raise DoesNotFit("not enough capacity")
             draft.take(int(rows[0]), spec, count, within)
             continue
         cap = snapshot.view(spec).refresh().by_row
@@ -48,7 +48,7 @@ def seat_entangled(draft: Draft, groups: Groups, level: str, rows: Ints, held: i
     islands = sequential.islands(draft.snapshot, groups, level, rows, held)
     wanted = sum(count for _, count in groups)
     if all(sequential.seat_all(draft, groups, rows, within) < wanted for within in islands):
-        raise DoesNotFit("not all find places side by side")
+        raise DoesNotFit("not all pods fit together")
 
 
 def level_below(snapshot: Snapshot, level: str) -> int:
@@ -64,5 +64,5 @@ def _part(snapshot: Snapshot, groups: Groups, level: str, row: int, held: int) -
     asks = [(snapshot.view(spec), count) for spec, count in groups]
     fitting = island_masks.holding(snapshot, level, row, asks, held)
     if not fitting:
-        raise DoesNotFit(f"no {level}")
+        raise DoesNotFit(f"no {level} has enough capacity")
     return fitting[0]

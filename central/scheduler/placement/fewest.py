@@ -55,7 +55,7 @@ def _shares(room: Ints, rank: Ints, count: int) -> tuple[Ints, Ints]:
     filled = np.cumsum(room[order])
     whole = int(np.searchsorted(filled, count))
     if whole >= len(order):
-        raise DoesNotFit("not enough room")
+        raise DoesNotFit("not enough capacity")
     rest = count - (int(filled[whole - 1]) if whole else 0)
     # Sorted by room: those with enough for the rest are in front, the tightest are the last of them.
     enough = int(np.searchsorted(-room[order], -rest, side="right"))

@@ -20,7 +20,7 @@ from protos.slicing import is_slice
 
 CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
 
-NO_PART = "islands and NUMA nodes are of whole GPUs: pods with MIG slices can't be kept to one"
+NO_PART = "MIG slices cannot be kept to one island or NUMA node; require node or a wider level"
 
 
 def fit(draft: Draft, want: PlacementRequest) -> list[Assignment]:
@@ -64,7 +64,7 @@ def fit(draft: Draft, want: PlacementRequest) -> list[Assignment]:
             return draft.seats[mark:]
     text = _why(snapshot, want)
     if not packer.certain:
-        text = text.replace(explain.TOGETHER, explain.NOT_FOUND)
+        text = text.replace(explain.NOT_TOGETHER, explain.SEARCH_LIMIT)
     raise DoesNotFit(text)
 
 
@@ -157,6 +157,6 @@ def _one_by_one(draft: Draft, want: PlacementRequest, levels: Sequence[str]) -> 
 
 
 def _why(snapshot: Snapshot, want: PlacementRequest, together: str = "") -> str:
-    return explain.sentence(
-        snapshot, want.groups, want.required, want.anchors, together, held=want.anchor_gpus
+    return explain.reason(
+        snapshot, want.groups, want.required, want.anchors, together, existing_gpus=want.anchor_gpus
     )

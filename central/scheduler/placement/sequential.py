@@ -22,6 +22,7 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NUMA
 
+TOGETHER = "fit together under their pod affinity, anti-affinity, spread, port and volume rules"
 TRIED = 32  # domains of a level
 Groups = Sequence[tuple[PodSpec, int]]
 
@@ -105,7 +106,7 @@ def fit(
                 if seated == wanted:
                     return draft.seats[mark:]
                 most = max(most, seated)
-    raise DoesNotFit(f"{most} of {wanted} find places side by side")
+    raise DoesNotFit(f"{most} of {wanted} {TOGETHER}")
 
 
 def seat_all(draft: Draft, groups: Groups, rows: Ints, within: int) -> int:

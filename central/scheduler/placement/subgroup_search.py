@@ -110,26 +110,28 @@ def _equal_why(snapshot: Snapshot, want: PlacementRequest, room: CountedDomains)
     """room: of groups, at the widest level that one may span."""
     (part,) = want.parts
     ((spec, size),) = part.groups
-    pods = explain.wanted(((spec, size),)).removeprefix("needs ")
-    times = f"{part.times} group" + ("s" if part.times != 1 else "")
+    pods = explain.describe_pods(((spec, size),)).removeprefix("needs ")
+    times = f"{part.times} subgroup" + ("s" if part.times != 1 else "")
     text = f"needs {times} of {pods}{_each_in(part.required)}"
-    place, most = "the cluster", int(room.by_row.sum())
+    clause, most = "the cluster {fits}", int(room.by_row.sum())
     if want.required in snapshot.columns.domains.levels:
         index = snapshot.columns.domains.levels.index(want.required)
         kind, names = want.required.rpartition("/")[2], snapshot.columns.domains.names[index]
         text += f", all in one {kind}"
         if len(names):
             best = min(range(len(names)), key=lambda d: (-room.by_domain[index][d], names[d], d))
-            place, most = f"{kind} {names[best]}", int(room.by_domain[index][best])
+            clause, most = (
+                f"best candidate {names[best]} {{fits}}",
+                int(room.by_domain[index][best]),
+            )
     elif want.required:
-        text += f", all in one {explain.within(want.required)}"
-        most, place, _ = explain.best_node(snapshot, room.by_row)
-    found = f"{place} has room for {most} of {times}" if place else "there is no node"
-    return f"{text}; {found}"
+        text += f", all in one {explain.level_name(want.required)}"
+        most, clause, _ = explain.best_node(snapshot, room.by_row)
+    return f"{text}; {clause.format(fits=f'fits {most} of {times}')}"
 
 
 def _each_in(required: str) -> str:
-    return f", each in one {explain.within(required)}" if required else ""
+    return f", each in one {explain.level_name(required)}" if required else ""
 
 
 # --- others ------------------------------------------------------------------------
@@ -266,24 +268,22 @@ def _why(snapshot: Snapshot, want: PlacementRequest, *, gave_up: bool) -> str:
     rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
     choice = DomainChoice(snapshot, rooms, [count for _, count in want.groups], want.anchors)
     if not any(any(True for _ in choice.of(level)) for level in ladder(snapshot, want.required)):
-        return explain.sentence(
-            snapshot, want.groups, want.required, want.anchors, held=want.anchor_gpus
+        return explain.reason(
+            snapshot, want.groups, want.required, want.anchors, existing_gpus=want.anchor_gpus
         )
     for part in want.parts:
         if not _fits_alone(snapshot, part):
-            alone = explain.sentence(
-                snapshot, part.groups, part.required, part.anchors, held=part.anchor_gpus
+            alone = explain.reason(
+                snapshot, part.groups, part.required, part.anchors, existing_gpus=part.anchor_gpus
             )
-            return f"a group of its pods {alone}"
+            return f"one subgroup {alone}"
     groups = sum(part.times for part in want.parts)
-    text = f"{explain.wanted(want.groups)} at once in {groups} groups{_where(want.required)}"
+    text = (
+        f"{explain.describe_pods(want.groups)} in {groups} subgroups{explain.in_one(want.required)}"
+    )
     if gave_up:
-        return f"{text}; no way was found in {TRIES} tries, though there may be one"
-    return f"{text}; each group fits alone, all together do not"
-
-
-def _where(required: str) -> str:
-    return f" in one {explain.within(required)}" if required else ""
+        return f"{text}; {explain.SEARCH_LIMIT}"
+    return f"{text}; each subgroup fits on its own, but not all together"
 
 
 def _fits_alone(snapshot: Snapshot, part: SubgroupRequest) -> bool:

@@ -35,7 +35,7 @@ from tests.flags import parsers
 
 Json = dict[str, Any]
 Put = Callable[[str, Json], Json]
-WHY = "needs 3 pods x 8 GPUs at once in one rack; rack r1 has room for 2 of 3"
+WHY = "needs 3 pods x 8 GPUs in one rack; best candidate r1 fits 2 of 3"
 
 
 def test_a_job_from_flags(lockstep: Lockstep, client: Client) -> None:

@@ -106,7 +106,7 @@ def test_the_sentence_names_what_is_missing_and_where_it_was_closest() -> None:
         cluster, [*nodes, factories.gang("g", 2, topology_required=RACK), *members("g", 2)], 0.0
     )
     assert told(decisions, "g") == (
-        "needs 2 pods x 8 GPUs at once in one rack; rack r1 has room for 1 of 2 "
+        "needs 2 pods x 8 GPUs in one rack; best candidate r1 fits 1 of 2 "
         "(8 of 8 GPUs free on 1 node; 1 node: cordoned; 1 node: not ready; 1 node: taint dedicated)"
     )
 
@@ -121,11 +121,11 @@ def test_what_will_never_fit_is_said() -> None:
     never = [factories.gang("g", 2, topology_required=RACK), *members("g", 2)]
     big = [factories.gang("h", 3), *members("h", 3)]
     decisions = schedule_once(cluster, [*facts, *never, *big], 0.0)
-    assert "; even empty, no rack has room for more than 1" in told(decisions, "g")
-    assert "; even empty, the cluster has room for 2" in told(decisions, "h")
+    assert "; even if empty, no rack fits more than 1" in told(decisions, "g")
+    assert "; even if empty, the cluster fits 2" in told(decisions, "h")
     away = factories.node("c", rack="r-a", ready=False)
     decisions = schedule_once(cluster, [away, PodGone("uid-run-b")], 1.0)
-    assert "even empty" not in told(decisions, "g")
+    assert "even if empty" not in told(decisions, "g")
 
 
 def test_the_scarce_resource_is_named() -> None:
@@ -134,7 +134,7 @@ def test_the_scarce_resource_is_named() -> None:
         cluster, [factories.node("a", cpu=1000), factories.pod("p", 1, cpu=2000)], 0.0
     )
     assert told(decisions, "p") == (
-        "needs 1 pod x 1 GPU at once; the cluster has room for 0 of 1 "
+        "needs 1 pod x 1 GPU; the cluster fits 0 of 1 "
         "(8 of 8 GPUs free on 1 node; short of cpu: enough for 0)"
     )
 

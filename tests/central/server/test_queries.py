@@ -60,7 +60,7 @@ def test_a_gang_by_its_name_and_by_its_members() -> None:
     waiting = explain(made, "ns", "big")
     assert waiting is not None
     assert waiting.phase == "Pending"
-    assert waiting.reason.startswith("needs 3 pods x 8 GPUs at once; the cluster has room for 0")
+    assert waiting.reason.startswith("needs 3 pods x 8 GPUs; the cluster fits 0")
 
 
 def test_a_gang_by_the_job_that_made_it() -> None:

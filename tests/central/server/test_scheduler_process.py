@@ -152,7 +152,7 @@ def test_a_killed_scheduler_loses_nothing_and_repeats_nothing(box: LocalCluster)
     box.start_scheduler()
     box.wait("the centre", box.topology)
     waiting = box.wait("its sentence", lambda: pending(box, "waiting"))
-    assert waiting.reason.startswith("needs 2 pods x 8 GPUs at once; the cluster has room for 0")
+    assert waiting.reason.startswith("needs 2 pods x 8 GPUs; the cluster fits 0")
     assert held(box) == before
     for rank in range(4):
         box.client.request("DELETE", f"{PODS}/before-{rank}")

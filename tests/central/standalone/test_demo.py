@@ -35,7 +35,7 @@ def test_the_main_job_is_shown(environment: dict[str, str], directory: Path) -> 
     assert re.search(r"GPU0 +X +NV12", shown)
     assert "default/chat: Running: 2 of 2 pods placed in one island" in shown
     assert "default/train: Running: 4 of 4 pods placed on 4 nodes of rack r2" in shown
-    assert "default/giant: Pending: needs 4 pods x 8 GPUs at once in one rack" in shown
+    assert "default/giant: Pending: needs 4 pods x 8 GPUs in one rack" in shown
     assert "│ h100-4  B B B B B B B B  │" in shown
     assert "\x1b[" not in shown
     assert max(map(len, shown.splitlines())) <= 80

@@ -129,12 +129,12 @@ def test_a_gang_of_shares_starts_whole_or_not_at_all() -> None:
     made = cluster("a", "b", gpus=2)
     pods = [factories.part(f"g-{i}", 40, gang="g") for i in range(9)]
     assert not say(made, factories.gang("g", 9), *pods)
-    assert "has room for 8 of 9 (400 hundredths of GPUs free, at most 100 of one)" in (
+    assert "fits 8 of 9 (400 hundredths of GPUs free, at most 100 on one GPU)" in (
         made.state.gangs["ns", "g", True].attempt.reason
     )
     assert len(say(made, factories.gang("g", 8))) == 8
     say(made, factories.part("more", 30))
-    assert "80 hundredths of GPUs free, at most 20 of one" in reason(made, "more")
+    assert "80 hundredths of GPUs free, at most 20 on one GPU" in reason(made, "more")
     shared = Counter((pod.node, pod.gpus) for pod in made.state.pods.values() if pod.node)
     assert set(shared.values()) == {2}
 
@@ -147,15 +147,15 @@ def test_shares_of_a_gang_are_of_one_island_where_that_is_required() -> None:
     assert bound == {"g-0": ("a", [2]), "g-1": ("a", [3])}
     assert not say(made, now=1.0)
     assert made.state.gangs["ns", "g", True].attempt.reason == (
-        "needs 1 pod x 60 hundredths of a GPU at once in one island; the island of node a, where the "
-        "rest of the gang is, has room for 0 of 1 (180 hundredths of GPUs free, at most 100 of one)"
+        "needs 1 pod x 60 hundredths of a GPU in one island; the island of node a, where the "
+        "rest of the gang is, fits 0 of 1 (180 hundredths of GPUs free, at most 100 on one GPU)"
     )
 
 
 def test_who_offers_no_shares_gets_none() -> None:
     made = new_scheduler(factories.LEVELS)
     say(made, factories.node("a"), factories.report("a"), factories.part("p", 30))
-    assert "no agent there offers shares of GPUs" in reason(made, "p")
+    assert "no node there offers GPU shares" in reason(made, "p")
 
 
 def test_a_gpu_that_is_offered_no_more_keeps_its_pods_and_takes_no_others() -> None:

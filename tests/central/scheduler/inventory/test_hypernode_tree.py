@@ -103,7 +103,7 @@ def test_a_gang_stays_within_its_tier_and_the_tree_changes_with_its_objects() ->
     assert not bound(decisions)
     [told] = [d for d in decisions if isinstance(d, UpdateGangStatus)]
     assert told.reason.startswith(
-        "needs 4 pods x 8 GPUs at once in one tier-1; tier-1 s1 has room for 3 of 4"
+        "needs 4 pods x 8 GPUs in one tier-1; best candidate s1 fits 3 of 4"
     )
     assert bound(schedule_once(cluster, gang("three", 3, tier=1), 0.0)) == ["b1", "b2", "c1"]
     moved = leaf("s0", "a1")

@@ -49,7 +49,7 @@ def test_a_gang_of_slices_goes_whole_or_waits_with_a_sentence(cluster: Scheduler
     assert len(binds(schedule_once(cluster, gang("g", 4), 1.0))) == 4
     assert binds(schedule_once(cluster, gang("h", 3), 2.0)) == []
     assert reason(cluster, "h").startswith(
-        "needs 3 pods x 1 1g.5gb slice at once; the cluster has room for 2 of 3 "
+        "needs 3 pods x 1 1g.5gb slice; the cluster fits 2 of 3 "
         "(2 of 6 1g.5gb slices free on 2 nodes); reserved: "
     )
     check_invariants(cluster)
@@ -60,7 +60,7 @@ def test_slices_are_no_part_of_an_island(cluster: Scheduler, level: str) -> None
     (group, *pods) = gang("g", 2)
     assert isinstance(group, GangSeen)
     assert not binds(schedule_once(cluster, [replace(group, topology_required=level), *pods], 1.0))
-    words = "islands and NUMA nodes are of whole GPUs: pods with MIG slices can't be kept to one"
+    words = "MIG slices cannot be kept to one island or NUMA node; require node or a wider level"
     assert reason(cluster, "g") == words
     near = [replace(group, topology_required="node"), *pods]
     assert len({node for _, node in binds(schedule_once(cluster, near, 2.0))}) == 1
@@ -73,7 +73,7 @@ def test_a_profile_that_no_node_has(cluster: Scheduler) -> None:
         cluster, [replace(odd, spec=replace(odd.spec, requests=tuple(sorted(requests))))], 1.0
     )
     (waiting,) = cluster.state.pending.waiting.values()
-    assert "needs 1 pod x 2 9g.99gb slices at once" in waiting.attempt.reason
+    assert "needs 1 pod x 2 9g.99gb slices" in waiting.attempt.reason
     assert "there are no 9g.99gb slices" in waiting.attempt.reason
 
 

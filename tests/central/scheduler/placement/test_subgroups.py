@@ -288,14 +288,14 @@ def test_the_sentence_counts_groups() -> None:
     gang = factories.gang("g", 4, subgroups=(policy(2),), topology_required=RACK)
     decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(4))], 0.0)
     assert told(decisions) == (
-        "needs 2 groups of 2 pods x 2 GPUs, each in one node, all in one rack; "
-        "rack ra has room for 1 of 2 groups"
+        "needs 2 subgroups of 2 pods x 2 GPUs, each in one node, all in one rack; "
+        "best candidate ra fits 1 of 2 subgroups"
     )
 
 
 @pytest.mark.parametrize(
     ("gpus", "said"),
-    [(6, "the best node has room for 0 of 1 group"), (None, "there is no node")],
+    [(6, "the best node fits 0 of 1 subgroup"), (None, "the cluster has no nodes")],
 )
 def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, said: str) -> None:
     cluster = new_scheduler(factories.LEVELS)
@@ -303,7 +303,7 @@ def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, sa
     gang = factories.gang("g", 2, subgroups=(policy(2),), topology_required="island")
     decisions = schedule_once(cluster, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
     assert told(decisions) == (
-        f"needs 1 group of 2 pods x 4 GPUs, each in one node, all in one island; {said}"
+        f"needs 1 subgroup of 2 pods x 4 GPUs, each in one node, all in one island; {said}"
     )
 
 

@@ -435,7 +435,7 @@ def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, .
     cluster, decisions = played(*facts)
     told = waits(decisions)
     assert len(told) == 118
-    assert all(why.startswith("needs 1 pod x 4 GPUs at once; ") for why in told.values())
+    assert all(why.startswith("needs 1 pod x 4 GPUs; ") for why in told.values())
     served = len(bound(decisions))
     for now in range(1, 6):
         pod = next(pod for pod in cluster.state.pods.values() if pod.node and pod.alive)

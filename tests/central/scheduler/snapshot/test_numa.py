@@ -46,7 +46,7 @@ def test_all_gpus_on_one_numa_node_or_none() -> None:
         answers[possible] += 1
         want = PlacementRequest(((factories.spec(gpus), count),), NUMA)
         if not possible:
-            with pytest.raises(DoesNotFit, match="at once in one NUMA node"):
+            with pytest.raises(DoesNotFit, match="in one NUMA node"):
                 fit(Draft(snapshot), want)
             continue
         (seat,) = fit(Draft(snapshot), want)
@@ -63,7 +63,7 @@ def test_the_sentence_says_how_many_fit() -> None:
         cluster, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
     )
     told = next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
-    assert told.startswith("needs 5 pods x 1 GPU at once in one NUMA node; node a has room for 4")
+    assert told.startswith("needs 5 pods x 1 GPU in one NUMA node; best candidate node a fits 4")
 
 
 def test_groups_each_on_a_numa_node() -> None:

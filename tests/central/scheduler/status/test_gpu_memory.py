@@ -40,7 +40,7 @@ def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
     node(made, "a", "none")
     assert not [each for each in say(made, capped("p", "watch")) if isinstance(each, Bind)]
     reason = made.state.gangs["ns", "p", False].attempt.reason
-    assert reason.endswith("has room for 0 of 1 (1 node: enforces GPU memory by none at most)")
+    assert reason.endswith("fits 0 of 1 (1 node: enforces GPU memory by none at most)")
     node(made, "b", "watch")
     bound = made.state.pods["uid-p"].node
     assert bound == "b"
@@ -57,7 +57,7 @@ def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
         say(made, capped(name, "mps"))
     assert [made.state.pods[f"uid-{name}"].gpus for name in ("p", "q", "r")] == [2, 2, 2]
     say(made, capped("s", "mps"))
-    sure = "(10 hundredths of GPUs whose memory is enforced by mps free, at most 10 of one)"
+    sure = "(10 hundredths of GPUs whose memory is enforced by mps free, at most 10 on one GPU)"
     assert sure in made.state.gangs["ns", "s", False].attempt.reason
     say(made, capped("t", "watch"))
     assert made.state.pods["uid-t"].gpus == 1

@@ -70,7 +70,7 @@ def test_a_node_attaches_so_many_volumes_and_no_more() -> None:
     claims = [ClaimSeen("ns", f"c{i}", storage_class="fast") for i in range(3)]
     limits = [AttachLimits("a", (("disk", 1),)), AttachLimits("b", (("disk", 1),))]
     reason = told(schedule_once(cluster, [WAITING, *claims, *limits, *pods], 0.0))
-    assert reason.startswith("needs 3 pods x 1 GPU at once; the cluster has room for 2 of 3")
+    assert reason.startswith("needs 3 pods x 1 GPU; the cluster fits 2 of 3")
     check_invariants(cluster)
     assert len(bound(schedule_once(cluster, [AttachLimits("a", (("disk", 2),))], 0.0))) == 3
     check_invariants(cluster)

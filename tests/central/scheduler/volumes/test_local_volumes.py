@@ -84,7 +84,7 @@ def test_where_they_are_too_few_the_sentence_says_so() -> None:
     cluster = racks()
     reason = told(schedule_once(cluster, [volume("a1", "a"), volume("b1", "b"), *gang(3)], 0.0))
     assert reason == (
-        "needs 3 pods x 1 GPU at once; the cluster has room for 2 of 3 (32 of 32 GPUs free on 4 nodes; "
+        "needs 3 pods x 1 GPU; the cluster fits 2 of 3 (32 of 32 GPUs free on 4 nodes; "
         "short of volumes: enough for 2; 2 nodes: no free volumes (1 of class local with 1Gi))"
     )
     check_invariants(cluster)
@@ -239,7 +239,7 @@ def test_volumes_that_several_nodes_reach_are_each_given_once() -> None:
     check_invariants(cluster)
     assert sorted(v for _, claims in found.values() for v in claims.values()) == ["b1", "r0", "r1"]
     reason = told(schedule_once(racks(), [*there, *gang(4, gpus=8)], 0.0))
-    assert reason.startswith("needs 4 pods x 8 GPUs at once; 3 of 4 find places side by side as")
+    assert reason.startswith("needs 4 pods x 8 GPUs; 3 of 4 fit together under")
 
 
 def test_a_claim_that_a_gang_shares_gets_one_volume() -> None:
