@@ -200,8 +200,8 @@ def _reserved(scheduler: Scheduler) -> None:
         assert (np.maximum(free, 0) >= kept.kept).all(), (
             f"room of {kept.gang.name} was given to others"
         )
-        stock = snapshot.pod_counts.volumes
-        assert stock.on_shelves(kept.shelved) == kept.shelved, (
+        volumes = snapshot.pod_counts.volumes.free
+        assert volumes.available(kept.shelved) == kept.shelved, (
             f"volumes kept for {kept.gang.name} were given to others"
         )
     assert all(count <= 1 for count in heads.values()), "a queue has two heads"
@@ -296,8 +296,8 @@ def _views(state: ClusterState) -> None:
 
 def _volumes(state: ClusterState) -> None:
     """No volume is planned or taken twice, and each plan is for a pod that has a node."""
-    stock, storage = state.snapshot.pod_counts.volumes, state.podclasses.storage
-    stock.check()
+    assignment, storage = state.snapshot.pod_counts.volumes, state.podclasses.storage
+    assignment.free.check()
     plans = storage.plans.planned()
     volumes = Counter(volume for volume, _ in plans.values() if volume)
     twice = [volume for volume, count in volumes.items() if count > 1]
@@ -316,5 +316,7 @@ def _volumes(state: ClusterState) -> None:
         and pod.charged_spec.volumes is not None
         and (pod.charged_spec.volumes.wants or pod.charged_spec.volumes.shared)
     )
-    assert stock.seated() == held, "volumes are taken by seats that nobody has"
-    assert stock.out == {*volumes, *stock.taken()}, "volumes are out of stock for nobody"
+    assert assignment.pods_assigned() == held, "volumes are assigned without a pod"
+    assert assignment.free.reserved == {*volumes, *assignment.assigned()}, (
+        "volumes are reserved for no claim"
+    )

@@ -160,11 +160,11 @@ class ReservedCapacity:
         """Each hold is put back before another is taken: they may overlap. shelved: whose volumes alone
         are kept; who gets a volume has it still when it has ended."""
         snapshot = self._state.snapshot
-        stock = snapshot.pod_counts.volumes
-        stock.put_back(self._shelved)
+        free = snapshot.pod_counts.volumes.free
+        free.release_all(self._shelved)
         self._lending = [kept for kept in shelved if kept.shelved]
         names = [kept.shelved for kept in (*binding, *shelved)]
-        self._shelved = stock.withhold(frozenset().union(*names))
+        self._shelved = free.reserve_available(frozenset().union(*names))
         if self._keeping() == binding:
             return
         for kept, masks in reversed(self._held.values()):

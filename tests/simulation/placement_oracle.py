@@ -54,7 +54,7 @@ def _volumes(cluster: Scheduler, binds: Sequence[Bind]) -> None:
     whose: dict[str, tuple[str, str]] = {}
     for bind in binds:
         for claim, name in bind.claims:
-            volume = cluster.state.podclasses.storage.seen(name)
+            volume = cluster.state.podclasses.storage.volume(name)
             if volume is None:
                 continue
             node = cluster.state.nodes[bind.node].seen

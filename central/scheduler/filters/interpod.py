@@ -86,7 +86,7 @@ class InterPodFilter:
         if volumes is None or not (volumes.wants or volumes.shared):
             return None
         self._judge()
-        return self._pod_counts.volumes.room(volumes, self._made)
+        return self._pod_counts.volumes.capacity(volumes, self._made)
 
     def spread_peers(self) -> Ints:
         """By row, how many peers are in its domains already, by the spread rules that count such

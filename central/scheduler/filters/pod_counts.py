@@ -84,7 +84,7 @@ class MatchingPodCounts:
         if rows > self._rows:
             self._grow(rows)
         self._nodes[row] = node
-        self.volumes.put_node(row, node, rows)
+        self.volumes.free.put_node(row, node, rows)
         self.nodes_version += 1
         self.soft_tainted.discard(row)
         if node is not None and any(taint.effect == SOFT for taint in node.taints):

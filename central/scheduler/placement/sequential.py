@@ -73,7 +73,7 @@ def _share_volumes(snapshot: Snapshot, spec: PodSpec, groups: Groups) -> bool:
     volumes, neighbours = spec.volumes, snapshot.pod_counts
     if volumes is None:
         return False
-    if volumes.exclusive or neighbours.volumes.roams(volumes):
+    if volumes.exclusive or neighbours.volumes.spans_nodes(volumes):
         return True
     others = [v for other, _ in groups if other != spec and (v := other.volumes) is not None]
     classes = {want.storage_class for want, _ in volumes.wants}

@@ -143,7 +143,7 @@ def taken_capacity(snapshot: Snapshot, free: Ints, masks: Sequence[int]) -> Take
     taken = free - snapshot.columns.free[:, : free.shape[1]]
     rows = np.flatnonzero(taken.any(axis=1))
     gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows.tolist()]
-    volumes = frozenset(snapshot.pod_counts.volumes.taken())
+    volumes = frozenset(snapshot.pod_counts.volumes.assigned())
     return TakenCapacity(rows, taken[rows], gpus, volumes)
 
 

@@ -72,7 +72,7 @@ class Reservation:
                         coming[index, view.columns] += view.amounts
         missing = np.maximum(self.need - coming, 0)
         self.kept = np.minimum(self.need if self.firm else missing, free)
-        self.shelved = self.volumes & snapshot.pod_counts.volumes.on_shelves(self.volumes)
+        self.shelved = self.volumes & snapshot.pod_counts.volumes.free.available(self.volumes)
         late = self.start < now and not self.made
         return (
             bool((self.versions == snapshot.columns.version[self.rows]).all())

@@ -68,7 +68,7 @@ def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
             seats.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
     shared: dict[str, str] = {}
     for (row, volumes), there in seats.items():
-        lots, common = snapshot.pod_counts.volumes.settled(row, volumes)
+        lots, common = snapshot.pod_counts.volumes.confirm(row, volumes)
         shared |= common
         wants = [want for want, count in volumes.wants for _ in range(count)]
         for pod, lot in zip(there, lots, strict=False):

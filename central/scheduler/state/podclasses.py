@@ -21,7 +21,7 @@ _CACHED = 50_000
 
 class PodClasses:
     def __init__(self, pod_counts: MatchingPodCounts) -> None:
-        self.storage = VolumeClaims(pod_counts.volumes)
+        self.storage = VolumeClaims(pod_counts.volumes.free)
         self._pod_counts = pod_counts
         self._used: dict[Peers, int] = {}  # by how many pods
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -70,8 +70,8 @@ class PodClasses:
         because they share a claim with it, or did."""
         mates: list[str] = []
         if (seen.claims if seen else ()) != (before.claims if before else ()):
-            mates += self.storage.unfile(before) if before is not None else ()
-            mates += self.storage.file(seen) if seen is not None else ()
+            mates += self.storage.remove_pod(before) if before is not None else ()
+            mates += self.storage.add_pod(seen) if seen is not None else ()
         if seen is None or before is None or seen.labels != before.labels:
             self._index_labels(seen, before)
         return mates
@@ -124,7 +124,7 @@ class PodClasses:
         ]
 
     def _with_volumes(self, seen: PodSeen) -> PodSpec:
-        volumes = self.storage.asks(seen)
+        volumes = self.storage.requirements(seen)
         if volumes == Volumes():
             return seen.spec
         unsupported = seen.spec.unsupported or volumes.why

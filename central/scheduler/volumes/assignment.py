@@ -1,8 +1,12 @@
-"""Who gets which of the volumes that nobody has: for how many pods of a kind each node has enough, and what
-those who take a seat get.
+"""Which free volumes the pods of a placement get: how many pods of a class each node has volumes for, and the
+volumes that a draft reserves for them.
 
-A node has enough for some pods exactly where no set of their wants finds fewer volumes than it asks for
-(Hall).
+A node has volumes for some pods if and only if, for every set of their requests, it has as many volumes that
+satisfy one of the set as the set asks for (Hall's theorem). Example: two pods request one volume each, of
+10 GiB and of 50 GiB. A node with one volume of 100 GiB satisfies each set of one request, but not the set of
+both, which needs two volumes.
+
+Design: docs/design/0004-existing-volumes.md
 """
 
 from dataclasses import dataclass
@@ -12,157 +16,159 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.volumes import Volumes, Wanted
 from central.scheduler.volumes.free_volumes import FreeVolumes
-from central.scheduler.volumes.matching import matched, questions
+from central.scheduler.volumes.matching import hall_sets, match
 
 MANY = np.int64(2**40)
-Lot = tuple[str, ...]  # the volumes of one pod, in the order of its wants; empty: none, one is made
+# The volumes of one pod, in the order of its requests. An empty name: the volume is provisioned.
+PodVolumes = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class SharedVolumes:
-    """A volume that several pods use; empty: it is made once one of them has a node."""
+class SharedVolume:
+    """The volume of a claim that several pods use. An empty name: it is provisioned once one of them has
+    a node."""
 
     volume: str
     pods: int = 0
 
 
-class VolumeAssignment(FreeVolumes):
+class VolumeAssignment:
     def __init__(self) -> None:
-        super().__init__()
-        self._lots: dict[tuple[int, Volumes], list[Lot]] = {}  # taken, by seat
-        self._shared: dict[str, SharedVolumes] = {}  # by claim, taken by seats
+        self.free = FreeVolumes()
+        # Reserved by drafts and by placements that are not confirmed yet.
+        self._assigned: dict[tuple[int, Volumes], list[PodVolumes]] = {}
+        self._shared: dict[str, SharedVolume] = {}  # by claim
 
-    # --- room ---------------------------------------------------------------------
+    # --- capacity -----------------------------------------------------------------
 
     def version(self, volumes: Volumes) -> tuple[int, ...]:
-        """Changes whenever the room for such pods may have changed."""
+        """Changes whenever capacity() may have changed for such pods."""
         return tuple(
-            self.moved[wanted.storage_class]
+            self.free.versions[wanted.storage_class]
             for wanted in (*(w for w, _ in volumes.wants), *(w for _, w in volumes.shared))
         )
 
-    def room(self, volumes: Volumes, made: dict[Wanted, Ints]) -> Ints:
-        """By row, for how many pods there are volumes. made: where one can be made as wanted."""
-        room = np.full(self.rows, MANY, dtype=np.int64)
-        once = [want for claim, want in volumes.shared if claim not in self._shared]
-        kinds = {w.storage_class for w, _ in volumes.wants} | {w.storage_class for w in once}
-        for kind in sorted(kinds):
-            asked = {w: (n, 0) for w, n in volumes.wants if w.storage_class == kind}
-            for want in once:
-                if want.storage_class == kind:
-                    each, all_together = asked.get(want, (0, 0))
-                    asked[want] = (each, all_together + 1)
-            np.minimum(room, self._room_of(kind, asked, made), out=room)
+    def capacity(self, volumes: Volumes, provisioned: dict[Wanted, Ints]) -> Ints:
+        """By row, how many pods there are volumes for. provisioned: 1 on rows where a volume can be
+        provisioned for the request."""
+        found = np.full(self.free.rows, MANY, dtype=np.int64)
+        unshared = [want for claim, want in volumes.shared if claim not in self._shared]
+        classes = {w.storage_class for w, _ in volumes.wants} | {w.storage_class for w in unshared}
+        for name in sorted(classes):
+            # Of each request: how many volumes each pod needs, and how many all pods need together.
+            needs = {w: (n, 0) for w, n in volumes.wants if w.storage_class == name}
+            for want in unshared:
+                if want.storage_class == name:
+                    each, together = needs.get(want, (0, 0))
+                    needs[want] = (each, together + 1)
+            np.minimum(found, self._capacity_of(name, needs, provisioned), out=found)
         for claim, _ in volumes.shared:
             if claim in self._shared:
-                room[~self._within(self._shared[claim].volume)] = 0
-        return room
+                found[~self._reachable(self._shared[claim].volume)] = 0
+        return found
 
-    def _room_of(
-        self, kind: str, asked: dict[Wanted, tuple[int, int]], made: dict[Wanted, Ints]
+    def _capacity_of(
+        self, name: str, needs: dict[Wanted, tuple[int, int]], provisioned: dict[Wanted, Ints]
     ) -> Ints:
-        """Rows are alike where the same of the wants can be made."""
-        wants = list(asked)
-        alike = np.zeros(self.rows, dtype=np.int64)
-        for place, want in enumerate(wants):
-            if want in made:
-                alike |= made[want] << place
-        room = np.full(self.rows, MANY, dtype=np.int64)
-        for code in np.unique(alike).tolist():
-            rows = alike == code
-            left = tuple(
-                (want, *asked[want]) for place, want in enumerate(wants) if not code >> place & 1
+        """Rows on which the same requests can be provisioned are counted together: only the other
+        requests need free volumes."""
+        wants = list(needs)
+        code = np.zeros(self.free.rows, dtype=np.int64)  # bit i: request i can be provisioned
+        for index, want in enumerate(wants):
+            if want in provisioned:
+                code |= provisioned[want] << index
+        found = np.full(self.free.rows, MANY, dtype=np.int64)
+        for each_code in np.unique(code).tolist():
+            rows = code == each_code
+            rest = tuple(
+                (w, *needs[w]) for index, w in enumerate(wants) if not each_code >> index & 1
             )
-            for question, each, once in questions(left):
-                there = self.counted(kind, question)[rows] - once
+            for any_of, each, together in hall_sets(rest):
+                left = self.free.count(name, any_of)[rows] - together
                 if each:
-                    there //= each
-                room[rows] = np.minimum(room[rows], there if each else np.where(there < 0, 0, MANY))
-        return np.maximum(room, 0)
+                    left //= each
+                found[rows] = np.minimum(found[rows], left if each else np.where(left < 0, 0, MANY))
+        return np.maximum(found, 0)
 
-    def roams(self, volumes: Volumes) -> bool:
-        """Whether one of the volumes that such pods may get can be used from several nodes."""
-        return bool(volumes.shared) or any(
-            want.takes(volume)
-            for want, _ in volumes.wants
-            for volume in self.wide.get(want.storage_class, {}).values()
-        )
+    def spans_nodes(self, volumes: Volumes) -> bool:
+        """Whether one such pod may take a volume that pods on other nodes could have used."""
+        return bool(volumes.shared) or any(map(self.free.on_many_nodes, dict(volumes.wants)))
 
-    def _within(self, name: str) -> Ints:
-        inside = np.full(self.rows, not name)  # whoever makes it says later from where it is used
-        if name in self.free:
-            inside[list(self.reach.rows[self.free[name].places])] = True
+    def _reachable(self, name: str) -> Ints:
+        inside = np.full(self.free.rows, not name)  # its provisioner chooses the nodes later
+        if name in self.free.listed:
+            inside[list(self.free.reach.rows[self.free.listed[name].places])] = True
         return inside
 
-    # --- seats ----------------------------------------------------------------------
+    # --- assignments --------------------------------------------------------------
 
     def count(self, row: int | Ints, volumes: Volumes, change: int | Ints) -> None:
-        """So many more pods, or fewer, have a seat on the row; or on many different rows."""
+        """Places so many more pods, or fewer, on the row; or on many different rows."""
         if not volumes.wants and not volumes.shared:
             return
         if isinstance(row, np.ndarray):
             counts = np.broadcast_to(np.asarray(change), row.shape)
             for one, pods in zip(row.tolist(), counts.tolist(), strict=True):
-                self._seat(one, volumes, pods)
+                self._count_row(one, volumes, pods)
         else:
-            self._seat(int(row), volumes, int(change))
+            self._count_row(int(row), volumes, int(change))
 
-    def _seat(self, row: int, volumes: Volumes, change: int) -> None:
+    def _count_row(self, row: int, volumes: Volumes, change: int) -> None:
         if change > 0:
-            self._take(row, volumes, change)
+            self._assign(row, volumes, change)
         elif change < 0:
-            self._give(row, volumes, -change)
+            self._unassign(row, volumes, -change)
 
-    def _take(self, row: int, volumes: Volumes, pods: int) -> None:
+    def _assign(self, row: int, volumes: Volumes, pods: int) -> None:
         each = [want for want, count in volumes.wants for _ in range(count)]
         fresh = [(claim, want) for claim, want in volumes.shared if claim not in self._shared]
         wants = [*each * pods, *(want for _, want in fresh)]
-        found = matched(wants, {want: list(self.offers(row, want)) for want in set(wants)})
+        found = match(wants, {want: list(self.free.candidates(row, want)) for want in set(wants)})
         for name in found:
             if name:
-                self.plan(name)
+                self.free.reserve(name)
         own = len(each)
-        lots = self._lots.setdefault((row, volumes), [])
-        lots += [tuple(found[own * pod : own * (pod + 1)]) for pod in range(pods)]
+        assigned = self._assigned.setdefault((row, volumes), [])
+        assigned += [tuple(found[own * pod : own * (pod + 1)]) for pod in range(pods)]
         for (claim, _), name in zip(fresh, found[own * pods :], strict=True):
-            self._shared[claim] = SharedVolumes(name)
+            self._shared[claim] = SharedVolume(name)
         for claim, want in volumes.shared:
             self._shared[claim].pods += pods
-            self.moved[want.storage_class] += 1
+            self.free.versions[want.storage_class] += 1
 
-    def _give(self, row: int, volumes: Volumes, pods: int) -> None:
-        lots = self._lots.get((row, volumes), [])
+    def _unassign(self, row: int, volumes: Volumes, pods: int) -> None:
+        assigned = self._assigned.get((row, volumes), [])
         for _, want in volumes.shared:
-            self.moved[want.storage_class] += 1
-        for _ in range(min(pods, len(lots))):
-            for name in lots.pop():
-                self.unplan(name)
+            self.free.versions[want.storage_class] += 1
+        for _ in range(min(pods, len(assigned))):
+            for name in assigned.pop():
+                self.free.release(name)
             for claim, _ in volumes.shared:
-                if (common := self._shared.get(claim)) is not None:
-                    common.pods -= 1
-                    if not common.pods:
-                        self.unplan(common.volume)
+                if (shared := self._shared.get(claim)) is not None:
+                    shared.pods -= 1
+                    if not shared.pods:
+                        self.free.release(shared.volume)
                         del self._shared[claim]
-        if not lots:
-            self._lots.pop((row, volumes), None)
+        if not assigned:
+            self._assigned.pop((row, volumes), None)
 
-    def settled(self, row: int, volumes: Volumes) -> tuple[list[Lot], dict[str, str]]:
-        """What the pods of such seats got, which is theirs from now on: pod by pod, and by claim what
-        they share."""
+    def confirm(self, row: int, volumes: Volumes) -> tuple[list[PodVolumes], dict[str, str]]:
+        """Hands over what the pods on the row got: the volumes of each pod, and by claim the volume that
+        they share. The caller plans them for claims; they stay reserved."""
         for _, want in volumes.shared:
-            self.moved[want.storage_class] += 1
+            self.free.versions[want.storage_class] += 1
         shared = {
             claim: self._shared.pop(claim).volume
             for claim, _ in volumes.shared
             if claim in self._shared
         }
-        return self._lots.pop((row, volumes), []), shared
+        return self._assigned.pop((row, volumes), []), shared
 
-    def taken(self) -> set[str]:
-        """By seats, and nobody's yet."""
-        lots = [name for lots in self._lots.values() for lot in lots for name in lot]
-        return {*lots, *(common.volume for common in self._shared.values())} - {""}
+    def assigned(self) -> set[str]:
+        """The names of all volumes that are assigned and not confirmed."""
+        own = {name for pods in self._assigned.values() for pod in pods for name in pod}
+        return {*own, *(shared.volume for shared in self._shared.values())} - {""}
 
-    def seated(self) -> dict[tuple[int, Volumes], int]:
-        """How many pods have taken volumes that are not theirs yet."""
-        return {seat: len(lots) for seat, lots in self._lots.items()}
+    def pods_assigned(self) -> dict[tuple[int, Volumes], int]:
+        """How many pods have assigned volumes that are not confirmed, by row and volumes."""
+        return {key: len(pods) for key, pods in self._assigned.items()}

@@ -1,6 +1,12 @@
-"""Volumes that exist and nobody has: how many of what claims want can be used from each node, counted as
-volumes and nodes come and go. What is asked is a set of wants: how many volumes do for at least one of
-them.
+"""PersistentVolumes that no claim has: for each node, how many of those that a claim could use are reachable
+from it. Counts are updated as volumes and nodes come and go.
+
+A volume is listed while the API server reports it as free, and available while it is listed and not
+reserved. A draft reserves volumes while it tries a placement, and a planned claim reserves its volume until
+the API server shows the binding.
+
+Counts are per storage class and per set of requests (AnyOf): how many available volumes satisfy at least one
+request of the set. matching.py says which sets must be counted.
 
 Design: docs/design/0004-existing-volumes.md
 """
@@ -13,159 +19,162 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import NodeSeen
 from central.model.volumes import VolumeSeen, Wanted
-from central.scheduler.volumes.matching import Question
+from central.scheduler.volumes.matching import AnyOf
 from central.scheduler.volumes.reach import Places, VolumeReach
 
-QUESTIONS_KEPT = 256  # of a class
+SETS_KEPT = 256  # of one storage class
 
 
 class FreeVolumes:
     def __init__(self) -> None:
-        self.free: dict[str, VolumeSeen] = {}  # that the API server says nobody has
-        self.out: set[str] = set()  # of them: taken on a draft, or planned for a claim
+        self.listed: dict[str, VolumeSeen] = {}  # free, as the API server reports
+        self.reserved: set[str] = set()  # by a draft or for a claim
         self.reach = VolumeReach()
-        self._alike: dict[Places, set[str]] = {}  # those that are free, by where they can be used
-        self._classes: dict[str, dict[str, VolumeSeen]] = {}  # free and not out
-        self._on: dict[tuple[str, int], dict[str, VolumeSeen]] = {}  # of one node only, by its row
-        self.wide: dict[str, dict[str, VolumeSeen]] = {}  # of several nodes
-        self._counts: dict[str, dict[Question, Ints]] = {}  # by class, then by row
-        self.moved: Counter[str] = Counter()  # how often something of a class has changed
+        self.versions: Counter[str] = Counter()  # by class: how many changes there were
         self.rows = 0
+        self._listed_at: dict[Places, set[str]] = {}  # names of listed volumes
+        # Available volumes: by class; by class and row, if reachable from one node at most; the others.
+        self._available: dict[str, dict[str, VolumeSeen]] = {}
+        self._on_row: dict[tuple[str, int], dict[str, VolumeSeen]] = {}
+        self._on_many: dict[str, dict[str, VolumeSeen]] = {}
+        self._counts: dict[str, dict[AnyOf, Ints]] = {}  # by class; by row
 
     def has(self, storage_class: str) -> bool:
-        """Whether there are volumes of the class that nobody has, planned ones among them."""
-        return bool(self._classes.get(storage_class)) or any(
-            self.free[name].storage_class == storage_class for name in self.out if name in self.free
+        """Whether a volume of the class is listed, reserved or not."""
+        return bool(self._available.get(storage_class)) or any(
+            self.listed[name].storage_class == storage_class
+            for name in self.reserved
+            if name in self.listed
         )
 
     def put(self, volume: VolumeSeen) -> None:
-        """One that nobody has."""
-        if self.free.get(volume.name) == volume:
+        """Lists a free volume, or replaces what is listed under its name."""
+        if self.listed.get(volume.name) == volume:
             return
         self.drop(volume.name)
-        self.free[volume.name] = volume
-        self._alike.setdefault(volume.places, set()).add(volume.name)
-        self.reach.know(volume.places)
-        if volume.name not in self.out:
-            self._shelve(volume)
+        self.listed[volume.name] = volume
+        self._listed_at.setdefault(volume.places, set()).add(volume.name)
+        self.reach.track(volume.places)
+        if volume.name not in self.reserved:
+            self._change(volume, 1)
 
     def drop(self, name: str) -> None:
-        """It is gone, or somebody has it."""
-        volume = self.free.pop(name, None)
+        """The volume is deleted or no longer free."""
+        volume = self.listed.pop(name, None)
         if volume is None:
             return
-        if name not in self.out:
-            self._unshelve(volume)
-        alike = self._alike[volume.places]
-        alike.discard(name)
-        if not alike:
-            del self._alike[volume.places]
-            self.reach.forget(volume.places)
+        if name not in self.reserved:
+            self._change(volume, -1)
+        names = self._listed_at[volume.places]
+        names.discard(name)
+        if not names:
+            del self._listed_at[volume.places]
+            self.reach.untrack(volume.places)
 
     def put_node(self, row: int, node: NodeSeen | None, rows: int) -> None:
+        """Sets the row's node (None: deleted). rows: how many rows there are now."""
         if rows > self.rows:
             more = np.zeros(rows - self.rows, dtype=np.int64)
             self.rows = rows
             for counts in self._counts.values():
-                for question in counts:
-                    counts[question] = np.append(counts[question], more)
-        moved = self.reach.moved(row, node)
-        on_shelves = [
-            self.free[name]
-            for places in moved
-            for name in sorted(self._alike[places])
-            if name not in self.out
-        ]
-        for volume in on_shelves:
-            self._unshelve(volume)
-        self.reach.changed(row, node, moved)
-        for volume in on_shelves:
-            self._shelve(volume)
+                for any_of in counts:
+                    counts[any_of] = np.append(counts[any_of], more)
+        affected = self.reach.affected(row, node)
+        names = (name for places in affected for name in sorted(self._listed_at[places]))
+        available = [self.listed[name] for name in names if name not in self.reserved]
+        for volume in available:
+            self._change(volume, -1)
+        self.reach.update(row, node, affected)
+        for volume in available:
+            self._change(volume, 1)
 
-    def on_shelves(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of them that are there to be had."""
-        return frozenset(name for name in names if name in self.free and name not in self.out)
+    def available(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of the volumes that are available."""
+        return frozenset(n for n in names if n in self.listed and n not in self.reserved)
 
-    def withhold(self, names: frozenset[str]) -> frozenset[str]:
-        """Takes them off the shelves for a while; for put_back(): which those were."""
-        there = self.on_shelves(names)
-        for name in sorted(there):
-            self.plan(name)
-        return there
+    def reserve_available(self, names: frozenset[str]) -> frozenset[str]:
+        """Reserves those that are available and returns them, for release_all()."""
+        found = self.available(names)
+        for name in sorted(found):
+            self.reserve(name)
+        return found
 
-    def put_back(self, names: frozenset[str]) -> None:
+    def release_all(self, names: frozenset[str]) -> None:
         for name in sorted(names):
-            self.unplan(name)
+            self.release(name)
 
-    def plan(self, name: str) -> None:
-        """It is for a claim now."""
-        if name not in self.out:
-            self.out.add(name)
-            if name in self.free:
-                self._unshelve(self.free[name])
+    def reserve(self, name: str) -> None:
+        if name not in self.reserved:
+            self.reserved.add(name)
+            if name in self.listed:
+                self._change(self.listed[name], -1)
 
-    def unplan(self, name: str) -> None:
-        if name in self.out:
-            self.out.discard(name)
-            if name in self.free:
-                self._shelve(self.free[name])
+    def release(self, name: str) -> None:
+        if name in self.reserved:
+            self.reserved.discard(name)
+            if name in self.listed:
+                self._change(self.listed[name], 1)
 
-    def _shelve(self, volume: VolumeSeen, sign: int = 1) -> None:
-        kind, rows = volume.storage_class, self.reach.rows[volume.places]
-        if sign > 0:
-            self._classes.setdefault(kind, {})[volume.name] = volume
-            self._shelf(kind, rows)[volume.name] = volume
+    def _change(self, volume: VolumeSeen, by: int) -> None:
+        """Makes the volume available (1) or unavailable (-1)."""
+        name, rows = volume.storage_class, self.reach.rows[volume.places]
+        if by > 0:
+            self._available.setdefault(name, {})[volume.name] = volume
+            self._by_reach(name, rows)[volume.name] = volume
         else:
-            del self._classes[kind][volume.name]
-            del self._shelf(kind, rows)[volume.name]
-        self.moved[kind] += 1
+            del self._available[name][volume.name]
+            del self._by_reach(name, rows)[volume.name]
+        self.versions[name] += 1
         where = list(rows)
-        for question, counts in self._counts.get(kind, {}).items():
-            if any(wanted.takes(volume) for wanted in question):
-                counts[where] += sign
+        for any_of, counts in self._counts.get(name, {}).items():
+            if any(wanted.takes(volume) for wanted in any_of):
+                counts[where] += by
 
-    def _unshelve(self, volume: VolumeSeen) -> None:
-        self._shelve(volume, -1)
-
-    def _shelf(self, kind: str, rows: set[int]) -> dict[str, VolumeSeen]:
+    def _by_reach(self, storage_class: str, rows: set[int]) -> dict[str, VolumeSeen]:
         if len(rows) > 1:
-            return self.wide.setdefault(kind, {})
-        return self._on.setdefault((kind, next(iter(rows), -1)), {})
+            return self._on_many.setdefault(storage_class, {})
+        return self._on_row.setdefault((storage_class, next(iter(rows), -1)), {})
 
-    def counted(self, kind: str, question: Question) -> Ints:
-        """By row, how many volumes would do."""
-        counts = self._counts.setdefault(kind, {})
-        if question not in counts:
-            if len(counts) >= QUESTIONS_KEPT:
+    def count(self, storage_class: str, any_of: AnyOf) -> Ints:
+        """By row, how many available volumes satisfy one of the requests."""
+        counts = self._counts.setdefault(storage_class, {})
+        if any_of not in counts:
+            if len(counts) >= SETS_KEPT:
                 counts.clear()
-            found = counts[question] = np.zeros(self.rows, dtype=np.int64)
-            for volume in self._classes.get(kind, {}).values():
-                if any(wanted.takes(volume) for wanted in question):
+            found = counts[any_of] = np.zeros(self.rows, dtype=np.int64)
+            for volume in self._available.get(storage_class, {}).values():
+                if any(wanted.takes(volume) for wanted in any_of):
                     found[list(self.reach.rows[volume.places])] += 1
-        return counts[question]
+        return counts[any_of]
 
-    def offers(self, row: int, want: Wanted) -> Iterator[str]:
-        kind = want.storage_class
-        there = [*self._on.get((kind, row), {}).values()]
+    def candidates(self, row: int, want: Wanted) -> Iterator[str]:
+        """Available volumes that satisfy the request on the row, the best fit first: the smallest, then
+        the one that the fewest nodes reach."""
+        name = want.storage_class
+        there = [*self._on_row.get((name, row), {}).values()]
         there += [
-            volume
-            for volume in self.wide.get(kind, {}).values()
-            if row in self.reach.rows[volume.places]
+            v for v in self._on_many.get(name, {}).values() if row in self.reach.rows[v.places]
         ]
         fit = [volume for volume in there if want.takes(volume)]
         fit.sort(key=lambda v: (v.size, len(self.reach.rows[v.places]), len(v.modes), v.name))
         return (volume.name for volume in fit)
 
+    def on_many_nodes(self, want: Wanted) -> bool:
+        """Whether an available volume that satisfies the request is reachable from several nodes."""
+        return any(map(want.takes, self._on_many.get(want.storage_class, {}).values()))
+
     def check(self) -> None:
-        """What is counted is what a recount gives."""
-        here = {n: v for n, v in self.free.items() if n not in self.out}
-        kept = {name: volume for kind in self._classes.values() for name, volume in kind.items()}
-        assert kept == here, f"volumes on the shelves: {sorted(kept)}, should be {sorted(here)}"
-        for kind, counts in self._counts.items():
-            for question, found in counts.items():
+        """Asserts that all counts equal a recount."""
+        here = {n: v for n, v in self.listed.items() if n not in self.reserved}
+        kept = {name: v for volumes in self._available.values() for name, v in volumes.items()}
+        assert kept == here, f"available volumes: {sorted(kept)}, should be {sorted(here)}"
+        for storage_class, counts in self._counts.items():
+            for any_of, found in counts.items():
                 fresh = np.zeros(self.rows, dtype=np.int64)
                 for volume in here.values():
-                    if volume.storage_class == kind and any(w.takes(volume) for w in question):
+                    if volume.storage_class == storage_class and any(
+                        w.takes(volume) for w in any_of
+                    ):
                         fresh[list(self.reach.rows[volume.places])] += 1
-                assert (found == fresh).all(), f"volumes of {kind} are not what a recount gives"
+                assert (found == fresh).all(), f"count of {storage_class} volumes is out of date"
         self.reach.check()

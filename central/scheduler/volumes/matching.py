@@ -1,4 +1,5 @@
-"""Wants and volumes matched: which volume each gets, and which numbers say whether there are enough."""
+"""Matches volume requests with volumes (augmenting paths), and lists the sets of requests whose counts decide
+whether a match exists (Hall's theorem)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -6,55 +7,59 @@ from itertools import combinations
 
 from central.model.volumes import Wanted
 
-UNLIKE = 8  # ways in which one pod's claims of a class may differ
-Question = frozenset[Wanted]
+MAX_UNLIKE = 8  # different requests of one pod for one storage class
+AnyOf = frozenset[Wanted]  # volumes that satisfy at least one of these
 
 
-def matched(wants: Sequence[Wanted], offers: Mapping[Wanted, Sequence[str]]) -> list[str]:
-    """A volume for each, the first of its offers that can be had; empty where none is left, or one is
-    made."""
+def match(wants: Sequence[Wanted], candidates: Mapping[Wanted, Sequence[str]]) -> list[str]:
+    """A volume for each request, the earliest possible of its candidates; empty where none is left, or
+    where one is provisioned."""
     got: dict[str, int] = {}
-    # Whoever must have one comes before those for whom one can be made, if it is not too large.
+    # Requests that cannot be provisioned come first, then large ones.
     order = ((wants[i].made is not None, -wants[i].size, i) for i in range(len(wants)))
     for _, _, index in sorted(order):
-        _find(index, wants, offers, got, set())
+        _augment(index, wants, candidates, got, set())
     names = [""] * len(wants)
     for name, index in got.items():
         names[index] = name
     return names
 
 
-def _find(
+def _augment(
     index: int,
     wants: Sequence[Wanted],
-    offers: Mapping[Wanted, Sequence[str]],
+    candidates: Mapping[Wanted, Sequence[str]],
     got: dict[str, int],
     tried: set[str],
 ) -> bool:
-    """A volume for this one, if need be by giving others another."""
-    for name in offers[wants[index]]:
+    """Finds a volume for the request, if need be by moving other requests to other volumes."""
+    for name in candidates[wants[index]]:
         if name not in got:
             got[name] = index
             return True
-    for name in offers[wants[index]]:
+    for name in candidates[wants[index]]:
         if name not in tried:
             tried.add(name)
-            if _find(got[name], wants, offers, got, tried):
+            if _augment(got[name], wants, candidates, got, tried):
                 got[name] = index
                 return True
     return False
 
 
-Asked = tuple[tuple[Wanted, int, int], ...]  # how many for each pod, and how many in all
+Needs = tuple[
+    tuple[Wanted, int, int], ...
+]  # request, volumes per pod, volumes for all pods together
 
 
 @lru_cache(maxsize=4096)
-def questions(asked: Asked) -> list[tuple[Question, int, int]]:
-    """The sets of wants whose volumes must be enough, with how many are asked for. Of wants one of which
-    is harder than the other, the easier says it all."""
-    found: dict[Question, tuple[int, int]] = {}
-    for size in range(1, len(asked) + 1):
-        for some in combinations(asked, size):
+def hall_sets(needs: Needs) -> list[tuple[AnyOf, int, int]]:
+    """The sets of requests to count, each with its volumes per pod and for all pods together.
+
+    A volume that satisfies the harder of two requests satisfies the easier one as well, so a set is
+    reduced to its easiest requests, and sets that become equal keep the larger need."""
+    found: dict[AnyOf, tuple[int, int]] = {}
+    for size in range(1, len(needs) + 1):
+        for some in combinations(needs, size):
             wants = [want for want, _, _ in some]
             easiest = frozenset(
                 want
@@ -65,7 +70,7 @@ def questions(asked: Asked) -> list[tuple[Question, int, int]]:
                     if other_place != place
                 )
             )
-            each, once = sum(n for _, n, _ in some), sum(n for _, _, n in some)
+            each, together = sum(n for _, n, _ in some), sum(n for _, _, n in some)
             have = found.get(easiest, (0, 0))
-            found[easiest] = (max(have[0], each), max(have[1], once))
-    return [(question, each, once) for question, (each, once) in found.items()]
+            found[easiest] = (max(have[0], each), max(have[1], together))
+    return [(any_of, each, together) for any_of, (each, together) in found.items()]

@@ -1,72 +1,74 @@
-"""Which volume a claim will get: planned with its pod's seat, or said by the volume itself."""
+"""Which volume a claim without one will get: planned when a pod of it is placed, or named by the volume's own
+claimRef."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from central.scheduler.volumes.assignment import VolumeAssignment
+from central.scheduler.volumes.free_volumes import FreeVolumes
 
 ClaimKey = tuple[str, str]  # namespace and claim
 
 
 @dataclass(slots=True)
 class _Plan:
-    volume: str  # empty: one is made
-    pods: set[str]  # uids: it stands as long as one of them has its seat
+    volume: str  # empty: it is provisioned
+    pods: set[str]  # uids; the plan ends when the last of them has no node any more
 
 
 class PlannedVolumes:
-    def __init__(self, stock: VolumeAssignment) -> None:
-        self._stock = stock
+    def __init__(self, free: FreeVolumes) -> None:
+        self._free = free
         self._plans: dict[ClaimKey, _Plan] = {}
-        self._kept: dict[ClaimKey, set[str]] = {}  # volumes that name the claim
-        self._keeps: dict[str, ClaimKey] = {}  # the same by volume
+        self._refs: dict[str, ClaimKey] = {}  # claimRef, by volume
+        self._volumes: dict[ClaimKey, set[str]] = {}  # the same by claim
 
-    def volume(self, name: ClaimKey) -> str | None:
-        """None: nothing is planned."""
-        plan = self._plans.get(name)
+    def volume(self, claim: ClaimKey) -> str | None:
+        """None: nothing is planned. Empty: a volume is provisioned."""
+        plan = self._plans.get(claim)
         return plan.volume if plan is not None else None
 
-    def make(self, name: ClaimKey, uid: str, volume: str) -> None:
-        """The plan that there is goes before: the pod shares it."""
-        if (plan := self._plans.get(name)) is not None:
+    def add(self, claim: ClaimKey, uid: str, volume: str) -> None:
+        """Plans the volume for the claim of a placed pod. If the claim has a plan, the pod joins it."""
+        if (plan := self._plans.get(claim)) is not None:
             plan.pods.add(uid)
             return
-        self._plans[name] = _Plan(volume, {uid})
+        self._plans[claim] = _Plan(volume, {uid})
         if volume:
-            self._stock.plan(volume)
+            self._free.reserve(volume)
 
-    def drop(self, uid: str, names: Iterable[ClaimKey]) -> list[ClaimKey]:
-        """The pod has no seat any more. Whose plan ends with that."""
+    def remove_pod(self, uid: str, claims: Iterable[ClaimKey]) -> list[ClaimKey]:
+        """The pod has no node any more. Returns the claims whose plans end."""
         ended = []
-        for name in names:
-            plan = self._plans.get(name)
+        for claim in claims:
+            plan = self._plans.get(claim)
             if plan is not None and uid in plan.pods:
                 plan.pods.discard(uid)
                 if not plan.pods:
-                    self.fulfilled(name)
-                    ended.append(name)
+                    self.end(claim)
+                    ended.append(claim)
         return ended
 
-    def fulfilled(self, name: ClaimKey) -> None:
-        """The claim has its volume, or gets none."""
-        if (plan := self._plans.pop(name, None)) is not None and plan.volume:
-            self._stock.unplan(plan.volume)
+    def end(self, claim: ClaimKey) -> None:
+        """Ends the plan: the claim has its volume, or will not get one."""
+        if (plan := self._plans.pop(claim, None)) is not None and plan.volume:
+            self._free.release(plan.volume)
 
-    def keep(self, volume: str, claim: ClaimKey | None) -> list[ClaimKey]:
-        """The volume names this claim, or none. The claims that it matters to."""
-        before = self._keeps.pop(volume, None)
+    def set_claim_ref(self, volume: str, claim: ClaimKey | None) -> list[ClaimKey]:
+        """Notes which claim the volume names. Returns the claims that are affected."""
+        before = self._refs.pop(volume, None)
         if before is not None:
-            self._kept[before].discard(volume)
-            if not self._kept[before]:
-                del self._kept[before]
+            self._volumes[before].discard(volume)
+            if not self._volumes[before]:
+                del self._volumes[before]
         if claim is not None:
-            self._keeps[volume] = claim
-            self._kept.setdefault(claim, set()).add(volume)
+            self._refs[volume] = claim
+            self._volumes.setdefault(claim, set()).add(volume)
         return [name for name in dict.fromkeys((before, claim)) if name is not None]
 
-    def kept(self, name: ClaimKey) -> list[str]:
-        return sorted(self._kept.get(name, ()))
+    def naming(self, claim: ClaimKey) -> list[str]:
+        """The volumes that name the claim, sorted."""
+        return sorted(self._volumes.get(claim, ()))
 
     def planned(self) -> dict[ClaimKey, tuple[str, frozenset[str]]]:
-        """For promises."""
-        return {name: (plan.volume, frozenset(plan.pods)) for name, plan in self._plans.items()}
+        """All plans as (volume, uids), for invariants."""
+        return {claim: (plan.volume, frozenset(plan.pods)) for claim, plan in self._plans.items()}

@@ -1,4 +1,4 @@
-"""Where volumes can be made: storage classes, and drivers that tell how much room there is where."""
+"""Where volumes can be provisioned: by StorageClass, and by CSIStorageCapacity for drivers that publish it."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from central.model.volumes import (
 )
 from central.scheduler.volumes.planned import ClaimKey
 
-NOBODY = ("", "kubernetes.io/no-provisioner")  # makes volumes
+NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
 ProvisionerFact = (
     StorageClassSeen | StorageClassGone | CapacitySeen | CapacityGone | DriverSeen | DriverGone
 )
@@ -23,11 +23,11 @@ ProvisionerFact = (
 class Provisioners:
     def __init__(self) -> None:
         self.classes: dict[str, StorageClassSeen] = {}
-        self._room: dict[str, dict[ClaimKey, CapacitySeen]] = {}  # by class
+        self._capacities: dict[str, dict[ClaimKey, CapacitySeen]] = {}  # by class
         self._drivers: dict[str, DriverSeen] = {}
 
     def apply(self, fact: ProvisionerFact) -> set[str]:
-        """The classes that it matters to."""
+        """Returns the names of the storage classes that the fact affects."""
         match fact:
             case StorageClassSeen():
                 self.classes[fact.name] = fact
@@ -44,38 +44,38 @@ class Provisioners:
 
     def _capacity(self, fact: CapacitySeen | CapacityGone) -> set[str]:
         name = (fact.namespace, fact.name)
-        classes = {kind for kind, room in self._room.items() if room.pop(name, None) is not None}
+        classes = {c for c, known in self._capacities.items() if known.pop(name, None) is not None}
         if isinstance(fact, CapacitySeen):
-            self._room.setdefault(fact.storage_class, {})[name] = fact
+            self._capacities.setdefault(fact.storage_class, {})[name] = fact
             classes.add(fact.storage_class)
         return classes
 
     def places(self, storage: StorageClassSeen, size: int) -> Iterator[NodeTerms]:
-        """Where a volume of the class can be made that large; all of them hold."""
+        """Where a volume of the class and size can be provisioned. A node must meet all terms."""
         if storage.places:
             yield storage.places
-        if self._tells_capacity(storage):
-            yield self._roomy(storage, size)
+        if self._publishes_capacity(storage):
+            yield self._with_capacity(storage, size)
 
     def refusal(self, storage: StorageClassSeen, size: int) -> str:
-        """Why none can be made anywhere; empty: somewhere one can."""
-        if not self._tells_capacity(storage) or self._roomy(storage, size):
+        """Why no node can get such a volume; empty if one can."""
+        if not self._publishes_capacity(storage) or self._with_capacity(storage, size):
             return ""
         asked = wording.amount("memory", size)
-        return f"asks for {asked}, and driver {storage.provisioner} has no node with so much room"
+        return f"asks for {asked}, and driver {storage.provisioner} has no node with that capacity"
 
-    def _tells_capacity(self, storage: StorageClassSeen) -> bool:
+    def _publishes_capacity(self, storage: StorageClassSeen) -> bool:
         driver = self._drivers.get(storage.provisioner)
         return driver is not None and driver.tells_capacity
 
-    def _roomy(self, storage: StorageClassSeen, size: int) -> NodeTerms:
-        """Terms that only name a value of the same label are one term."""
+    def _with_capacity(self, storage: StorageClassSeen, size: int) -> NodeTerms:
+        """Nodes on which the driver has the capacity. Terms with values of the same label become one term."""
         values: dict[str, set[str]] = {}
         terms = set()
-        for room in self._room.get(storage.name, {}).values():
-            if room.most < size or not room.places:
+        for capacity in self._capacities.get(storage.name, {}).values():
+            if capacity.most < size or not capacity.places:
                 continue
-            (term,) = room.places
+            (term,) = capacity.places
             if len(term) == 1 and term[0].operator == "In":
                 values.setdefault(term[0].key, set()).update(term[0].values)
             else:

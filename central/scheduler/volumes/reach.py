@@ -1,5 +1,7 @@
-"""From which nodes a volume can be used: by what it asks of them, which the volumes of one node have in
-common. Kept up to date as nodes come and go, without asking every node about every volume."""
+"""From which nodes a volume is reachable: by its node affinity, which all local volumes of a node share.
+
+Affinities that are made of labels (In) are indexed by label, so that a node that comes or goes is compared
+only with affinities that name one of its labels."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,81 +9,81 @@ from central.model import selectors
 from central.model.facts import NodeSeen
 from central.model.pod_rules import NodeTerms
 
-Places = tuple[NodeTerms, ...]  # all of them hold
+Places = tuple[NodeTerms, ...]  # a node affinity; a node must meet all of them
 Label = tuple[str, str]
-NAME = "metadata.name"  # as if it were a label
+NAME = "metadata.name"  # indexed like a label
 
 
 class VolumeReach:
     def __init__(self) -> None:
         self.rows: dict[Places, set[int]] = {}
         self._nodes: dict[int, NodeSeen] = {}
-        self._by_label: dict[Label, set[int]] = {}  # rows, of the keys that somebody asks about
+        self._by_label: dict[Label, set[int]] = {}  # rows, for the indexed keys
         self._keys: set[str] = {NAME}
-        self._asking: dict[Label, set[Places]] = {}  # who can only be met by such a label
-        self._others: set[Places] = set()
+        self._requiring: dict[Label, set[Places]] = {}  # met only by nodes with one of their labels
+        self._unindexed: set[Places] = set()
 
-    def know(self, places: Places) -> set[int]:
-        """The rows that meet them, from now on kept up to date."""
+    def track(self, places: Places) -> set[int]:
+        """The rows that meet the affinity. The set is kept up to date until untrack()."""
         if places in self.rows:
             return self.rows[places]
         labels = _labels(places)
         if labels is None:
-            self._others.add(places)
+            self._unindexed.add(places)
             rows: Iterable[int] = self._nodes
         else:
             for label in labels:
-                self._ask(label[0])
-                self._asking.setdefault(label, set()).add(places)
+                self._index(label[0])
+                self._requiring.setdefault(label, set()).add(places)
             rows = {row for label in labels for row in self._by_label.get(label, ())}
         found = self.rows[places] = {
             row for row in rows if selectors.inside(places, self._nodes[row])
         }
         return found
 
-    def forget(self, places: Places) -> None:
+    def untrack(self, places: Places) -> None:
         self.rows.pop(places, None)
-        self._others.discard(places)
+        self._unindexed.discard(places)
         for label in _labels(places) or ():
-            if asking := self._asking.get(label):
-                asking.discard(places)
-                if not asking:
-                    del self._asking[label]
+            if requiring := self._requiring.get(label):
+                requiring.discard(places)
+                if not requiring:
+                    del self._requiring[label]
 
-    def moved(self, row: int, node: NodeSeen | None) -> list[Places]:
-        """Whom the node's coming, going or new labels matter to: they are met there and were not, or
-        the other way round. changed() makes it so."""
+    def affected(self, row: int, node: NodeSeen | None) -> list[Places]:
+        """The affinities that begin or cease to match when the row's node becomes this one (None: it is
+        deleted). update() carries the change out."""
         before = self._nodes.get(row)
         if before is not None and node is not None and _same(before, node):
             return []
-        asked = set(self._others)
+        candidates = set(self._unindexed)
         for seen in (before, node):
             for label in _labels_of(seen, self._keys):
-                asked |= self._asking.get(label, set())
+                candidates |= self._requiring.get(label, set())
         return [
             places
-            for places in sorted(asked, key=repr)
+            for places in sorted(candidates, key=repr)
             if (row in self.rows[places]) != (node is not None and selectors.inside(places, node))
         ]
 
-    def changed(self, row: int, node: NodeSeen | None, whom: Iterable[Places]) -> None:
-        """The node is like that now, or gone; whom: as moved() said."""
+    def update(self, row: int, node: NodeSeen | None, affected: Iterable[Places]) -> None:
+        """Sets the row's node. affected: the answer of affected()."""
         for label in _labels_of(self._nodes.pop(row, None), self._keys):
             self._by_label[label].discard(row)
         if node is not None:
             self._nodes[row] = node
             for label in _labels_of(node, self._keys):
                 self._by_label.setdefault(label, set()).add(row)
-        for places in whom:
+        for places in affected:
             self.rows[places] ^= {row}
 
     def check(self) -> None:
-        """What is kept up to date is what a look at every node gives."""
+        """Asserts that the rows equal a scan of all nodes."""
         for places, rows in self.rows.items():
             fresh = {row for row, node in self._nodes.items() if selectors.inside(places, node)}
             assert rows == fresh, f"{places}: rows {rows}, should be {fresh}"
 
-    def _ask(self, key: str) -> None:
+    def _index(self, key: str) -> None:
         if key in self._keys:
             return
         self._keys.add(key)
@@ -103,7 +105,7 @@ def _labels_of(node: NodeSeen | None, keys: set[str]) -> list[Label]:
 
 
 def _labels(places: Places) -> set[Label] | None:
-    """Labels of which a node must have one to meet them; None: it is not said by labels alone."""
+    """Labels of which a node must have at least one; None if the affinity has no such set."""
     for terms in places:
         found: set[Label] = set()
         for term in terms:

@@ -112,7 +112,7 @@ def test_where_there_is_room_for_a_volume_so_large() -> None:
     small = CapacitySeen("kube", "in-r2", "fast", IN_R2, 2**30)
     pod = factories.pod("p", 1, claims=("data",))
     facts: list[Fact] = [WAITING, DriverSeen("disk", tells_capacity=True), small, claim, pod]
-    why = "claim data asks for 5Gi, and driver disk has no node with so much room"
+    why = "claim data asks for 5Gi, and driver disk has no node with that capacity"
     assert told(schedule_once(cluster, facts, 0.0)) == why
     check_invariants(cluster)
     assert bound(

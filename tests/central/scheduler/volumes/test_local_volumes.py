@@ -345,12 +345,12 @@ def test_the_answer_is_that_of_trying_everything(base: int) -> None:
             fits = True
         except DoesNotFit:
             fits = False
-        taken = cluster.state.snapshot.pod_counts.volumes.taken()
+        taken = cluster.state.snapshot.pod_counts.volumes.assigned()
         assert len(taken) == fits * count * len(wishes), f"seed {seed}"
         assert fits == _some_way(there, claims[: len(wishes)], nodes, count), f"seed {seed}"
         draft.undo()
-        assert not cluster.state.snapshot.pod_counts.volumes.taken()
-        cluster.state.snapshot.pod_counts.volumes.check()
+        assert not cluster.state.snapshot.pod_counts.volumes.assigned()
+        cluster.state.snapshot.pod_counts.volumes.free.check()
         yes += fits
     assert 20 < yes < 130
 
