@@ -1,4 +1,4 @@
-"""Small things that tests of the API's edge share."""
+"""Raw objects and a kubeconfig that tests of central.kube share."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An API server in memory, with a client; and what tests put into it."""
+"""An in-memory API server with a client, and fixtures that create objects in it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def cable(api: StandaloneApi) -> Iterator[Cable]:
 
 @pytest.fixture
 def made(client: Client) -> Any:
-    """made(path, object): create it, return what the server made of it."""
+    """made(path, object): creates it and returns the server's version of it."""
 
     def make(path: str, body: Json) -> Json:
         reply = client.request("POST", path, json.dumps(body).encode())

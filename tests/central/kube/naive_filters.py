@@ -1,5 +1,5 @@
-"""Kubernetes' filters once more, as plain as can be: one pod, one node, raw JSON, loops. Shares
-nothing with the code under test; kube-scheduler itself agrees with it (tests/e2e)."""
+"""The filters of kube-scheduler, written as simply as possible: one pod, one node, raw JSON, loops. They
+share nothing with the code under test, and tests/e2e compares them with kube-scheduler itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class World:
     old_spread: bool = False
 
     def there(self) -> list[tuple[Json, Json]]:
-        """(pod, node) for whoever is on a node and has not ended."""
+        """(pod, node) of all pods that run on a node."""
         return [
             (pod, self.nodes[pod["spec"]["nodeName"]])
             for pod in self.pods.values()
@@ -39,7 +39,7 @@ def feasible(world: World, pod: Json) -> set[str]:
 
 
 def refusal(world: World, pod: Json, node: Json) -> str:
-    """The first filter that says no, in kube-scheduler's order."""
+    """The first filter that rejects the node, in kube-scheduler's order."""
     if node["spec"].get("unschedulable") and not tolerated(
         pod, {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     ):
@@ -153,7 +153,7 @@ def terms_of(pod: Json, kind: str) -> list[Json]:
 
 
 def term_matches(world: World, owner: Json, term: Json, other: Json) -> bool:
-    """Whether the term of the one pod speaks of the other."""
+    """Whether the one pod's term selects the other."""
     namespace = other["metadata"]["namespace"]
     inside = namespace in term.get("namespaces", [])
     if "namespaceSelector" in term:
@@ -286,7 +286,7 @@ def used_from(volume: Json, node: Json) -> bool:
 
 
 def there_is(world: World, claim: Json, node: Json, found: set[str]) -> str:
-    """The smallest volume that exists and would do; of those that are kept for the claim, that one."""
+    """The smallest matching volume; the one that is reserved for the claim, if there is one."""
     wanted, best = claim["spec"], ""
     for name, volume in sorted(world.volumes.items()):
         has, kept = volume["spec"], volume["spec"].get("claimRef")

@@ -1,4 +1,4 @@
-"""Small random clusters as raw JSON, full of pods with rules about each other."""
+"""Small random clusters as raw JSON, with many pods that have affinity rules."""
 
 import random
 
@@ -35,7 +35,7 @@ CLASSES: list[Json] = [
 
 
 class Maker:
-    """old: only what Kubernetes 1.20 knows."""
+    """old: only fields of Kubernetes 1.20."""
 
     def __init__(self, seed: int, *, old: bool = False) -> None:
         self.dice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Raw JSON as an API server sends it, in short words."""
+"""Short ways to write raw objects as an API server sends them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An HTTP server that answers as a test says: for the answers that a healthy API server never gives."""
+"""An HTTP server with scripted answers, for those that a healthy API server never gives."""
 
 import json
 import ssl
@@ -36,7 +36,7 @@ def failure(status: int, message: str, **details: Any) -> Answer:
 
 
 class Scripted:
-    """answer(call) says what to answer; calls remembers them all."""
+    """answer(call) returns the answer; calls records all requests."""
 
     def __init__(
         self, answer: Callable[[Call], Answer], context: ssl.SSLContext | None = None, port: int = 0

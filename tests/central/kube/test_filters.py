@@ -1,5 +1,5 @@
-"""Pods with rules about each other, against a plain reading of Kubernetes' filters: thousands of small
-random worlds, from raw JSON to the nodes that may take the pod."""
+"""Pods with affinity rules in thousands of small random clusters, from raw JSON to feasible nodes, compared
+with the naive filters."""
 
 import random
 from collections import Counter
@@ -61,7 +61,7 @@ def feasible(cluster: Scheduler, uid: str) -> set[str]:
 
 
 @pytest.mark.parametrize("base", range(0, 1000, 250))
-def test_the_nodes_that_may_take_a_pod(base: int) -> None:
+def test_feasible_nodes_match_the_naive_filters(base: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(base, base + 250):
         maker = Maker(seed)
@@ -85,8 +85,8 @@ def test_the_nodes_that_may_take_a_pod(base: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_worlds_that_move(seed: int) -> None:
-    """What is counted as pods, nodes and namespaces come, change and go is what is there."""
+def test_counts_follow_changes(seed: int) -> None:
+    """Counts stay exact while pods, nodes and namespaces are added, changed and removed."""
     maker = Maker(seed + 10**6)
     world = maker.world(5, 8)
     reader = Decoder(("lockstep",), (ZONE,))
@@ -160,8 +160,8 @@ def _claim_moves(
 
 
 @pytest.mark.parametrize("base", range(0, 200, 50))
-def test_gangs_whose_pods_have_rules_about_each_other(base: int) -> None:
-    """Whoever is bound could be bound one after another, in some order, by the plain filters."""
+def test_gangs_with_rules_among_their_pods(base: int) -> None:
+    """The naive filters accept the bound pods one after another in some order."""
     whole = 0
     for seed in range(base, base + 50):
         maker = Maker(seed + 2 * 10**6)
@@ -216,8 +216,8 @@ def _uid(pod: Json) -> str:
 
 
 @pytest.mark.parametrize("base", range(0, 200, 50))
-def test_a_no_is_true_for_equal_pods_with_one_rule(base: int) -> None:
-    """Against trying every sequence of nodes."""
+def test_a_rejection_is_true_for_equal_pods_with_one_rule(base: int) -> None:
+    """Compared with every sequence of nodes."""
     answers: Counter[bool] = Counter()
     for seed in range(base, base + 50):
         maker = Maker(seed + 3 * 10**6)

@@ -20,7 +20,7 @@ def test_names() -> None:
     assert resource_paths.BY_GROUP_KIND["batch", "Job"].full_name == "jobs.batch"
 
 
-def test_the_cores_words_are_read_by_their_kinds() -> None:
+def test_kinds_by_name_are_those_of_decisions() -> None:
     read = api_kinds.kinds_by_name(Decoder(("lockstep",), ()))
     assert read["Job"].resource.group == "batch.volcano.sh"
-    assert "ReplicaSet" not in read, "only its pods speak of it"
+    assert "ReplicaSet" not in read, "no decision refers to it"

@@ -1,4 +1,4 @@
-"""The centre's certificate in a Secret: made once, kept, renewed, agreed on."""
+"""The scheduler's certificate in a Secret: created once, kept, renewed, agreed on."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ def published(client: Client) -> bytes:
     return str(client.get(f"{NS}/configmaps/lockstep-ca")["data"]["ca.crt"]).encode()
 
 
-def test_made_once_and_kept(client: Client, namespace: str) -> None:
+def test_created_once_and_kept(client: Client, namespace: str) -> None:
     first = from_cluster(client, namespace, NOW)
     assert from_cluster(client, namespace, NOW) == first
     assert published(client) == first.ca
@@ -61,9 +61,7 @@ def test_two_that_start_at_once_agree(client: Client, namespace: str) -> None:
     assert published(client) == found[0].ca
 
 
-def test_a_config_map_of_another_time_is_put_right(
-    client: Client, made: Make, namespace: str
-) -> None:
+def test_an_outdated_config_map_is_corrected(client: Client, made: Make, namespace: str) -> None:
     made(f"{NS}/configmaps", {"metadata": {"name": "lockstep-ca"}, "data": {"ca.crt": "old"}})
     assert published(client) == b"old"
     assert from_cluster(client, namespace, NOW).ca == published(client)
@@ -73,7 +71,7 @@ def test_a_config_map_of_another_time_is_put_right(
     "data",
     [None, {"tls.crt": "eA=="}, dict.fromkeys(("ca.crt", "ca.key", "tls.crt", "tls.key"), "eA==")],
 )
-def test_a_secret_that_is_no_certificate(
+def test_a_secret_without_a_certificate(
     client: Client, made: Make, namespace: str, data: dict[str, str] | None
 ) -> None:
     made(f"{NS}/secrets", {"metadata": {"name": "lockstep-central-tls"}, "data": data})
@@ -83,7 +81,7 @@ def test_a_secret_that_is_no_certificate(
         from_cluster(client, namespace, NOW)
 
 
-def test_no_right_to_secrets(connected: Callable[[str], Client]) -> None:
+def test_without_permission_for_secrets(connected: Callable[[str], Client]) -> None:
     with Scripted(lambda _: failure(403, "secrets is forbidden")) as server:
         with pytest.raises(StatusError, match="secrets is forbidden"):
             from_cluster(connected(server.url), "lockstep-system", NOW)

@@ -1,4 +1,4 @@
-"""The Queue `default`, made where somebody wants it as an object."""
+"""Creating the Queue object `default`."""
 
 import logging
 
@@ -12,7 +12,7 @@ from central.standalone.apiserver import StandaloneApi
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 
-def test_it_is_made_once_and_then_its_owners(client: Client) -> None:
+def test_it_is_created_once_and_never_overwritten(client: Client) -> None:
     default_queue.create_default_queue(client)
     assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 1
     changed = orjson.dumps({"spec": {"weight": 5}})
@@ -21,7 +21,7 @@ def test_it_is_made_once_and_then_its_owners(client: Client) -> None:
     assert client.get(f"{QUEUES}/default")["spec"]["weight"] == 5
 
 
-def test_nothing_waits_for_it(
+def test_a_failure_is_only_logged(
     api: StandaloneApi, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.stop()

@@ -1,4 +1,4 @@
-"""HyperNodes as an API server sends them, and as a careless user writes them."""
+"""Valid and invalid HyperNodes."""
 
 import pytest
 
@@ -48,5 +48,5 @@ def test_hypernodes() -> None:
         ),
     ],
 )
-def test_broken_hypernodes_say_what_is_wrong(spec: Json, error: str) -> None:
+def test_an_invalid_hypernode_names_the_field(spec: Json, error: str) -> None:
     assert hypernode(spec).error.startswith(error)

@@ -1,4 +1,4 @@
-"""What users write, read as they mean it; what can't be is refused with the field."""
+"""Jobs as users write them; an invalid Job names the field."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_a_job_as_users_write_it() -> None:
     assert spec.ttl_s is None
 
 
-def test_what_is_left_out_has_its_usual_value() -> None:
+def test_missing_fields_have_defaults() -> None:
     raw = mpi()
     raw["spec"] |= {"maxRetry": 0, "minAvailable": 0}
     raw["spec"]["tasks"][1] |= {"minAvailable": 2}
@@ -81,7 +81,7 @@ def test_what_is_left_out_has_its_usual_value() -> None:
     assert spec.tasks[0].name == "default0"
 
 
-def test_a_scaled_job_has_so_many_pods_of_its_last_task() -> None:
+def test_scale_sets_the_replicas_of_the_last_task() -> None:
     raw = mpi()
     raw["spec"].pop("minAvailable", None)
     raw["spec"]["replicas"] = 7
@@ -160,14 +160,14 @@ CIRCLE = [
         ),
     ],
 )
-def test_what_is_refused_names_the_field(change: dict[str, Any], said: str) -> None:
+def test_an_invalid_job_names_the_field(change: dict[str, Any], said: str) -> None:
     raw = mpi()
     raw["spec"] |= change
     seen = job_decoder.decode_job(raw)
     assert seen.error.startswith(said), seen.error
 
 
-def test_status_is_read_back() -> None:
+def test_status_is_decoded() -> None:
     raw = mpi()
     raw["status"] = {
         "state": {
@@ -195,7 +195,7 @@ def test_status_is_read_back() -> None:
     assert status.conditions == (("Pending", 10.0),)
 
 
-def test_what_a_pod_is_to_its_job() -> None:
+def test_a_pods_place_in_its_job() -> None:
     meta = {
         "name": "lm-mpi-job-mpiworker-11",
         "annotations": {"volcano.sh/task-spec": "mpiworker", "volcano.sh/job-version": "2"},

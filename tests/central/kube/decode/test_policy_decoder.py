@@ -1,4 +1,4 @@
-"""Queues and priority classes as users write them."""
+"""Queues and PriorityClasses as users write them."""
 
 import contextlib
 import json
@@ -61,10 +61,10 @@ def test_a_queue_with_nothing() -> None:
         ("", "Closing", True),
         ("", "Open", False),
         ("Closed", "Open", True),
-        ("Open", "Closed", False),  # not yet: it is written by the centre
+        ("Open", "Closed", False),  # the scheduler has not updated the status yet
     ],
 )
-def test_what_is_wished_goes_before_what_was_brought_about(
+def test_spec_state_takes_precedence_over_status(
     wished: str, brought_about: str, closed: bool
 ) -> None:
     raw = api_fixtures.queue("a", **({"state": wished} if wished else {}))
@@ -101,7 +101,7 @@ def test_what_is_wished_goes_before_what_was_brought_about(
         ),
     ],
 )
-def test_a_queue_that_cant_be_used_says_why(spec: Json, error: str) -> None:
+def test_an_invalid_queue_names_the_field(spec: Json, error: str) -> None:
     seen = policy_decoder.decode_queue(api_fixtures.queue("a", **spec))
     assert seen.name == "a"
     assert seen.error.startswith(error)
@@ -129,7 +129,7 @@ FIELDS = ("weight", "priority", "parent", "capability", "guarantee", "deserved",
     st.dictionaries(st.sampled_from(["name", "annotations"]), ANYTHING),
     st.dictionaries(st.just("state"), ANYTHING),
 )
-def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json, more: Json) -> None:
+def test_unexpected_shapes_raise_only_malformed_object(spec: Json, meta: Json, more: Json) -> None:
     raw: Json = {"metadata": {"name": "q", **meta}, "spec": spec, "status": more, "value": spec}
     raw = json.loads(json.dumps(raw))
     for convert in (policy_decoder.decode_queue, policy_decoder.decode_priority_class):

@@ -1,4 +1,4 @@
-"""Whatever happens to the connection, the inbox ends up with what the API server has."""
+"""Whatever happens to the connection, the facts end up equal to the API server's objects."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ Make = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 class Inbox:
-    """What a centre would believe, and every fact it was told."""
+    """The current fact of each object, and all facts in order."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
@@ -104,7 +104,7 @@ def inbox(connected: Connected) -> Iterator[Inbox]:
     inbox.stop()
 
 
-def test_what_is_there_and_what_happens(client: Client, made: Make, inbox: Inbox) -> None:
+def test_existing_objects_and_changes(client: Client, made: Make, inbox: Inbox) -> None:
     made("/api/v1/nodes", node("n1"))
     made(PODS, pod("old"))
     assert inbox.watch(client).wait_synced(10)
@@ -118,7 +118,7 @@ def test_what_is_there_and_what_happens(client: Client, made: Make, inbox: Inbox
     eventually(lambda: not inbox.gangs)
 
 
-def test_what_decides_whose_turn_it_is(client: Client, made: Make, inbox: Inbox) -> None:
+def test_queues_and_priority_classes(client: Client, made: Make, inbox: Inbox) -> None:
     queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
     there = made(queues, queue("a", weight=2, capability={"nvidia.com/gpu": "8"}))
     made("/apis/scheduling.k8s.io/v1/priorityclasses", priority_class("urgent", 100))
@@ -134,7 +134,7 @@ def test_what_decides_whose_turn_it_is(client: Client, made: Make, inbox: Inbox)
     client.request("PATCH", f"{queues}/a/status", status, "application/merge-patch+json")
     client.request("DELETE", f"{queues}/a")
     eventually(lambda: inbox.queues == {"a": QueueGone("a")})
-    assert inbox.facts.count(wanted) == 1, "its counts are no news"
+    assert inbox.facts.count(wanted) == 1, "changed counts make no fact"
 
 
 def test_disruption_budgets(client: Client, made: Make, inbox: Inbox) -> None:
@@ -178,20 +178,18 @@ def test_a_list_of_many_pages(client: Client, made: Make, inbox: Inbox) -> None:
     assert len(inbox.names()) == 25
 
 
-def test_a_change_that_does_not_matter_is_not_told(
-    client: Client, made: Make, inbox: Inbox
-) -> None:
+def test_an_irrelevant_change_is_not_delivered(client: Client, made: Make, inbox: Inbox) -> None:
     made(PODS, pod("p"))
     inbox.watch(client, "pods").wait_synced(10)
-    told = len(inbox.facts)
+    before = len(inbox.facts)
     patch = json.dumps({"metadata": {"annotations": {"note": "x"}}}).encode()
     client.request("PATCH", f"{PODS}/p", patch, "application/merge-patch+json")
     made(PODS, pod("after"))
     eventually(lambda: "after" in inbox.names())
-    assert len(inbox.facts) == told + 1
+    assert len(inbox.facts) == before + 1
 
 
-def test_a_drop_is_resumed_where_it_was(
+def test_a_broken_watch_is_resumed(
     cable: Cable,
     client: Client,
     made: Make,
@@ -209,7 +207,7 @@ def test_a_drop_is_resumed_where_it_was(
     assert len(inbox.facts) == 3
 
 
-def test_after_410_what_disappeared_is_told(
+def test_after_410_deleted_objects_are_delivered(
     *,
     api: StandaloneApi,
     cable: Cable,
@@ -244,7 +242,7 @@ def test_410_while_watching(
 
 
 def test_410_in_the_middle_of_a_list(inbox: Inbox, connected: Connected) -> None:
-    """The list begins anew, and nothing of the broken one is believed."""
+    """The list starts again, and nothing of the broken one is delivered."""
     answers = itertools.chain(
         [
             page("p-1", token="t1"),
@@ -275,7 +273,7 @@ def page(*names: str, token: str = "") -> Answer:
     return Answer(200, {"metadata": {"resourceVersion": "7", "continue": token}, "items": items})
 
 
-def test_bookmarks_move_the_place_to_resume_from(inbox: Inbox, connected: Connected) -> None:
+def test_bookmarks_advance_the_resource_version(inbox: Inbox, connected: Connected) -> None:
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
 
     def answer(call: Call) -> Answer:
@@ -289,7 +287,7 @@ def test_bookmarks_move_the_place_to_resume_from(inbox: Inbox, connected: Connec
         assert "resourceVersion=99&" in server.calls[2].query
 
 
-def test_a_missing_crd_is_a_normal_day(
+def test_a_missing_crd_is_checked_again(
     inbox: Inbox,
     connected: Connected,
     caplog: pytest.LogCaptureFixture,
@@ -321,7 +319,7 @@ def test_a_missing_crd_is_a_normal_day(
     ]
 
 
-def test_what_can_not_be_read_is_left_out_and_said(
+def test_malformed_objects_are_skipped_and_logged(
     inbox: Inbox,
     connected: Connected,
     caplog: pytest.LogCaptureFixture,
@@ -343,7 +341,7 @@ def test_what_can_not_be_read_is_left_out_and_said(
     assert "skipping malformed pods: pod odd: the field spec is missing" in caplog.text
 
 
-def test_a_server_that_is_not_there_yet(
+def test_a_server_that_starts_later(
     cable: Cable,
     made: Make,
     inbox: Inbox,

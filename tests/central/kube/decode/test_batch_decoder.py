@@ -1,5 +1,4 @@
-"""Commands, CronJobs, JobFlows as raw objects: what can't be used is a reason that names the field; and as
-facts they survive a journal."""
+"""Commands, CronJobs and JobFlows; an invalid one names the field."""
 
 from typing import Any
 
@@ -57,7 +56,7 @@ def test_a_cronjob() -> None:
         ({"jobTemplate": None}, "spec.jobTemplate.spec: missing"),
     ],
 )
-def test_a_cronjob_that_cannot_be_used(spec: Json, why: str) -> None:
+def test_an_invalid_cronjob_names_the_field(spec: Json, why: str) -> None:
     seen = batch_decoder.decode_cronjob(cron(**spec))
     assert seen.error.startswith(why)
     assert seen.plan is None
@@ -72,7 +71,7 @@ def test_a_cronjob_that_cannot_be_used(spec: Json, why: str) -> None:
         ({"metadata": META}, "the field spec is missing"),
     ],
 )
-def test_a_flow_that_cannot_be_used(raw: Json, why: str) -> None:
+def test_an_invalid_jobflow_names_the_field(raw: Json, why: str) -> None:
     assert batch_decoder.decode_jobflow(raw).error.startswith(why)
 
 
@@ -86,12 +85,12 @@ def test_a_flow_that_cannot_be_used(raw: Json, why: str) -> None:
     ],
 )
 @pytest.mark.parametrize("raw", [{}, {"metadata": {}}, {"metadata": {"name": "x"}}, [], None])
-def test_what_has_no_name_is_left_out(read: Any, raw: Any) -> None:
+def test_an_object_without_a_name_is_malformed(read: Any, raw: Any) -> None:
     with pytest.raises(MalformedObject):
         read(raw)
 
 
-def test_they_are_the_same_after_a_journal() -> None:
+def test_facts_survive_the_journal() -> None:
     http = {"port": 80, "path": "/", "httpHeader": {"name": "A", "value": "b"}}
     probe = {
         "taskStatusList": [{"taskName": "w", "phase": "Running"}],

@@ -1,4 +1,4 @@
-"""Every decision ends in one fact, whatever the API server says to it."""
+"""Every decision ends in one fact, whatever the API server answers."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ Run = Callable[..., list[Fact]]
 
 
 class PlanGate:
-    """Holds everything back until it is opened."""
+    """Holds all bindings back until it is opened."""
 
     def __init__(self) -> None:
         self.held: list[tuple[str, Callable[[], None]]] = []
@@ -33,7 +33,7 @@ class PlanGate:
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """run(client, *decisions): the facts that they end in, as many as decisions."""
+    """run(client, *decisions): their outcome facts, one for each."""
     started: list[DecisionExecutor] = []
 
     def act(client: Client, *decisions: Bind | Evict, retry_for_s: float = 10.0) -> list[Fact]:
@@ -66,8 +66,8 @@ def test_a_gang_is_bound(client: Client, made: Make, run: Run) -> None:
     assert client.get(f"{PODS}/p-3")["spec"]["nodeName"] == "n3"
 
 
-def test_a_pod_learns_where_it_is_bound(client: Client, made: Make, run: Run) -> None:
-    """In one call: its kubelet never sees it without."""
+def test_a_binding_carries_the_pods_domains(client: Client, made: Make, run: Run) -> None:
+    """In the same request, so that the kubelet never sees the pod without them."""
     uid = made(PODS, pod("p"))["metadata"]["uid"]
     run(client, bind(uid=uid, domains=(("lockstep.dev/rack", "r1"),)))
     there = client.get(f"{PODS}/p")
@@ -81,8 +81,8 @@ def test_bound_elsewhere_is_final(client: Client, made: Make, run: Run) -> None:
     ]
 
 
-def test_bound_there_already_is_done(client: Client, made: Make, run: Run) -> None:
-    """An answer was lost, or the centre was restarted in between."""
+def test_already_bound_to_that_node_is_done(client: Client, made: Make, run: Run) -> None:
+    """A reply was lost, or the scheduler was restarted in between."""
     uid = made(PODS, pod("p", nodeName="n1"))["metadata"]["uid"]
     assert run(client, bind(uid=uid)) == [BindDone(uid, "n1")]
 
@@ -105,8 +105,8 @@ def test_a_pod_that_is_being_deleted(connected: Connected, run: Run) -> None:
         assert facts == [BindFailed("u", "n1", "the pod is being deleted", final=True)]
 
 
-def test_an_answer_that_is_lost(connected: Connected, run: Run) -> None:
-    """The Binding was made, the connection broke: asked again, it is a conflict with ourselves."""
+def test_a_lost_reply(connected: Connected, run: Run) -> None:
+    """The binding succeeded and the connection broke: the retry conflicts with our own binding."""
     posts: list[Call] = []
 
     def answer(call: Call) -> Answer:
@@ -131,13 +131,13 @@ def test_an_answer_that_is_lost(connected: Connected, run: Run) -> None:
         Answer(hang_up=True),
     ],
 )
-def test_passing_troubles_pass(connected: Connected, run: Run, trouble: Answer) -> None:
+def test_temporary_errors_are_retried(connected: Connected, run: Run, trouble: Answer) -> None:
     answers = iter([trouble, trouble, Answer(201, {})])
     with Scripted(lambda _: next(answers)) as server:
         assert run(connected(server.url), bind()) == [BindDone("u", "n1")]
 
 
-def test_a_trouble_that_stays_is_not_final(connected: Connected, run: Run) -> None:
+def test_a_lasting_error_is_not_final(connected: Connected, run: Run) -> None:
     with Scripted(lambda _: failure(500, "etcd is away")) as server:
         facts = run(connected(server.url), bind(), evict(), retry_for_s=0.3)
         assert set(facts) == {
@@ -148,7 +148,7 @@ def test_a_trouble_that_stays_is_not_final(connected: Connected, run: Run) -> No
 
 
 @pytest.mark.parametrize(("status", "message"), [(403, "forbidden"), (422, "no such field")])
-def test_refusals_are_final(connected: Connected, run: Run, status: int, message: str) -> None:
+def test_rejections_are_final(connected: Connected, run: Run, status: int, message: str) -> None:
     with Scripted(lambda _: failure(status, message)) as server:
         facts = run(connected(server.url), bind(), evict())
         assert set(facts) == {
@@ -157,8 +157,8 @@ def test_refusals_are_final(connected: Connected, run: Run, status: int, message
         }
 
 
-def test_one_that_waits_holds_up_nobody(connected: Connected, run: Run) -> None:
-    """More pods in trouble than there are workers."""
+def test_retries_occupy_no_worker(connected: Connected, run: Run) -> None:
+    """More failing bindings than workers."""
 
     def answer(call: Call) -> Answer:
         return failure(500, "its webhook is away") if "/bad" in call.path else Answer(201, {})
@@ -170,7 +170,7 @@ def test_one_that_waits_holds_up_nobody(connected: Connected, run: Run) -> None:
         assert {type(fact) for fact in facts[:20]} == {BindDone}
 
 
-def test_many_calls_are_in_flight(connected: Connected, run: Run) -> None:
+def test_requests_run_in_parallel(connected: Connected, run: Run) -> None:
     together = threading.Barrier(8, timeout=5)
 
     def answer(_: Call) -> Answer:
@@ -182,7 +182,7 @@ def test_many_calls_are_in_flight(connected: Connected, run: Run) -> None:
         assert len(facts) == 16
 
 
-def test_a_bind_waits_for_the_agent_to_know(connected: Connected) -> None:
+def test_a_binding_waits_for_the_agents_plan(connected: Connected) -> None:
     gate, facts = PlanGate(), list[Fact]()
     with Scripted(lambda _: Answer(201, {})) as server:
         effects = DecisionExecutor(connected(server.url), facts.append, gate, workers=2)
@@ -205,7 +205,7 @@ def test_evictions(client: Client, made: Make, run: Run) -> None:
     assert client.get(f"{PODS}/p")["metadata"]["uid"] == other
 
 
-def test_a_disruption_budget_forbids_it(client: Client, made: Make, run: Run) -> None:
+def test_a_disruption_budget_forbids_an_eviction(client: Client, made: Make, run: Run) -> None:
     uid = made(PODS, pod("p", nodeName="n1"))["metadata"]["uid"]
     ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     patch = json.dumps(ready).encode()
@@ -227,9 +227,7 @@ def test_a_disruption_budget_forbids_it(client: Client, made: Make, run: Run) ->
     assert client.get(f"{PODS}/p")["metadata"].get("deletionTimestamp") is None
 
 
-def test_asking_whether_an_eviction_would_be_accepted_evicts_nobody(
-    client: Client, made: Make, run: Run
-) -> None:
+def test_a_trial_eviction_evicts_nobody(client: Client, made: Make, run: Run) -> None:
     uid = made(PODS, pod("p"))["metadata"]["uid"]
     assert run(client, replace(evict("p", uid), trial=True)) == [EvictDone(uid, trial=True)]
     assert client.request("GET", f"{PODS}/p").ok

@@ -1,4 +1,4 @@
-"""Pods as an API server sends them, and as a careless user writes them."""
+"""Valid and invalid pods."""
 
 import pytest
 
@@ -9,12 +9,12 @@ from protos import names
 from tests.central.kube.raw_objects import container, pod, reader, requests
 
 
-def test_wishes_for_rdma_limits() -> None:
+def test_rdma_limits() -> None:
     asking = container("main", gpu=1)
     asking["resources"]["requests"][names.RDMA] = "1"
 
-    def read(*containers: Json, **told: object) -> PodSpec:
-        annotations = {f"lockstep.dev/rdma-hca-{key}": value for key, value in told.items()}
+    def read(*containers: Json, **values: object) -> PodSpec:
+        annotations = {f"lockstep.dev/rdma-hca-{key}": value for key, value in values.items()}
         return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
 
     plain = read(asking)
@@ -28,22 +28,22 @@ def test_wishes_for_rdma_limits() -> None:
         ("hca_object", -1),
     )
     assert read(asking, objects="0").rdma_limits == (("hca_object", 0),)
-    for told in ("010", "-1", "", "0x10", "1.5", "2147483647", "99999999999", "MAX", 7.5):
-        assert read(asking, handles=told).unsupported == (
-            f'annotation lockstep.dev/rdma-hca-handles: "{told}" is neither a whole number nor max'
+    for value in ("010", "-1", "", "0x10", "1.5", "2147483647", "99999999999", "MAX", 7.5):
+        assert read(asking, handles=value).unsupported == (
+            f'annotation lockstep.dev/rdma-hca-handles: "{value}" is neither a whole number nor max'
         )
     assert read(handles="4").unsupported == (
         "annotation lockstep.dev/rdma-hca-handles: no container asks for lockstep.dev/rdma"
     )
 
 
-def test_shares_of_gpus_and_caps_of_their_memory() -> None:
+def test_gpu_shares_and_memory_caps() -> None:
     asking = container("main")
     asking["resources"]["requests"][names.GPU_SHARE] = "30"
 
-    def read(*containers: Json, **told: object) -> PodSpec:
+    def read(*containers: Json, **values: object) -> PodSpec:
         keys = {"cap": names.GPU_MEMORY, "level": names.GPU_MEMORY_LEVEL}
-        annotations = {keys[key]: value for key, value in told.items()}
+        annotations = {keys[key]: value for key, value in values.items()}
         return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
 
     plain = read(asking)
@@ -62,12 +62,12 @@ def test_shares_of_gpus_and_caps_of_their_memory() -> None:
     assert "whole GPUs or a share, not both" in read(asking).unsupported
 
 
-def test_which_gpus_a_pod_may_be_given() -> None:
+def test_gpu_model_and_memory() -> None:
     asking: Json = {"name": "main", "resources": {"limits": {names.GPU: "1"}}}
 
-    def read(*containers: Json, **told: object) -> PodSpec:
+    def read(*containers: Json, **values: object) -> PodSpec:
         keys = {"model": names.GPU_MODEL, "least": names.GPU_LEAST}
-        annotations = {keys[key]: value for key, value in told.items()}
+        annotations = {keys[key]: value for key, value in values.items()}
         return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
 
     wished = read(asking, model=" H100* ,NVIDIA H200", least="79Gi")
@@ -81,7 +81,7 @@ def test_which_gpus_a_pod_may_be_given() -> None:
     assert "no container asks for GPUs" in read({"name": "main"}, model="H100").unsupported
 
 
-def test_slices_of_gpus() -> None:
+def test_mig_slices() -> None:
     one, two = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-1c.3g.20gb"
 
     def read(*asked: dict[str, str], **annotations: str) -> PodSpec:
@@ -106,7 +106,7 @@ def test_slices_of_gpus() -> None:
     assert "the profile of" in read({one: "1"}, cap="4Gi").unsupported
 
 
-def test_how_long_a_pod_says_that_it_runs() -> None:
+def test_expected_run_time() -> None:
     raw = pod(metadata={"annotations": {names.RUNS_FOR: "1h30m"}}, preemptionPolicy="Never")
     raw["status"]["startTime"] = "1970-01-01T00:01:00Z"
     seen = reader().pod(raw)
@@ -124,15 +124,15 @@ def test_how_long_a_pod_says_that_it_runs() -> None:
     assert not reader().pod(odd).spec.unsupported
 
 
-def test_who_may_be_moved_says_true_or_false() -> None:
-    def told(value: str) -> PodSeen:
+def test_movable_is_true_or_false() -> None:
+    def movable(value: str) -> PodSeen:
         return reader().pod(pod(metadata={"annotations": {names.MOVABLE: value}}))
 
-    assert told("true").movable
-    assert not told("false").movable
+    assert movable("true").movable
+    assert not movable("false").movable
     assert not reader().pod(pod()).movable
     wrong = 'annotation lockstep.dev/movable: "yes" is neither true nor false'
-    assert (told("yes").movable, told("yes").spec.unsupported) == (False, wrong)
+    assert (movable("yes").movable, movable("yes").spec.unsupported) == (False, wrong)
 
 
 def test_a_pod_as_the_api_server_sends_it() -> None:
@@ -171,11 +171,11 @@ def test_equal_pods_share_one_spec() -> None:
     assert read.pod(pod("w-2", container("main", gpu=1))).spec is not first.spec
 
 
-def test_requests_are_what_runs_together() -> None:
+def test_requests_of_containers_are_summed() -> None:
     assert requests(pod("p", container("a", gpu=2), container("b", gpu=1)))[names.GPU] == 3
 
 
-def test_an_init_container_counts_beside_the_sidecars_before_it() -> None:
+def test_an_init_container_adds_to_the_sidecars_before_it() -> None:
     raw = pod(
         "p",
         container("main"),
@@ -229,14 +229,14 @@ def test_how_a_pod_joins_its_gang(metadata: Json, gang: str, least: int | None) 
 
 
 @pytest.mark.parametrize("least", ["0", "x", "-1", "1.5", "", "99999999999"])
-def test_a_strange_minimum_keeps_the_pod_waiting(least: str) -> None:
+def test_an_invalid_minimum_keeps_the_pod_pending(least: str) -> None:
     meta = {"labels": {names.GANG_LABEL: "g"}, "annotations": {names.GANG_MIN: least}}
     assert reader().pod(pod(metadata=meta)).spec.unsupported == (
         f'annotation lockstep.dev/gang-min: "{least}" is not a positive whole number'
     )
 
 
-def test_pods_of_other_schedulers_are_seen_for_what_they_use() -> None:
+def test_pods_of_other_schedulers_count_with_their_resources() -> None:
     raw = pod(metadata={"labels": {names.GANG_LABEL: "g"}}, schedulerName="default-scheduler")
     raw["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]
     seen = reader().pod(raw)
@@ -283,11 +283,11 @@ def test_pods_of_other_schedulers_are_seen_for_what_they_use() -> None:
         ({"containers": [{}], "tolerations": "all"}, "spec: a field has the wrong type"),
     ],
 )
-def test_what_is_not_honoured_is_named(spec: Json, field: str) -> None:
+def test_unsupported_fields_are_named(spec: Json, field: str) -> None:
     assert reader().pod(pod(**spec)).spec.unsupported.startswith(field)
 
 
-def test_wishes_that_are_only_wishes_are_no_obstacle() -> None:
+def test_preferences_are_not_unsupported() -> None:
     spec: Json = {
         "affinity": {
             "podAffinity": {
@@ -304,7 +304,7 @@ def test_wishes_that_are_only_wishes_are_no_obstacle() -> None:
     assert reader().pod(pod(**spec)).spec.unsupported == ""
 
 
-def test_where_a_pod_may_go() -> None:
+def test_node_selector_affinity_and_tolerations() -> None:
     terms = [
         {"matchExpressions": [{"key": "gen", "operator": "In", "values": ["h100", "h200"]}]},
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},

@@ -1,4 +1,4 @@
-"""PodGroups as an API server sends them, and as a careless user writes them."""
+"""Valid and invalid PodGroups."""
 
 import pytest
 
@@ -104,17 +104,17 @@ def test_roles() -> None:
         ),
     ],
 )
-def test_a_gang_that_cant_be_used_says_why(spec: Json, error: str) -> None:
+def test_an_invalid_podgroup_names_the_field(spec: Json, error: str) -> None:
     assert reader().gang(gang(spec)).error.startswith(error)
 
 
-def test_what_the_gangs_status_says_now() -> None:
+def test_the_current_status_is_decoded() -> None:
     status = {"phase": "Pending", "conditions": [{"type": "Unschedulable", "message": "no room"}]}
     seen = reader().gang(gang({"minMember": 0, "queue": "q"}, status=status))
     assert (seen.phase, seen.reason, seen.queue, seen.min_member) == ("Pending", "no room", "q", 1)
 
 
-def test_minimum_resources_under_their_own_names_or_as_quotas_call_them() -> None:
+def test_min_resources_with_plain_and_quota_names() -> None:
     asked = {"cpu": "3500m", "requests.cpu": "4", "limits.cpu": "9", "count/pods": "4", "pods": 4}
     raw = {"metadata": {"namespace": "ns", "name": "g"}, "spec": {"minResources": asked}}
     found = Decoder(("lockstep",), ()).gang(raw)

@@ -1,4 +1,4 @@
-"""Nodes and whatever else is read: raw JSON as an API server sends it, and as a careless user writes it."""
+"""Nodes, and objects of unexpected shape."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from tests.central.kube.raw_objects import gang, pod, reader
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": {}}, {"metadata": None}, {"metadata": 7}])
-def test_nameless_objects_are_malformed_and_nothing_else(raw: Json) -> None:
+def test_objects_without_a_name_are_malformed(raw: Json) -> None:
     read = reader()
     for convert in (read.pod, read.node, read.gang):
         with pytest.raises(MalformedObject):
@@ -47,7 +47,7 @@ def test_a_node() -> None:
     assert not reader().node({"metadata": {"name": "n2"}}).ready
 
 
-def test_annotations_of_closeness_may_stand_together() -> None:
+def test_topology_annotations_may_be_combined() -> None:
     wishes = {names.TOPOLOGY_REQUIRED: names.RACK, names.TOPOLOGY_PREFERRED: "island"}
     seen = reader().gang(gang({"minMember": 2}, wishes))
     assert (seen.topology_required, seen.topology_preferred) == (names.RACK, "island")
@@ -109,7 +109,7 @@ FIELDS = [
     st.dictionaries(st.sampled_from(FIELDS[0] + FIELDS[1]), JSON, max_size=4),
     st.dictionaries(st.sampled_from(["labels", "annotations", "creationTimestamp"]), JSON),
 )
-def test_nothing_strange_raises_anything_but_malformed(spec: Json, meta: Json) -> None:
+def test_unexpected_shapes_raise_only_malformed_object(spec: Json, meta: Json) -> None:
     raw: Json = {"metadata": {"name": "p", "namespace": "n", "uid": "u", **meta}}
     raw["spec"] = {"schedulerName": "lockstep", **spec}
     raw["status"] = spec

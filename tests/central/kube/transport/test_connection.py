@@ -1,4 +1,4 @@
-"""Answers as bytes, whole and broken, as servers and what stands before them send them."""
+"""Responses as bytes, complete and broken, as servers and proxies send them."""
 
 import socket
 import threading
@@ -39,7 +39,7 @@ def answering(
         thread.join(5)
 
 
-def test_a_request_is_what_http_says(tmp_path: Path) -> None:
+def test_a_request_is_valid_http(tmp_path: Path) -> None:
     with answering(tmp_path, [OK, OK]) as (client, asked):
         client.request("POST", "/x?y=1", b"[1]", timeout_s=5)
         client.request("GET", "/x")
@@ -61,7 +61,7 @@ def test_a_request_is_what_http_says(tmp_path: Path) -> None:
         b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK,
     ],
 )
-def test_answers_of_every_shape_keep_the_connection(tmp_path: Path, answer: bytes) -> None:
+def test_every_form_of_response_keeps_the_connection(tmp_path: Path, answer: bytes) -> None:
     with answering(tmp_path, [answer, OK]) as (client, asked):
         assert client.get("/x") == {}
         assert client.get("/x") == {}
@@ -75,13 +75,13 @@ def test_answers_of_every_shape_keep_the_connection(tmp_path: Path, answer: byte
         b"HTTP/1.0 200 OK\r\n\r\n{}",  # to the end of the connection
     ],
 )
-def test_a_connection_that_closes_is_not_used_again(tmp_path: Path, answer: bytes) -> None:
+def test_a_closing_connection_is_not_reused(tmp_path: Path, answer: bytes) -> None:
     with answering(tmp_path, [answer], [OK]) as (client, _):
         assert client.get("/x") == {}
         assert client.get("/x") == {}
 
 
-def test_a_connection_closed_while_idle_is_not_noticed(tmp_path: Path) -> None:
+def test_a_connection_closed_while_idle_is_replaced(tmp_path: Path) -> None:
     with answering(tmp_path, [OK, b""], [OK]) as (client, asked):
         assert client.get("/x") == {}
         assert client.get("/x") == {}
@@ -98,7 +98,7 @@ def test_a_connection_closed_while_idle_is_not_noticed(tmp_path: Path) -> None:
         (b"", "closed the connection"),
     ],
 )
-def test_what_is_not_an_answer_is_unreachable(tmp_path: Path, answer: bytes, sentence: str) -> None:
+def test_an_invalid_response_is_unreachable(tmp_path: Path, answer: bytes, sentence: str) -> None:
     with (
         answering(tmp_path, [answer]) as (client, _),
         pytest.raises(Unreachable, match=f"http://127.0.0.1:[0-9]+: .*{sentence}"),
@@ -106,7 +106,7 @@ def test_what_is_not_an_answer_is_unreachable(tmp_path: Path, answer: bytes, sen
         client.request("GET", "/x")
 
 
-def test_lines_are_whole_however_they_come(tmp_path: Path) -> None:
+def test_lines_are_complete_however_they_arrive(tmp_path: Path) -> None:
     chunks = (b'{"a":', b"1}\n\n", b'{"b":2}\n{"c"', b":3}\n", b'{"d":4}')
     body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -123,7 +123,7 @@ def test_lines_are_whole_however_they_come(tmp_path: Path) -> None:
         list(stream)
 
 
-def test_a_watch_that_is_refused_says_why(tmp_path: Path) -> None:
+def test_a_rejected_watch_says_why(tmp_path: Path) -> None:
     body = b'{"reason":"Expired","message":"too old"}'  # no line of its own
     head = b"HTTP/1.1 410 Gone\r\nContent-Length: %d\r\n\r\n" % len(body)
     with (
@@ -134,7 +134,7 @@ def test_a_watch_that_is_refused_says_why(tmp_path: Path) -> None:
     assert (refused.value.status, refused.value.reason) == (410, "Expired")
 
 
-def test_what_can_not_be_sent(tmp_path: Path) -> None:
+def test_an_unquoted_path_is_rejected(tmp_path: Path) -> None:
     with answering(tmp_path) as (client, _):
         for path in ("/a b", "/ä", "/a\r\nHost: elsewhere"):
             with pytest.raises(ValueError, match="is not quoted"):

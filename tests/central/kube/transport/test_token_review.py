@@ -1,4 +1,4 @@
-"""Who speaks: agents by their pod's token, users by any that the API server knows."""
+"""Authentication: agents by their pod's token, users by any token of the API server."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ def token(
     return str(issued["status"]["token"])
 
 
-def test_an_agent_speaks_for_the_node_of_its_pod(client: Client, world: Make) -> None:
+def test_an_agent_reports_for_the_node_of_its_pod(client: Client, world: Make) -> None:
     agent = TokenReviewer(client, names.NAMESPACE).review_agent(token(world, "agent-1"))
     assert agent == Identity("system:serviceaccount:lockstep-system:lockstep-agent", "n1")
 
@@ -55,7 +55,7 @@ def test_an_agent_speaks_for_the_node_of_its_pod(client: Client, world: Make) ->
         ({"pod": "agent-1", "audience": "vault"}, False, "rejects the token"),
     ],
 )
-def test_strangers_are_told_why(
+def test_rejected_callers_get_a_reason(
     client: Client, world: Make, asked: dict[str, str], known: bool, why: str
 ) -> None:
     answer = TokenReviewer(client, names.NAMESPACE).review_agent(token(world, **asked))
@@ -78,7 +78,7 @@ def test_an_agents_namespace_is_ours(client: Client, world: Make) -> None:
     assert answer.authenticated
 
 
-def test_users_come_with_either_audience(client: Client, world: Make) -> None:
+def test_users_may_use_either_audience(client: Client, world: Make) -> None:
     user = TokenReviewer(client, names.NAMESPACE).review_user
     other = Identity("system:serviceaccount:lockstep-system:other")
     assert user(token(world, account="other", audience="")) == other
@@ -86,9 +86,7 @@ def test_users_come_with_either_audience(client: Client, world: Make) -> None:
     assert isinstance(user(token(world, account="other", audience="vault")), AuthFailure)
 
 
-def test_what_was_reviewed_is_known_for_a_while(
-    api: StandaloneApi, client: Client, world: Make
-) -> None:
+def test_reviews_are_cached(api: StandaloneApi, client: Client, world: Make) -> None:
     reviewer = TokenReviewer(client, names.NAMESPACE)
     seen, unseen = token(world, "agent-1"), token(world, "agent-2")
     known = reviewer.review_agent(seen)
@@ -100,7 +98,7 @@ def test_what_was_reviewed_is_known_for_a_while(
     assert seen not in repr(vars(reviewer))
 
 
-def test_it_is_not_known_for_ever(client: Client, world: Make) -> None:
+def test_the_cache_expires(client: Client, world: Make) -> None:
     reviewer = TokenReviewer(client, names.NAMESPACE, keep_s=0.0)
     seen = token(world, "agent-1")
     assert isinstance(reviewer.review_agent(seen), Identity)
@@ -108,7 +106,7 @@ def test_it_is_not_known_for_ever(client: Client, world: Make) -> None:
     assert isinstance(reviewer.review_agent(seen), AuthFailure)
 
 
-def test_a_server_that_ignores_audiences_vouches_for_nothing(connected: Connected) -> None:
+def test_a_server_that_ignores_audiences_authenticates_nobody(connected: Connected) -> None:
     def answer(call: Call) -> Answer:
         account = f"system:serviceaccount:{names.NAMESPACE}:{names.AGENT_ACCOUNT}"
         user = {"username": account, "extra": {"authentication.kubernetes.io/pod-name": ["p"]}}
@@ -143,7 +141,7 @@ def test_a_pod_of_the_same_name_is_another_pod(connected: Connected) -> None:
         assert "is gone" in answered.why
 
 
-def test_no_right_to_review_is_no_refusal(connected: Connected) -> None:
+def test_a_failed_review_is_transient(connected: Connected) -> None:
     with Scripted(lambda _: failure(403, "tokenreviews is forbidden")) as server:
         answered = TokenReviewer(connected(server.url), names.NAMESPACE).review_agent("t")
         assert isinstance(answered, AuthFailure)

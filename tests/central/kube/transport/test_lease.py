@@ -1,4 +1,4 @@
-"""One Lease, several who want it, on a clock that the test turns."""
+"""One Lease and several candidates, on a manual clock."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ def wanting(client: Client, *holders: str) -> tuple[Clock, list[Lease]]:
     ]
 
 
-def test_one_has_it_while_it_renews(client: Client) -> None:
+def test_the_holder_keeps_it_while_it_renews(client: Client) -> None:
     clock, (a, b) = wanting(client, "a_1", "b_1")
     assert a.acquire()
     assert not b.acquire()
@@ -46,12 +46,12 @@ def test_one_has_it_while_it_renews(client: Client) -> None:
         assert not b.acquire()
         assert a.held
         assert not b.held
-    told = record(client)
-    assert (told["holderIdentity"], told["leaseTransitions"]) == ("a_1", 1)
-    assert told["acquireTime"] < told["renewTime"]
+    spec = record(client)
+    assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("a_1", 1)
+    assert spec["acquireTime"] < spec["renewTime"]
 
 
-def test_whoever_falls_silent_stops_before_another_begins(client: Client) -> None:
+def test_a_silent_holder_stops_before_another_starts(client: Client) -> None:
     clock, (a, b) = wanting(client, "a_1", "b_1")
     assert a.acquire()
     assert not b.acquire()
@@ -67,8 +67,8 @@ def test_whoever_falls_silent_stops_before_another_begins(client: Client) -> Non
     assert record(client)["leaseTransitions"] == 2
 
 
-def test_who_looks_late_waits_as_long_as_all(client: Client) -> None:
-    """What matters is since when it stands unchanged before our own eyes, whatever its clock said."""
+def test_a_late_candidate_waits_the_full_duration(client: Client) -> None:
+    """The duration counts from when the candidate itself saw the last change."""
     clock, (a, b) = wanting(client, "a_1", "b_1")
     assert a.acquire()
     clock.now += 3600.0
@@ -77,7 +77,7 @@ def test_who_looks_late_waits_as_long_as_all(client: Client) -> None:
     assert b.acquire()
 
 
-def test_given_back_it_is_free_at_once(client: Client) -> None:
+def test_a_released_lease_is_free_at_once(client: Client) -> None:
     clock, (a, b) = wanting(client, "a_1", "b_1")
     assert a.acquire()
     assert not b.acquire()
@@ -90,7 +90,7 @@ def test_given_back_it_is_free_at_once(client: Client) -> None:
     assert b.acquire()
 
 
-def test_a_restarted_container_waits_for_nobody(client: Client) -> None:
+def test_a_restarted_container_does_not_wait(client: Client) -> None:
     _, (before, after, other) = wanting(client, "pod-a_1", "pod-a_2", "pod-b_1")
     assert before.acquire()
     assert not other.acquire()
@@ -99,14 +99,16 @@ def test_a_restarted_container_waits_for_nobody(client: Client) -> None:
     assert not before.held
 
 
-def test_two_at_once(client: Client, api: Any, connected: Callable[[str], Client]) -> None:
-    """Both saw that it is free: the API server lets one of them through."""
+def test_two_candidates_at_once(
+    client: Client, api: Any, connected: Callable[[str], Client]
+) -> None:
+    """Both have seen that it is free; the API server accepts one."""
     clock, (a,) = wanting(client, "a_1")
     assert a.acquire()
     a.release()
 
     class Slow(Client):
-        """Somebody else comes between its looking and its writing."""
+        """Another candidate takes it between the read and the write."""
 
         def request(self, method: str, *rest: Any, **more: Any) -> Any:
             if method == "PUT":
@@ -119,7 +121,7 @@ def test_two_at_once(client: Client, api: Any, connected: Callable[[str], Client
     assert record(client)["holderIdentity"] == "a_1"
 
 
-def test_no_answer_is_no_lease(
+def test_without_an_answer_there_is_no_lease(
     client: Client, cable: Cable, connected: Callable[[str], Client]
 ) -> None:
     clock, (a,) = wanting(connected(cable.url), "a_1")
@@ -133,14 +135,14 @@ def test_no_answer_is_no_lease(
     assert a.acquire()
 
 
-def test_without_the_right_to_it(client: Client) -> None:
+def test_without_permission(client: Client) -> None:
     lease = Lease(client, "not-there", "a_1", 15)
     with pytest.raises(StatusError):
         lease.acquire()
     assert not lease.held
 
 
-def test_the_label_goes_with_the_lead(client: Client, made: Callable[..., Any]) -> None:
+def test_the_label_moves_with_the_leader(client: Client, made: Callable[..., Any]) -> None:
     def marked() -> list[str]:
         found = client.get(f"{PODS}?labelSelector=lockstep.dev/leads%3Dtrue")["items"]
         return [each["metadata"]["name"] for each in found]

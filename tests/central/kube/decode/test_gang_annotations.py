@@ -1,4 +1,4 @@
-"""What raw objects say of gangs without a PodGroup."""
+"""Gangs without a PodGroup, from raw pods and controllers."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_a_pod_names_its_controller() -> None:
     assert (seen.gang, seen.owner, seen.owner_name) == ("", "uid-web-7d9", "replicaset/web-7d9")
 
 
-def test_operators_pods_say_their_minimum() -> None:
+def test_pods_of_operators_carry_the_minimum() -> None:
     seen = READER.pod(owned("PyTorchJob", "bert", **{names.OWNER_MIN: "4"}))
     assert (seen.gang_min, seen.owner_name) == (4, "pytorchjob/bert")
 
@@ -51,7 +51,7 @@ def test_a_pod_with_a_group_needs_no_controller() -> None:
     assert (seen.gang, seen.owner) == ("g", "")
 
 
-def test_a_minimum_without_a_gang_is_refused() -> None:
+def test_a_minimum_without_a_gang_is_an_error() -> None:
     raw = owned("Job", "x", **{names.GANG_MIN: "4"})
     raw["metadata"]["ownerReferences"] = []
     assert READER.pod(raw).spec.unsupported == (
@@ -76,11 +76,11 @@ def test_a_minimum_may_be_a_label() -> None:
         ("ReplicaSet", ("", ""), ""),
     ],
 )
-def test_whose_part_a_controller_is(kind: str, above: tuple[str, str], name: str) -> None:
+def test_the_controller_above_a_controller(kind: str, above: tuple[str, str], name: str) -> None:
     assert READER.owner(kind, controller(*above)).above == name
 
 
-def test_what_a_controller_says() -> None:
+def test_annotations_of_a_controller() -> None:
     said = {
         names.OWNER_MIN: "3",
         names.QUEUE_NAME: "ml",
@@ -102,7 +102,7 @@ def test_what_a_controller_says() -> None:
         ({names.TOPOLOGY_REQUIRED: "x"}, 'topology-required: "x" is not a level'),
     ],
 )
-def test_what_cannot_be_read_is_a_reason(annotations: dict[str, str], why: str) -> None:
+def test_invalid_annotations_are_reasons(annotations: dict[str, str], why: str) -> None:
     said = READER.owner("StatefulSet", controller(annotations=annotations))
     assert said.error.startswith("statefulset/web-7d9: annotation ")
     assert why in said.error
@@ -111,18 +111,18 @@ def test_what_cannot_be_read_is_a_reason(annotations: dict[str, str], why: str) 
 
 
 def test_controllers_are_watched(api: StandaloneApi, client: Any, made: Any) -> None:
-    told: list[Any] = []
+    facts: list[Any] = []
     owners = [one for one in api_kinds.kinds(READER) if one.metadata_only]
-    watches = watch.start(owners, client, told.append)
+    watches = watch.start(owners, client, facts.append)
     try:
         assert watches.wait_synced(10)
         sets = "/apis/apps/v1/namespaces/default/replicasets"
         meta = {"name": "web-7d9", "annotations": {names.OWNER_MIN: "3"}}
         uid = made(sets, {"metadata": meta})["metadata"]["uid"]
-        eventually(lambda: told, what="the word")
-        assert told == [OwnerSeen(uid, "replicaset/web-7d9", gang_min=3)]
+        eventually(lambda: facts, what="OwnerSeen")
+        assert facts == [OwnerSeen(uid, "replicaset/web-7d9", gang_min=3)]
         client.request("DELETE", f"{sets}/web-7d9")
-        eventually(lambda: len(told) > 1, what="the end")
-        assert told[1] == OwnerGone(uid)
+        eventually(lambda: len(facts) > 1, what="OwnerGone")
+        assert facts[1] == OwnerGone(uid)
     finally:
         watches.stop()

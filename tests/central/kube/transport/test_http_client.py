@@ -1,4 +1,4 @@
-"""Kept connections, and one sentence for whatever is wrong with the way to the API server."""
+"""Persistent connections, and one sentence for each problem on the way to the API server."""
 
 import base64
 import ssl
@@ -30,7 +30,7 @@ def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
         client.close()
 
 
-def test_requests_run_beside_each_other(tmp_path: Path) -> None:
+def test_requests_run_concurrently(tmp_path: Path) -> None:
     together = threading.Barrier(8, timeout=5)
 
     def answer(_: object) -> Answer:
@@ -48,7 +48,7 @@ def test_requests_run_beside_each_other(tmp_path: Path) -> None:
         client.close()
 
 
-def test_a_restarted_server_is_not_noticed(tmp_path: Path) -> None:
+def test_requests_survive_a_server_restart(tmp_path: Path) -> None:
     with Scripted(lambda _: Answer(200, {})) as server:
         client = connect(kubeconfig(tmp_path, server.url))
         client.get("/x")
@@ -58,7 +58,7 @@ def test_a_restarted_server_is_not_noticed(tmp_path: Path) -> None:
         client.get("/x")
 
 
-def test_a_path_before_the_api(tmp_path: Path) -> None:
+def test_a_server_address_with_a_path(tmp_path: Path) -> None:
     with Scripted(lambda _: Answer(200, {})) as server:
         client = connect(kubeconfig(tmp_path, server.url + "/k8s/clusters/c-1/"))
         client.get("/api/v1/pods")
@@ -66,7 +66,7 @@ def test_a_path_before_the_api(tmp_path: Path) -> None:
         client.close()
 
 
-def test_refusals_are_told_in_the_servers_words(tmp_path: Path) -> None:
+def test_errors_carry_the_servers_message(tmp_path: Path) -> None:
     answers = iter(
         [
             failure(403, "pods is forbidden", reason="Forbidden"),
@@ -94,7 +94,7 @@ def served_by(credentials: tls.Credentials, folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_tls_by_the_clusters_authority(tmp_path: Path) -> None:
+def test_tls_with_the_clusters_authority(tmp_path: Path) -> None:
     ours, others = (tls.issue("ns", datetime.now(UTC)) for _ in range(2))
     with Scripted(lambda _: Answer(200, {}), served_by(ours, tmp_path)) as server:
 
@@ -122,7 +122,7 @@ def test_tls_by_the_clusters_authority(tmp_path: Path) -> None:
         (None, "no such file"),
     ],
 )
-def test_an_unusable_kubeconfig_is_one_sentence(
+def test_an_invalid_kubeconfig_is_one_sentence(
     tmp_path: Path, text: str | None, sentence: str
 ) -> None:
     file = tmp_path / "kubeconfig"

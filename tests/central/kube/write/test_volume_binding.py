@@ -1,5 +1,4 @@
-"""Volumes that pods get once they have a node: one that exists is written the claim's name, for one
-that is made the node is written on the claim; then the pod is bound."""
+"""Volumes in mode WaitForFirstConsumer: existing ones and those to be provisioned."""
 
 from collections.abc import Callable
 
@@ -20,7 +19,7 @@ ASKED = Bind("u", "default", "p", "n1", claims=(("data", ""),))
 
 
 class Maker:
-    """An API server with one claim, and whoever makes its volume after so many looks."""
+    """An API server with one claim, whose volume is provisioned after some requests."""
 
     def __init__(self, looks: int = 1, fails: bool = False) -> None:
         self.annotations: dict[str, str] = {}
@@ -92,7 +91,7 @@ def outcome(client: Client, asked: Bind = ASKED) -> Fact:
     return facts[0]
 
 
-def test_the_node_is_written_and_the_pod_bound_when_the_volume_is_there(
+def test_the_pod_is_bound_when_its_volume_is_provisioned(
     connected: Connected,
 ) -> None:
     maker = Maker()
@@ -104,13 +103,13 @@ def test_the_node_is_written_and_the_pod_bound_when_the_volume_is_there(
         assert patch.body["metadata"]["resourceVersion"] == "7"
 
 
-def test_a_volume_that_cannot_be_made_there_frees_the_pod(connected: Connected) -> None:
+def test_a_failed_provisioning_fails_the_binding(connected: Connected) -> None:
     with Scripted(Maker(fails=True).answer) as server:
         why = "the volume of claim data could not be provisioned for node n1"
         assert outcome(connected(server.url)) == BindFailed("u", "n1", why)
 
 
-def test_what_is_being_made_for_another_pod_is_waited_for(connected: Connected) -> None:
+def test_provisioning_for_another_pod_is_awaited(connected: Connected) -> None:
     maker = Maker(looks=9)
     maker.annotations = {"volume.kubernetes.io/selected-node": "n2"}
     with Scripted(maker.answer) as server:
@@ -121,10 +120,10 @@ def test_what_is_being_made_for_another_pod_is_waited_for(connected: Connected) 
 
 
 @pytest.mark.parametrize(("zone", "usable"), [("z1", True), ("z2", False)])
-def test_a_volume_that_was_made_for_another_pod_of_the_gang(
+def test_a_volume_provisioned_for_another_pod_of_the_gang(
     connected: Connected, zone: str, usable: bool
 ) -> None:
-    """Pods that share a claim: the volume is made for one's node, and may not be used on another's."""
+    """Pods share a claim: the volume is provisioned for the node of one, and the other's may not reach it."""
     notes = {
         "volume.kubernetes.io/selected-node": "n2",
         "pv.kubernetes.io/bind-completed": "yes",
@@ -159,7 +158,7 @@ GIVEN = ASKED._replace(claims=(("data", "v1"),))
 
 
 @pytest.mark.parametrize("conflicts", [0, 1])
-def test_a_volume_that_exists_is_told_whose_it_is(connected: Connected, conflicts: int) -> None:
+def test_the_claim_is_written_on_an_existing_volume(connected: Connected, conflicts: int) -> None:
     controller = Controller()
     controller.conflicts = conflicts
     with Scripted(controller.answer) as server:
@@ -185,7 +184,7 @@ def test_a_volume_that_exists_is_told_whose_it_is(connected: Connected, conflict
         ),
     ],
 )
-def test_a_volume_that_somebody_else_got_frees_the_pod(
+def test_a_volume_of_another_claim_fails_the_binding(
     connected: Connected, kept: Json, why: str
 ) -> None:
     controller = Controller()
@@ -195,7 +194,7 @@ def test_a_volume_that_somebody_else_got_frees_the_pod(
         assert not server.of("PATCH")
 
 
-def test_a_claim_that_got_another_volume_frees_the_pod(connected: Connected) -> None:
+def test_a_claim_with_another_volume_fails_the_binding(connected: Connected) -> None:
     controller = Controller()
     controller.bound = "v2"
     with Scripted(controller.answer) as server:

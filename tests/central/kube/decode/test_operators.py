@@ -1,5 +1,5 @@
-"""Pods as operators make them, with their gangs switched on (they write a PodGroup themselves) and off (the
-templates say how many): none starts before all can."""
+"""Pods of training operators, with gang scheduling on (the operator writes a PodGroup) and off (the pod
+templates carry the minimum): no pod starts before all can."""
 
 from typing import Any
 
@@ -91,8 +91,8 @@ def test_operators_that_write_podgroups(operator: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "count"), [("PyTorchJob", 3), ("RayCluster", 3), ("PaddleJob", 3), ("TFJob", 3)]
 )
-def test_operators_that_write_none(kind: str, count: int) -> None:
-    """Their templates carry the minimum."""
+def test_operators_without_podgroups(kind: str, count: int) -> None:
+    """Their pod templates carry the minimum."""
     pods = [pod(f"x-{i}", (kind, "x")) for i in range(count)]
     for one in pods:
         one["metadata"]["annotations"] = {names.OWNER_MIN: str(count)}
@@ -101,7 +101,7 @@ def test_operators_that_write_none(kind: str, count: int) -> None:
 
 
 def test_launcher_and_workers_of_an_mpijob_are_one_gang() -> None:
-    """The launcher is a Job's pod, and the Job is the MPIJob's."""
+    """The launcher is a pod of a Job that belongs to the MPIJob."""
     pods = [pod(f"hvd-worker-{i}", ("MPIJob", "hvd")) for i in range(3)]
     pods.append(pod("hvd-launcher-x7k2p", ("Job", "hvd-launcher"), 0))
     for one in pods:
@@ -128,7 +128,7 @@ def test_launcher_and_workers_of_an_mpijob_are_one_gang() -> None:
 
 
 def test_a_spark_application() -> None:
-    """The group starts with its driver; the executors that this makes are the driver's own."""
+    """The PodGroup starts with its driver; the driver creates the executors."""
     marks = {GROUP: "spark-pi-pg"}
     driver = pod("pi-driver", ("SparkApplication", "pi"), 0)
     driver["metadata"]["annotations"] = marks

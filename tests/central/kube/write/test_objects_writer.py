@@ -1,4 +1,4 @@
-"""Objects are made, changed and taken away as asked, once, and only if they are the ones meant."""
+"""Objects are created, changed and deleted once, and only if the uid matches."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -58,20 +58,20 @@ def settings(name: str, owner: str = "") -> Create:
     return Create("ConfigMap", "default", name, {"metadata": meta, "data": {"a": "1"}})
 
 
-def test_an_object_is_made(client: Client, run: Run) -> None:
+def test_an_object_is_created(client: Client, run: Run) -> None:
     [fact] = run(client, settings("c"))
     there = client.get(f"{CLAIMS}/c")
     assert fact == Answered("Create", "ConfigMap", "default", "c", uid=there["metadata"]["uid"])
     assert there["data"] == {"a": "1"}
 
 
-def test_what_was_made_before_is_as_good(client: Client, run: Run) -> None:
-    """The answer was lost, or the centre was restarted in between."""
+def test_our_existing_object_counts_as_created(client: Client, run: Run) -> None:
+    """The reply was lost, or the scheduler was restarted in between."""
     [first] = run(client, settings("c", owner="me"))
     assert run(client, settings("c", owner="me")) == [first]
 
 
-def test_another_ones_object_is_left_alone(client: Client, run: Run) -> None:
+def test_an_object_of_another_controller_is_left_alone(client: Client, run: Run) -> None:
     run(client, settings("c", owner="you"), settings("d"))
     for name in ("c", "d"):
         [fact] = run(client, settings(name, owner="me"))
@@ -82,7 +82,7 @@ def test_another_ones_object_is_left_alone(client: Client, run: Run) -> None:
         )
 
 
-def test_one_that_must_follow_gets_the_new_body(client: Client, run: Run) -> None:
+def test_an_object_to_renew_gets_the_new_body(client: Client, run: Run) -> None:
     [first] = run(client, settings("c", owner="me"))
     new = settings("c", owner="me")
     new = replace(new, body={**new.body, "data": {"a": "2"}}, renew=True)
@@ -90,23 +90,23 @@ def test_one_that_must_follow_gets_the_new_body(client: Client, run: Run) -> Non
     assert client.get(f"{CLAIMS}/c")["data"] == {"a": "2"}
 
 
-def test_keys_are_made_once_and_open_the_lock_that_they_belong_to(client: Client, run: Run) -> None:
+def test_ssh_keys_are_generated_once_and_belong_together(client: Client, run: Run) -> None:
     body = {**settings("k", owner="me").body, "stringData": {"config": "Host *"}}
     body.pop("data")
     asked = Create("Secret", "default", "k", body, keys=True)
     run(client, asked)
     data = client.get(f"{SECRETS}/k")["data"]
-    told = {name: base64.b64decode(text).decode() for name, text in data.items()}
-    assert told.keys() == {"config", "id_rsa", "id_rsa.pub", "authorized_keys"}
-    private = serialization.load_pem_private_key(told["id_rsa"].encode(), None)
-    public = serialization.load_ssh_public_key(told["authorized_keys"].encode())
+    decoded = {name: base64.b64decode(text).decode() for name, text in data.items()}
+    assert decoded.keys() == {"config", "id_rsa", "id_rsa.pub", "authorized_keys"}
+    private = serialization.load_pem_private_key(decoded["id_rsa"].encode(), None)
+    public = serialization.load_ssh_public_key(decoded["authorized_keys"].encode())
     assert isinstance(private, rsa.RSAPrivateKey)
     assert private.public_key() == public
     assert run(client, asked) == [Answered("Create", "Secret", "default", "k")]
-    assert client.get(f"{SECRETS}/k")["data"] == data, "whoever has them keeps them"
+    assert client.get(f"{SECRETS}/k")["data"] == data, "existing keys are kept"
 
 
-def test_only_the_object_that_was_meant(client: Client, made: Make, run: Run) -> None:
+def test_only_the_object_with_the_uid_is_changed(client: Client, made: Make, run: Run) -> None:
     uid = made(GROUPS, group("g"))["metadata"]["uid"]
     where = ("PodGroup", "default", "g")
     status = {"phase": "Running", "running": 2}
@@ -133,8 +133,8 @@ def test_only_the_object_that_was_meant(client: Client, made: Make, run: Run) ->
     assert client.get(GROUPS)["items"] == []
 
 
-def test_an_empty_text_in_a_status_is_left_out(client: Client, made: Make, run: Run) -> None:
-    """An API server of 1.20 takes one in a JSON patch for null, and refuses the whole status."""
+def test_empty_strings_in_a_status_are_omitted(client: Client, made: Make, run: Run) -> None:
+    """Kubernetes 1.20 takes one in a JSON patch for null, and rejects the whole status."""
     uid = made(GROUPS, group("g"))["metadata"]["uid"]
     condition = {"type": "Scheduled", "status": "True", "reason": ""}
     status = {"phase": "Running", "running": 0, "conditions": [condition]}
@@ -144,7 +144,7 @@ def test_an_empty_text_in_a_status_is_left_out(client: Client, made: Make, run: 
     assert there == status
 
 
-def test_a_refusal_is_an_answer(connected: Connected, run: Run) -> None:
+def test_a_rejection_is_an_outcome(connected: Connected, run: Run) -> None:
     def answer(call: Call) -> Answer:
         return failure(403, "exceeded quota: small", reason="Forbidden")
 
@@ -155,7 +155,7 @@ def test_a_refusal_is_an_answer(connected: Connected, run: Run) -> None:
     )
 
 
-def test_a_server_that_is_away_is_asked_again(connected: Connected, run: Run) -> None:
+def test_an_unavailable_server_is_retried(connected: Connected, run: Run) -> None:
     troubles = [failure(500, "etcd is away"), Answer(hang_up=True)]
 
     def answer(call: Call) -> Answer:
@@ -166,7 +166,7 @@ def test_a_server_that_is_away_is_asked_again(connected: Connected, run: Run) ->
     assert fact == Answered("Create", "ConfigMap", "default", "c", uid="u")
 
 
-def test_a_server_that_stays_away_is_an_answer_too(connected: Connected, run: Run) -> None:
+def test_a_lasting_outage_is_an_outcome(connected: Connected, run: Run) -> None:
     with Scripted(lambda call: failure(500, "etcd is away")) as server:
         [fact] = run(connected(server.url), settings("c"), retry_for_s=0.3)
     assert fact == Answered("Create", "ConfigMap", "default", "c", why="etcd is away")
