@@ -1,4 +1,5 @@
-"""Facts into the scheduler: the only way in. One handler for each kind of fact, found by its type."""
+"""Applies facts to the scheduler: a table with one handler for each type of fact. Nothing else changes the
+state from outside."""
 
 from collections.abc import Callable
 from typing import Any, get_args
@@ -100,7 +101,9 @@ _HANDLERS: dict[type, Handler] = {
     RdmaUsed: lambda scheduler, fact: scheduler.rdma_usage.apply(scheduler.state, fact),
     GangSeen: _gang_seen,
     GangGone: _gang_gone,
-    BindDone: lambda scheduler, fact: None,  # assumed already; the watch shows the pod's node
+    BindDone: lambda scheduler, fact: (
+        None
+    ),  # assumed before; the watch delivers the pod with its node
     BindFailed: lambda scheduler, fact: on_pod.bind_failed(scheduler.state, fact),
     EvictDone: lambda scheduler, fact: on_pod.evict_done(scheduler.state, fact),
     Answered: _answered,

@@ -1,9 +1,9 @@
 """One scheduling cycle: apply the facts, decide once, assume the decisions. Pure.
 
-    facts -> books -> pending gangs in order (placement, else preemption or reservation)
-          -> devices over their limits -> partial gangs -> controllers -> statuses
+    facts -> accounting -> pending gangs in order (placement, else preemption or reservation)
+          -> pods above device limits -> partial gangs -> controllers -> statuses
 
-The live loop, the simulator and replay call schedule_once() alike.
+The live loop, the simulator and replay all call schedule_once().
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,14 +22,14 @@ from central.scheduler.state import on_owner, readiness
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status import gang_status
 
-# Reasons by what was asked for in which capacity epoch. What did not fit keeps out everybody who asks
-# for the same while only less is free.
+# Reasons by capacity epoch and requests. Within an epoch free capacity only shrinks, so a request that
+# did not fit does not fit for another gang either.
 Refusals = dict[tuple[int, tuple[PlacementRequest, ...]], str]
-Verdicts = dict[frozenset[object], Refusals]  # by the reservations that bound the attempt
+Verdicts = dict[frozenset[object], Refusals]  # by the reservations that constrained the attempt
 
 
 def schedule_once(scheduler: Scheduler, facts: Iterable[Fact], now: float) -> list[Decision]:
-    """now: seconds since the epoch (pods say when they began), of a clock that never goes back."""
+    """now: seconds since the epoch, as pods' start times are, of a clock that never goes back."""
     apply_facts(scheduler, facts, now)
     return decide(scheduler, now)
 
@@ -42,15 +42,16 @@ def apply_facts(scheduler: Scheduler, facts: Iterable[Fact], now: float) -> None
 
 def decide(scheduler: Scheduler, now: float) -> list[Decision]:
     state = scheduler.state
-    _update_all_books(scheduler, now)
+    _update_accounting(scheduler, now)
     decisions = schedule_pending(scheduler, now)
     decisions += scheduler.gpu_memory.decide(state, now)
     decisions += scheduler.rdma_usage.decide(state, now)
     for gang in list(state.pending.partial.values()):
         decisions += partial_gangs.undo_partial(gang, now)
-    controllers, queues, promised = scheduler.controllers, scheduler.queues, scheduler.min_resources
-    decisions += controllers.decide(state, queues, promised, now)
-    scheduler.admission.decide(state, queues, promised, controllers.owned_groups(), now)
+    controllers, queues = scheduler.controllers, scheduler.queues
+    min_resources = scheduler.min_resources
+    decisions += controllers.decide(state, queues, min_resources, now)
+    scheduler.admission.decide(state, queues, min_resources, controllers.owned_groups(), now)
     if queues.enabled:
         for gang in state.pending.changed_gangs.values():
             scheduler.queue_statuses.count(gang, gang_status.phase(gang))
@@ -62,7 +63,7 @@ def decide(scheduler: Scheduler, now: float) -> list[Decision]:
 
 
 def due(scheduler: Scheduler, now: float) -> float | None:
-    """When to decide again though no fact comes: the live loop ticks, virtual time jumps there."""
+    """When the next cycle is due without a fact; None: not before one. Virtual time jumps there."""
     pending = scheduler.state.pending
     times = [
         gang.attempt.partial_since + partial_gangs.UNDO_AFTER_S
@@ -79,11 +80,11 @@ def due(scheduler: Scheduler, now: float) -> float | None:
 
 
 def schedule_pending(scheduler: Scheduler, now: float) -> list[Decision]:
-    """Tries every gang that is due, in order, and once more those that a dropped reservation frees."""
+    """Tries every due gang in order. If a reservation was dropped, tries those refused before again."""
     pending = scheduler.state.pending
     reserved = ReservedCapacity(scheduler, now)
-    asked = pending.due(now)
-    decisions = [*reserved.evictions, *_try_in_order(scheduler, reserved, asked)]
+    due_keys = pending.due(now)
+    decisions = [*reserved.evictions, *_try_in_order(scheduler, reserved, due_keys)]
     if reserved.dropped:
         again = pending.refused_before()
         reserved = ReservedCapacity(scheduler, now)
@@ -91,7 +92,7 @@ def schedule_pending(scheduler: Scheduler, now: float) -> list[Decision]:
     return decisions
 
 
-def _update_all_books(scheduler: Scheduler, now: float) -> None:
+def _update_accounting(scheduler: Scheduler, now: float) -> None:
     state = scheduler.state
     on_owner.release_held_pods(state, now)
     if state.network.rebuild(state.nodes.values(), state.snapshot):
@@ -99,45 +100,47 @@ def _update_all_books(scheduler: Scheduler, now: float) -> None:
     for gang in state.pending.changed_gangs.values():
         gang.attempt.equivalence = 0
         gang.attempt.rank = order.rank(gang)
-        _update_books(scheduler, gang)
+        _account(scheduler, gang)
     if scheduler.queues.enabled:
         scheduler.queues.measure_capacity(state.snapshot, state.unschedulable_nodes)
 
 
-def _update_books(scheduler: Scheduler, gang: Gang) -> None:
-    """Files the gang under what it needs next: a place, to be undone, or nothing."""
+def _account(scheduler: Scheduler, gang: Gang) -> None:
+    """Updates the accounting of the gang, and whether it is waiting or partially bound."""
     counts, pending = gang.counts, scheduler.state.pending
     if len(counts.placed) - counts.assumed >= gang.minimum and not gang.missing():
         gang.started = True
     if scheduler.queues.update(gang):
         pending.capacity_freed("head of a fifo queue left")
-    promises = scheduler.min_resources
-    promised = promises.by_gang or (gang.object is not None and gang.object.min_resources)
-    if promised and promises.update(gang):
-        pending.capacity_freed("promised capacity released")
+    min_resources = scheduler.min_resources
+    has_min_resources = min_resources.by_gang or (
+        gang.object is not None and gang.object.min_resources
+    )
+    if has_min_resources and min_resources.update(gang):
+        pending.capacity_freed("minResources released")
     if counts.placed:
         pending.lowest_priority = min(pending.lowest_priority, gang.priority)
-    half = len(counts.placed) > 0 and not gang.started and gang.missing() > 0
-    partial = half and any(pod.alive for pod in counts.placed)
+    partly_bound = len(counts.placed) > 0 and not gang.started and gang.missing() > 0
+    partial = partly_bound and any(pod.alive for pod in counts.placed)
     if not partial:
         gang.attempt.partial_since = None
     pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
 
 
 def _try_in_order(
-    scheduler: Scheduler, reserved: ReservedCapacity, asked: Collection[GangKey]
+    scheduler: Scheduler, reserved: ReservedCapacity, due_keys: Collection[GangKey]
 ) -> list[Decision]:
-    """One pass over the gangs that are asked, and over those with a reservation."""
+    """One pass over the due gangs and those with a reservation."""
     pending, reservations = scheduler.state.pending, scheduler.reservations
     decisions: list[Decision] = []
     verdicts: Verdicts = {}
     first_refused: dict[int, Gang] = {}  # by equivalence, of gangs without a reservation
-    gangs = [pending.waiting[key] for key in asked]
+    gangs = [pending.waiting[key] for key in due_keys]
     gangs += [
-        gang for key in reservations if (gang := pending.waiting.get(key)) and key not in asked
+        gang for key in reservations if (gang := pending.waiting.get(key)) and key not in due_keys
     ]
     for gang in order.in_order(scheduler.queues, gangs):
-        if gang.key in asked or reserved.must_look(gang):
+        if gang.key in due_keys or reserved.must_look(gang):
             attempt = gang.attempt
             same = None
             if gang.key not in reservations:
@@ -146,10 +149,12 @@ def _try_in_order(
                 _refuse_alike(scheduler, gang, same)
             else:
                 decisions += _try_schedule(scheduler, gang, reserved, verdicts)
-                _update_books(scheduler, gang)
+                _account(scheduler, gang)
                 pending.changed(gang)
                 if not attempt.reason and gang.key in pending.waiting:
-                    pending.retrying[gang.key] = gang  # its other pods come with the next cycle
+                    pending.retrying[gang.key] = (
+                        gang  # its remaining pods are tried in the next cycle
+                    )
                 if attempt.reason and attempt.equivalence and gang.key not in reservations:
                     first_refused[attempt.equivalence] = gang
         reserved.on_passed(gang)
@@ -158,8 +163,8 @@ def _try_in_order(
 
 
 def _refuse_alike(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
-    """Since the other was refused, capacity was only taken: this one asks for the same on the same
-    terms, so the answer is the same."""
+    """Copies the refusal of an equal request: since then capacity was only taken, so the result is
+    the same."""
     gang.attempt.refused_at = same.attempt.refused_at
     if gang.attempt.reason != same.attempt.reason:
         gang.attempt.reason = same.attempt.reason
@@ -170,7 +175,7 @@ def _try_schedule(
     scheduler: Scheduler, gang: Gang, reserved: ReservedCapacity, verdicts: Verdicts
 ) -> list[Decision]:
     """Binds as many of the gang's pods as fit; else makes or keeps capacity for its minimum."""
-    state, queues, promises = scheduler.state, scheduler.queues, scheduler.min_resources
+    state, queues, min_resources = scheduler.state, scheduler.queues, scheduler.min_resources
     missing = gang.missing()
     gang.attempt.reason = readiness.not_ready_reason(gang, missing)
     if gang.attempt.reason:
@@ -179,8 +184,8 @@ def _try_schedule(
     placement_policy = scheduler.policy.placement
     attempts, wants = placement_attempts.attempts(state, gang, missing, placement_policy)
     refusals = [
-        quota.refusal(queues, promises, gang, want.groups)
-        or promises.refusal(state, gang, want.groups)
+        quota.refusal(queues, min_resources, gang, want.groups)
+        or min_resources.refusal(state, gang, want.groups)
         for want in wants
     ]
     if refusals[-1]:  # of the smallest attempt
@@ -210,9 +215,9 @@ def _place(
 ) -> list[Bind]:
     """Binds the first attempt that fits."""
     state, pending = scheduler.state, scheduler.state.pending
-    asked = (pending.epoch, wants)
-    if refused and asked in refused:
-        pending.refuse(gang, refused[asked])
+    request = (pending.epoch, wants)
+    if request in refused:
+        pending.refuse(gang, refused[request])
         return []
     draft = Draft(state.snapshot)
     for attempt, want in zip(attempts, wants, strict=True):
@@ -224,5 +229,5 @@ def _place(
         gang.attempt.reason, gang.attempt.refused_at = "", -1
         return binding.binds(state, gang, attempt, draft.keep())
     pending.refuse(gang, gang.attempt.reason)
-    refused[asked] = gang.attempt.reason
+    refused[request] = gang.attempt.reason
     return []

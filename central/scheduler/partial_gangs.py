@@ -1,11 +1,11 @@
-"""A gang that was never whole does not stay half: what is bound is evicted once it is clear that the
-rest can't join. A gang that once ran whole keeps what it has."""
+"""Undoes partially bound gangs: if the minimum of a gang is not bound within 30 s, its bound pods are
+evicted. A gang whose minimum ran once keeps its pods."""
 
 from central.model.decisions import Decision, Evict
 from central.scheduler.inventory.pods import EVICTED
 from central.scheduler.state.gangs import Gang
 
-UNDO_AFTER_S = 30.0  # a gang partly bound that can't be completed is undone after this
+UNDO_AFTER_S = 30.0  # after the first cycle that finds the gang bound below its minimum
 
 
 def undo_partial(gang: Gang, now: float) -> list[Decision]:
@@ -13,7 +13,7 @@ def undo_partial(gang: Gang, now: float) -> list[Decision]:
         gang.attempt.partial_since = now
     if now - gang.attempt.partial_since < UNDO_AFTER_S:
         return []
-    gang.attempt.partial_since = now  # an eviction that is refused is asked for again after as long
+    gang.attempt.partial_since = now  # a refused eviction is repeated after the same time
     placed = gang.placed()
     why = (
         f"gang {gang.display_name} could not be completed: {len(placed)} of {gang.minimum} pods were "

@@ -1,4 +1,4 @@
-"""Composes the scheduler from its parts. See cycle.py for what it does, apply.py for how facts come in."""
+"""Composes the scheduler from its parts. cycle.py decides, apply.py applies facts."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ class Policy:
     """Settings that every decision of a run shares. Seconds."""
 
     patience_s: float = PATIENCE_S
-    placement: str = PACK  # or spread, for gangs that say neither
+    placement: str = PACK  # pack or spread, for gangs that set neither
 
 
 class JobControllers(Protocol):
-    """The controllers of Jobs and of what makes Jobs, as the scheduler knows them
+    """What the scheduler needs of the controllers of Jobs and of the objects that create Jobs
     (central.controllers.composite)."""
 
     def apply(self, fact: Any) -> None: ...
@@ -55,8 +55,8 @@ class Scheduler:
         policy: Policy = Policy(),
         half_life_s: float = 0.0,
     ) -> None:
-        """levels: label keys of the network tree, widest first. half_life_s: of the past usage of
-        queues; 0: only what they use now counts."""
+        """levels: label keys of the network tree, widest first. half_life_s: half-life of past usage
+        in queue ordering; 0: only present usage counts."""
         self.policy = policy
         self.levels = levels
         self.state = ClusterState(levels, self)
@@ -87,6 +87,6 @@ class Scheduler:
         self.queue_statuses.forget(gang.key)
         self.admission.forget(gang.key)
         if self.min_resources.forget(gang.key):
-            self.state.pending.capacity_freed("promised capacity released")
+            self.state.pending.capacity_freed("minResources released")
         if self.queues.fifo.forget(gang.key):
             self.state.pending.capacity_freed("head of a fifo queue left")

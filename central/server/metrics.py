@@ -120,8 +120,8 @@ class Metrics(Collector):
 
     def _families(self) -> Iterator[Metric]:
         yield from self._cycles.collect()
-        yield _by_kind("facts", "Facts applied, by kind", self._facts)
-        yield _by_kind("decisions", "Decisions made, by kind", self._decisions)
+        yield _by("kind", "facts", "Facts applied, by kind", self._facts)
+        yield _by("kind", "decisions", "Decisions made, by kind", self._decisions)
         calls = CounterMetricFamily(
             "lockstep_api_requests",
             "Requests to the Kubernetes API server, by verb and outcome",
@@ -141,32 +141,39 @@ class Metrics(Collector):
         if not self._loop.synced:
             return
         try:
-            totals: Mapping[str, int] = self._loop.ask(totals_of, ASK_S)
+            totals, wakeups = self._loop.ask(lambda it: (totals_of(it), wakeups_of(it)), ASK_S)
         except TimeoutError:
             return
+        yield _by("reason", "wakeups", "Changes that let refused gangs be tried again", wakeups)
         for name, about in TOTALS.items():
             yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
 
 
-def totals_of(cluster: Scheduler) -> dict[str, int]:
+def wakeups_of(scheduler: Scheduler) -> dict[str, int]:
+    """By reason; the sum is the capacity epoch (central.scheduler.state.pending_gangs)."""
+    state = scheduler.state
+    return {"node capacity freed": state.snapshot.freed, **state.pending.wakeups}
+
+
+def totals_of(scheduler: Scheduler) -> dict[str, int]:
     """By the names in TOTALS."""
-    snapshot = cluster.state.snapshot
+    state, snapshot = scheduler.state, scheduler.state.snapshot
     rows = list(snapshot.columns.row.values())
-    nodes = [cluster.state.nodes[name] for name in snapshot.columns.row]
-    reports = [cluster.state.nodes[name].report for name in cluster.state.unhealthy_nodes]
+    nodes = [state.nodes[name] for name in snapshot.columns.row]
+    reports = [state.nodes[name].report for name in state.unhealthy_nodes]
     return {
         "nodes": len(nodes),
         "nodes_silent": sum(node.silent for node in nodes),
-        "nodes_unhealthy": len(cluster.state.unhealthy_nodes),
+        "nodes_unhealthy": len(state.unhealthy_nodes),
         "gpus": int(snapshot.columns.allocatable[rows, 0].sum()),
         "gpus_free": int(snapshot.columns.free[rows, 0].sum()),
         "gpus_unhealthy": sum(
             not gpu.healthy for report in reports if report for gpu in report.topology.gpus
         ),
-        "pods": len(cluster.state.pods),
-        "gangs": len(cluster.state.gangs),
-        "gangs_pending": len(cluster.state.pending.waiting),
-        "gangs_partial": len(cluster.state.pending.partial),
+        "pods": len(state.pods),
+        "gangs": len(state.gangs),
+        "gangs_pending": len(state.pending.waiting),
+        "gangs_partial": len(state.pending.partial),
     }
 
 
@@ -174,10 +181,10 @@ def _gauge(name: str, about: str, value: int) -> Metric:
     return GaugeMetricFamily(f"lockstep_scheduler_{name}", about, value)
 
 
-def _by_kind(name: str, about: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(f"lockstep_scheduler_{name}", about, labels=("kind",))
-    for kind, count in sorted(dict(counts).items()):
-        family.add_metric((kind,), count)
+def _by(label: str, name: str, about: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"lockstep_scheduler_{name}", about, labels=(label,))
+    for value, count in sorted(dict(counts).items()):
+        family.add_metric((value,), count)
     return family
 
 

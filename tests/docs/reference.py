@@ -14,9 +14,11 @@ from prometheus_client.registry import Collector
 
 from agent import flags as agent_flags
 from central.cli import main as cli
+from central.controllers.composite import new_scheduler
 from central.model.event_reasons import EVENT_REASONS
 from central.model.jobspec import ANY, EVENTS
-from central.server.metrics import TOTALS, Metrics
+from central.scheduler.scheduler import Scheduler
+from central.server.metrics import Metrics
 from tests.captures.mig import sliced
 from tests.fakes import machines
 from tests.fakes.nodebox import node_box
@@ -114,8 +116,8 @@ class _Loop:
 
     inbox_length, last_cycle_at, synced = 0, 0.0, True
 
-    def ask(self, _question: Callable[..., Any], _timeout_s: float = 0.0) -> dict[str, int]:
-        return dict.fromkeys(TOTALS, 0)
+    def ask(self, question: Callable[[Scheduler], Any], _timeout_s: float = 0.0) -> Any:
+        return question(new_scheduler())
 
 
 def _of_scheduler() -> list[Metric]:

@@ -30,7 +30,7 @@ def test_a_gpu_with_an_error_is_left_alone_and_comes_back(cluster: World, namesp
     assert not shown["healthy"]
     assert shown["why"].startswith(words)
     assert f"GPU{index}: {words}" in cluster.lockstep("topology", "node-1")
-    told = f"GPU {index} of node node-1, held by train-1, is not fit: {words}"
+    told = f"GPU {index} of node node-1, held by train-1, is unhealthy: {words}"
     assert told in cluster.lockstep("explain", f"{namespace}/train")
 
     def warned() -> set[Any]:
@@ -41,4 +41,4 @@ def test_a_gpu_with_an_error_is_left_alone_and_comes_back(cluster: World, namesp
     until("the owner to be told", warned, 20)
     cluster.running(namespace, 2)
     until("8 allocatable GPUs", lambda: cluster.allocatable()["node-1"] == 8, 60)
-    assert "not fit" not in cluster.lockstep("explain", f"{namespace}/train")
+    assert "unhealthy" not in cluster.lockstep("explain", f"{namespace}/train")

@@ -113,7 +113,7 @@ def test_a_gang_of_slices_and_a_gpu_that_is_divided_anew(
     divider.control.xid(gpu, 94, failed.gi, 0)
     divider.counted({names.GPU: 6, ONE: 8})
     words = (
-        f"GPU {gpu}'s 1g.10gb (gi {failed.gi}, ci 0) of node {NODE}, held by infer-0, is not fit"
+        f"GPU {gpu}'s 1g.10gb (gi {failed.gi}, ci 0) of node {NODE}, held by infer-0, is unhealthy"
     )
     until("the gang to be told", lambda: words in cluster.lockstep("explain", f"{namespace}/infer"))
     divider.counted({ONE: 9})
@@ -137,7 +137,7 @@ def test_a_gang_of_slices_and_a_gpu_that_is_divided_anew(
     cluster.kubectl("-n", "lockstep-system", "delete", "pod", agent)
     until("the agent to be back", lambda: cluster.agent_on(NODE)["metadata"]["name"] != agent)
     divider.counted({names.GPU: 7})
-    gone = "is not fit: it is gone: its GPU was divided anew"
+    gone = "is unhealthy: it is gone: its GPU was divided anew"
     until("the gang to be told", lambda: gone in cluster.lockstep("explain", f"{namespace}/infer"))
     cluster.kubectl(
         "-n", namespace, "delete", "podgroup/infer", *(f"pod/infer-{i}" for i in range(7))

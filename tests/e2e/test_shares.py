@@ -133,8 +133,7 @@ def test_who_exceeds_its_memory_is_told_and_evicted(cluster: World, namespace: s
         reasons = {
             each["reason"]
             for each in events
-            if each["involvedObject"]["name"] == "greedy"
-            and "may have 4Gi" in each.get("message", "")
+            if each["involvedObject"]["name"] == "greedy" and "limit 4Gi" in each.get("message", "")
         }
         left = {each["metadata"]["name"] for each in cluster.pods(namespace)}
         return (

@@ -1,1 +1,1 @@
-"""Facts into the cluster, by what they speak of. Cluster.apply is the only way in."""
+"""What the scheduler knows of the cluster, and the handlers that change it (on_*.py), by kind of fact."""

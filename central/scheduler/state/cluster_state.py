@@ -1,8 +1,8 @@
-"""What the scheduler believes of the cluster: nodes, pods and gangs, with the capacity that is free.
+"""The state of the cluster as the scheduler knows it: nodes, pods, gangs, and the free capacity.
 
 Facts change it through the handlers beside this file (on_*.py), decisions through residency.assume().
-A pod's GPUs are planned until its node's agent reports them from pod-resources; then they are observed,
-and every plan that they contradict is made again.
+A pod's GPUs are planned until its node's agent reports them from pod-resources. From then on they are
+observed, and the scheduler replaces every plan that they contradict.
 """
 
 from typing import Protocol
@@ -20,7 +20,7 @@ from protos.topology import Grant
 
 
 class Observer(Protocol):
-    """Who keeps books of its own about pods and gangs, and must hear of these changes at once."""
+    """Is called at once when a pod or a gang changes, to update accounting outside the state."""
 
     def pod_seen(self, pod: PodSeen, *, evicting: bool) -> None: ...
     def pod_gone(self, pod: PodSeen, *, evicting: bool) -> None: ...
@@ -39,10 +39,10 @@ class ClusterState:
         self.gangs: dict[GangKey, Gang] = {}
         self.owners = OwnerGangs()
         self.unschedulable_nodes: set[str] = set()  # not ready, or cordoned
-        self.unhealthy_nodes: set[str] = set()  # with GPUs or network cards that are not healthy
-        self.nodes_to_notify: set[str] = set()  # whose planned devices changed since the last cycle
-        self.any_movable = False  # a pod was seen once that may be moved
-        self.now = 0.0  # of the cycle, in seconds since the epoch; never goes back
+        self.unhealthy_nodes: set[str] = set()  # with an unhealthy GPU or RDMA NIC
+        self.nodes_to_notify: set[str] = set()  # their planned devices changed since the last cycle
+        self.any_movable = False  # whether any pod so far allows defragmentation to move it
+        self.now = 0.0  # time of the cycle, in seconds since the epoch; never decreases
         self.observer = observer
 
     def gang_of(self, pod: Pod) -> Gang | None:
@@ -50,6 +50,6 @@ class ClusterState:
         return self.gangs.get(key) if key is not None else None
 
     def planned_devices(self, name: str) -> tuple[Grant, ...]:
-        """What each container of the node's pods is to get, where it is not observed yet."""
+        """The devices that each container on the node is to get, unless they are observed already."""
         node = self.nodes.get(name)
         return node.planned_devices() if node is not None else ()

@@ -1,4 +1,4 @@
-"""A gang's members, counted."""
+"""The members of a gang, counted by what the scheduler needs to know of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +10,21 @@ from central.scheduler.inventory.pods import ASSUMED, Pod
 
 @dataclass(slots=True)
 class GangCounts:
-    """Made in one pass, and kept until one of them changes."""
+    """Counted in one pass, and cached until a member changes."""
 
-    waiting: list[Pod] = field(default_factory=list)  # that may be bound, in rank order
+    waiting: list[Pod] = field(default_factory=list)  # may be bound now, in rank order
     placed: list[Pod] = field(default_factory=list)
-    assumed: int = 0  # of those placed
-    unplaced: int = 0  # that have no place, those that may not be bound included
+    assumed: int = 0  # of the placed pods, those without a confirmed binding
+    unplaced: int = 0  # pods without a node that have not ended
     gated: int = 0
-    blocked: str = ""  # why one of them is not tried again
+    blocked: str = ""  # the error of a binding that cannot succeed; the pod is not tried again
     label_min: int = 0
     priority: int = 0
     created: float = 0.0
     required: str = ""
     preferred: str = ""
     placement: str = ""
-    tier: int | None = None  # the same by number, the closest that one of them asks for
+    tier: int | None = None  # the narrowest required tier of all members
     queue: str = ""
     running: int = 0
     succeeded: int = 0
@@ -32,7 +32,7 @@ class GangCounts:
 
     @classmethod
     def of(cls, members: Iterable[Pod]) -> "GangCounts":
-        """Hot: a gang that is decided was counted just before."""
+        """Hot path: every gang is counted before it is tried."""
         counts = cls()
         waiting, placed = counts.waiting, counts.placed
         first = True
@@ -70,7 +70,7 @@ class GangCounts:
         return counts
 
     def _count_unplaced(self, pod: Pod) -> None:
-        """Without a place, and not simply waiting for one."""
+        """Counts a pod without a node that has ended, is gated, or could not be bound."""
         if pod.seen.phase in ENDED:
             return
         self.gated += pod.seen.gated
@@ -81,12 +81,12 @@ class GangCounts:
             self.waiting.append(pod)
 
     def assign(self, pods: Sequence[Pod]) -> None:
-        """These waiting pods have a place now, by our own assumption."""
+        """Moves these pods from waiting to placed. Their binding is not confirmed yet."""
         if len(pods) == len(self.waiting):
             self.waiting = []
         else:
-            seated = set(map(id, pods))
-            self.waiting = [pod for pod in self.waiting if id(pod) not in seated]
+            assigned = set(map(id, pods))
+            self.waiting = [pod for pod in self.waiting if id(pod) not in assigned]
         self.placed = [*self.placed, *pods]
         self.assumed += len(pods)
         self.unplaced -= len(pods)

@@ -1,4 +1,4 @@
-"""Pods and gangs as the cluster keeps them. A pod without a gang is a gang of one."""
+"""A gang, with what the scheduler keeps about it. A pod without a gang is a gang of one."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gang_counts import GangCounts
 from central.scheduler.state.subgroups import SubgroupDivision
 
-GangKey = tuple[str, str, bool]  # namespace, name, whether it is a gang's name (or a single pod's)
+GangKey = tuple[str, str, bool]  # namespace, name, whether the name is a gang's
 
 
 class Account(NamedTuple):
@@ -26,35 +26,33 @@ class Attempt:
     """The last attempt to place a gang's pending pods. PendingGangs and the scheduling cycle write it."""
 
     rank: tuple[int, float, GangKey]  # order inside its queue: priority, age, name
-    equivalence: int = (
-        0  # gangs with the same number ask for the same on the same terms; 0: unknown
-    )
-    refused_at: int = -1  # the capacity epoch in which it did not fit; -1: not refused
-    reason: str = ""  # why it did not fit; empty: it did, or was not tried
+    equivalence: int = 0  # gangs with the same number make the same request; 0: unknown
+    refused_at: int = -1  # capacity epoch of the refusal; -1: not refused
+    reason: str = ""  # why the gang does not fit; empty if it fits or was not tried
     bind_failures: int = 0
-    failures_handled: int = 0  # of bind_failures, those that retry_at accounts for
+    failures_handled: int = 0  # bind_failures when retry_at was computed
     retry_at: float = 0.0
-    partial_since: float | None = None  # some pods bound, the minimum never reached
+    partial_since: float | None = None  # since when it is bound below its minimum
 
 
 @dataclass(slots=True)
 class PreemptionStanding:
-    """A gang's part in reservations and preemption, as claimant and as victim."""
+    """What reservations and preemption record of a gang, as the preemptor and as a victim."""
 
-    head_since: float | None = None  # since when it is at the head of its queue
-    not_before: float = 0.0  # no victims are searched for it before
-    blocked_by: str = ""  # the disruption budgets that keep its victims, as a sentence
-    preempted_for: str = ""  # the gang that some of its pods are evicted for
+    head_since: float | None = None  # when it became the head of its queue
+    not_before: float = 0.0  # earliest time of the next search for victims
+    blocked_by: str = ""  # the disruption budgets that protect its victims, as a clause
+    preempted_for: str = ""  # name of the gang that some of its pods are evicted for
 
 
 @dataclass(slots=True)
 class Published:
-    """What a gang's PodGroup and Events said last, and what they are to say instead."""
+    """What the scheduler last published about a gang, and overrides by controllers."""
 
-    state: tuple[object, ...] = ()  # phase, sentence and counts, as last written
-    warned: frozenset[tuple[str, str, str]] = frozenset()  # devices that a warning was sent for
-    override: tuple[str, str] | None = None  # phase and sentence, where a controller knows better
-    suppress_event: bool = False  # an Event of its Job says the same
+    state: tuple[object, ...] = ()  # phase, reason and counts as last written
+    warned: frozenset[tuple[str, str, str]] = frozenset()  # unhealthy devices with a warning
+    override: tuple[str, str] | None = None  # phase and reason, set by a controller
+    suppress_event: bool = False  # an Event of its Job has the same content
 
 
 class Gang:
@@ -75,9 +73,9 @@ class Gang:
         self.key = key
         self.object: GangSeen | None = None
         self.members: dict[str, Pod] = {}
-        self.started = False  # its minimum was placed once
+        self.started = False  # its minimum was placed at least once
         self.account: Account | None = None
-        self.class_priority: int | None = None  # the value of the class that its object names
+        self.class_priority: int | None = None  # value of the PriorityClass in its PodGroup
         self.attempt = Attempt((0, 0.0, key))
         self.preemption = PreemptionStanding()
         self.published = Published()
@@ -90,7 +88,7 @@ class Gang:
         return self._counts
 
     def invalidate_counts(self) -> None:
-        """A member changed: it is counted anew when somebody asks."""
+        """Drops the cached counts, after a change of a member."""
         self._counts = None
 
     @property
@@ -103,24 +101,24 @@ class Gang:
 
     @property
     def display_name(self) -> str:
-        """What people know it by: a PodGroup that somebody's controller made is that one's gang."""
+        """The name that users know: "job sweep" for a PodGroup that a Job owns, else its own."""
         kind, _, name = self.owner.rpartition("/")
         return f"{kind} {name}".lstrip() or self.name
 
     @property
     def qualified_name(self) -> str:
-        """The same with its namespace, for who may be of another."""
+        """The display name with the namespace, for messages on objects of other namespaces."""
         kind, _, name = self.owner.rpartition("/")
         return f"{kind} {self.namespace}/{name or self.name}".lstrip()
 
     @property
     def owner(self) -> str:
-        """Of its PodGroup: job/sweep."""
+        """The owner of its PodGroup, for example job/sweep; empty if it has none."""
         return self.object.owner if self.object is not None else ""
 
     @property
     def queue(self) -> str:
-        """The queue that it is charged to; "default" while there are no Queue objects."""
+        """The queue that is charged for it; "default" while no Queue object exists."""
         return self.account.queue if self.account is not None else DEFAULT
 
     @property
@@ -130,7 +128,7 @@ class Gang:
         return (self.counts.label_min or 1) if self.key[2] else 1
 
     def short_tasks(self) -> dict[str, int]:
-        """How many pods each role lacks to its own minimum."""
+        """How many pods each task lacks to its minimum."""
         wanted = self.object.task_min if self.object is not None else ()
         if not wanted:
             return {}
@@ -138,7 +136,7 @@ class Gang:
         return {task: least - placed[task] for task, least in wanted if placed[task] < least}
 
     def missing(self) -> int:
-        """How many more pods must be placed, at once, for the gang to be whole; 0: it is."""
+        """How many more pods must be placed together to reach every minimum; 0: none."""
         short = max(self.minimum - len(self.counts.placed), 0)
         if self.object is None:
             return short
@@ -153,12 +151,12 @@ class Gang:
         return self.object.subgroups if self.object is not None else ()
 
     def division(self) -> SubgroupDivision:
-        """Its members by the groups that they stand in."""
+        """The members by subgroup."""
         return SubgroupDivision.of(self.subgroups, self.counts.waiting, self.counts.placed)
 
     def pods_to_start(self) -> list[Pod]:
-        """Those who would make it whole, in rank order: each role's minimum, then the first ranks.
-        Shorter than missing() where pods lack."""
+        """The smallest set of waiting pods that reaches every minimum, in rank order: the minimum of
+        each task first, then the first ranks. Fewer than missing() if too few pods exist."""
         missing, short, waiting = self.missing(), self.short_tasks(), self.waiting()
         if self.subgroups:
             units = self.division().units_to_start(self.subgroups, missing, short)
@@ -196,7 +194,7 @@ class Gang:
 
     @property
     def placement(self) -> str:
-        """Empty: as the cluster has it."""
+        """pack or spread; empty: the policy of the cluster."""
         if self.object is not None and self.object.placement:
             return self.object.placement
         return self.counts.placement
@@ -208,7 +206,7 @@ class Gang:
         return self.counts.preferred
 
     def waiting(self) -> list[Pod]:
-        """That may be bound, in rank order."""
+        """The pods that may be bound, in rank order."""
         return self.counts.waiting
 
     def placed(self) -> list[Pod]:

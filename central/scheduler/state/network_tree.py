@@ -1,4 +1,4 @@
-"""The network tree of the cluster: from HyperNode objects where there are any, else from node labels."""
+"""The network tree of the cluster. HyperNode objects define it if any exist, node labels otherwise."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from protos.names import NODE
 class NetworkTree:
     def __init__(self, label_levels: tuple[str, ...]) -> None:
         self.hypernodes: dict[str, HyperNodeSeen] = {}
-        self.built = hypernode_tree.HyperNodeTree()  # from these, as last built
+        self.built = hypernode_tree.HyperNodeTree()  # the tree of the last rebuild
         self.stale = False
         self._label_levels = label_levels
 
@@ -24,11 +24,11 @@ class NetworkTree:
             self.stale |= self.hypernodes.pop(fact.name, None) is not None
 
     def node_changed(self) -> None:
-        """HyperNodes select nodes by name and label."""
+        """A node came, went or has other labels. HyperNodes select nodes by name and label."""
         self.stale |= bool(self.hypernodes)
 
     def rebuild(self, nodes: Iterable[ClusterNode], snapshot: Snapshot) -> bool:
-        """Builds the tree again where it is stale, and says whether it was."""
+        """Builds the tree if it is stale. Returns whether it was."""
         if not self.stale:
             return False
         self.stale = False
@@ -42,7 +42,7 @@ class NetworkTree:
         return True
 
     def level_of_tier(self, tier: int, levels: tuple[str, ...]) -> str:
-        """The level of a tier, which counts from the narrowest; empty: no level is so wide."""
+        """The level of a tier; tiers count from the narrowest, 0 is a node. Empty: no such level."""
         if tier == 0:
             return NODE
         if self.hypernodes:

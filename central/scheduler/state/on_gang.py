@@ -1,5 +1,4 @@
-"""Who belongs to which gang: members join and leave, and a gang that nothing speaks of any more is
-forgotten."""
+"""Gangs come with their first pod or PodGroup, gain and lose members, and go with the last of both."""
 
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.cluster_state import ClusterState
@@ -29,7 +28,7 @@ def join(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
         gang.members[pod.seen.uid] = pod
         gang.invalidate_counts()
         if first_sight and pod.seen.phase == "Running":
-            gang.started = True  # it ran before we came
+            gang.started = True  # it ran before the scheduler started
 
 
 def leave(state: ClusterState, pod: Pod) -> None:

@@ -1,4 +1,4 @@
-"""What the API server and the agents say of nodes."""
+"""Handlers of facts about nodes, from the API server and from agents."""
 
 from central.model.facts import NodeReported, NodeSeen
 from central.scheduler.inventory.cluster_node import ClusterNode
@@ -42,7 +42,7 @@ def delete_node(state: ClusterState, name: str) -> None:
 
 
 def _update_health(state: ClusterState, node: ClusterNode) -> None:
-    """Whoever is on a node with GPUs that are, or were, not fit is told anew."""
+    """Marks the gangs on a node that has, or had, unhealthy devices: their reasons name these."""
     ails, ailed = node.is_unhealthy(), node.name in state.unhealthy_nodes
     if ails:
         state.unhealthy_nodes.add(node.name)
@@ -65,6 +65,6 @@ def apply_report(state: ClusterState, fact: NodeReported) -> None:
 
 
 def _put_row(state: ClusterState, node: ClusterNode) -> None:
-    """What the API server and the agent say of it, in one row."""
+    """Writes what the API server and the agent report into the node's row of the snapshot."""
     if row := node.merged():
         state.snapshot.put_node(row)

@@ -1,4 +1,4 @@
-"""What is said of pods' controllers, and pods as those make them."""
+"""Handlers of facts about pods' controllers, and pods with the defaults that these set."""
 
 from central.model.facts import OwnerSeen, PodSeen
 from central.scheduler.state import on_pod

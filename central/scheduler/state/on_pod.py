@@ -1,4 +1,4 @@
-"""What the API server says of pods, and what became of what was asked for them."""
+"""Handlers of facts about pods, and of the outcomes of bindings and evictions."""
 
 from central.model.facts import BindFailed, EvictDone, PodSeen, PodSpec
 from central.scheduler.inventory.pods import (
@@ -15,17 +15,16 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import key_of
 from protos.names import GPU, GPU_SHARE
 
-SPARED_S = (
-    60.0  # a pod whose eviction was refused is left alone for so long, then for twice as long
-)
-SPARED_MOST_S = 3600.0
+# No eviction of a pod is asked for again before this time after a refusal; each refusal doubles it.
+EVICTION_BACKOFF_S = 60.0
+EVICTION_BACKOFF_MAX_S = 3600.0
 
 
 def update_pod(state: ClusterState, fact: PodSeen) -> None:
     name = (fact.namespace, fact.name)
     other = state.uids.get(name)
     if other is not None and other != fact.uid:
-        delete_pod(state, other)  # deleted and made again under its name
+        delete_pod(state, other)  # deleted and created again with the same name
     state.uids[name] = fact.uid
     state.any_movable |= fact.movable
     pod = state.pods.get(fact.uid)
@@ -36,7 +35,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
         on_storage.classify(state, pod, None)
         on_gang.join(state, pod, first_sight=True)
     elif pod.seen == fact:
-        return  # its status moved in ways that don't matter here
+        return  # its status changed in fields that the scheduler does not read
     else:
         rejoin = key_of(fact) != key_of(pod.seen)
         if rejoin:
@@ -51,11 +50,11 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     if fact.node:
         pod.advance(SEEN_BOUND)
     state.observer.pod_seen(fact, evicting=pod.evicting)
-    # A pod is never unbound: what comes without a node was said before it was bound.
-    moved = bool(pod.node and fact.node and fact.node != pod.node)  # bound elsewhere by another
-    anew = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
-    residency.move_pod(state, pod, fact.node or pod.node, 0 if anew else pod.gpus)
-    if anew and pod.node:
+    # A pod is never unbound: a fact without a node is older than the binding.
+    moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
+    devices_lost = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
+    residency.move_pod(state, pod, fact.node or pod.node, 0 if devices_lost else pod.gpus)
+    if devices_lost and pod.node:
         pod.advance(DEVICES_UNKNOWN)
         residency.reconcile_gpus(state, state.nodes[pod.node])
     if stale is not None and stale != fact.spec:
@@ -63,7 +62,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
 
 
 def _devices(spec: PodSpec) -> tuple[int, int]:
-    """Another number of these is another pod, whatever its uid."""
+    """GPUs and shares that the spec requests. Other numbers void the planned and observed devices."""
     return spec.request(GPU), spec.request(GPU_SHARE)
 
 
@@ -76,7 +75,7 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
         node = residency.node_of(state, pod.node)
-        node.forget_pod(name)  # it does not speak for the next of its name
+        node.forget_pod(name)  # a later pod of this name has other devices
     residency.move_pod(state, pod, "")
     state.podclasses.remove_spec(pod.seen.spec)
     on_storage.on_unassigned(state, pod)
@@ -89,7 +88,7 @@ def delete_pod(state: ClusterState, uid: str) -> None:
 def bind_failed(state: ClusterState, fact: BindFailed) -> None:
     pod = state.pods.get(fact.pod)
     if pod is None or not pod.assumed or pod.node != fact.node:
-        return  # the pod is gone, or the watch knows better
+        return  # the pod is gone, or the watch has shown its node since
     pod.advance(BIND_FAILED, fact.why if fact.final else "")
     residency.move_pod(state, pod, "")
     on_storage.on_unassigned(state, pod)
@@ -106,12 +105,10 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
         pod.advance(EVICTION_AGREED)
         return
     if not pod.evicting:
-        return  # said twice
+        return  # reported twice
     pod.advance(EVICTION_ENDED)
     refusals = pod.evict_backoff.refusals
-    not_before = state.now + min(SPARED_S * 2**refusals, SPARED_MOST_S)
+    not_before = state.now + min(EVICTION_BACKOFF_S * 2**refusals, EVICTION_BACKOFF_MAX_S)
     pod.evict_backoff = EvictionBackoff(min(refusals + 1, 10), not_before)
-    state.pending.preemption_retry_at.add(
-        pod.evict_backoff.not_before
-    )  # refused: asked again later
+    state.pending.preemption_retry_at.add(not_before)
     on_gang.member_changed(state, pod)

@@ -1,4 +1,4 @@
-"""Which pods are of one kind, as rules, namespaces and volumes come and go."""
+"""Keeps each pod's class up to date while affinity rules, namespaces, claims and volumes change."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,9 @@ from central.scheduler.state.cluster_state import ClusterState
 
 
 def classify(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
-    """Gives the pod its kind, and those their new one of whom its rules speak."""
+    """Sets the pod's class, and updates the class of every pod that its affinity rules match.
+
+    before: the pod as last seen; None for a new pod."""
     spec = pod.seen.spec
     if before is None or before.spec != spec:
         fresh = state.podclasses.add_spec(spec)
@@ -27,16 +29,16 @@ def update_index(state: ClusterState, seen: PodSeen | None, before: PodSeen | No
 
 
 def reclassify(state: ClusterState, pod: Pod) -> None:
-    """Where it is, it stays: only what is counted there changes."""
-    kind = state.podclasses.class_of(pod.seen)
-    if kind == pod.spec:
+    """Gives the pod its present class. A placed pod keeps its node and is counted there again."""
+    pod_class = state.podclasses.class_of(pod.seen)
+    if pod_class == pod.spec:
         return
-    pod.spec = kind
+    pod.spec = pod_class
     if pod.charged_spec is not None:
         row = state.snapshot.columns.row[pod.node]
         state.snapshot.give(row, pod.charged_spec)
-        state.snapshot.take(row, kind)
-        pod.charged_spec = kind
+        state.snapshot.take(row, pod_class)
+        pod.charged_spec = pod_class
     on_gang.member_changed(state, pod)
 
 
@@ -59,7 +61,7 @@ def storage_changed(state: ClusterState, fact: StorageFact) -> None:
 
 
 def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
-    """The volumes that their seats took are these pods' own from now on."""
+    """Plans for the claims of these pods the volumes that their placement reserved."""
     snapshot, storage = state.snapshot, state.podclasses.storage
     seats: dict[tuple[int, Volumes], list[Pod]] = {}
     for pod in pods:
@@ -77,11 +79,11 @@ def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
     freed = snapshot.freed
     for pod in (*(pod for there in seats.values() for pod in there), *sharing):
         reclassify(state, pod)
-    snapshot.freed = freed  # nothing was freed: the pods are only counted in another class
+    snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
 
 
 def on_unassigned(state: ClusterState, pod: Pod) -> None:
-    """It lost its seat, or never had one: what was planned for its claims is there for others."""
+    """The pod has no node any more: the volumes planned for its claims are available again."""
     if pod.seen.claims:
         for uid in state.podclasses.storage.unplan(pod.seen):
             if uid in state.pods:

@@ -1,8 +1,9 @@
-"""What controllers say for their pods: a Deployment, a StatefulSet, a batch Job may make gangs of them, and
-name their queue and closeness. Operators' pods say it themselves; then the controller is only a name.
+"""Gangs of plain pods, without a PodGroup. Annotations on a Deployment, StatefulSet or batch Job set the
+minimum, the queue and the topology of the gang of its pods. Pods of other operators carry these
+annotations themselves.
 
-Nothing of this needs an object: the gang is called after its controller (deployment/web). A pod's own
-words go before its controller's.
+The gang is named after the controller (deployment/web). A pod's own annotations take precedence over
+those of its controller.
 
 Design: docs/design/0039-plain-pod-gangs.md
 """
@@ -12,20 +13,20 @@ from dataclasses import replace
 
 from central.model.facts import OwnerSeen, PodSeen
 
-WATCHED_OWNERS = ("replicaset/", "statefulset/", "job/")  # of other controllers no word comes
-HOLD_S = 1.0  # so long a pod waits for word of its controller: it comes by another watch
+WATCHED_OWNERS = ("replicaset/", "statefulset/", "job/")  # no other controllers are watched
+HOLD_S = 1.0  # how long a pod waits for its controller, which another watch delivers
 
 
 class OwnerGangs:
     def __init__(self) -> None:
         self.seen: dict[str, OwnerSeen] = {}  # by uid
-        self.gone: set[str] = set()  # that are gone, but not all of their pods
-        self.pods: dict[str, PodSeen] = {}  # as they were told, by their uid
-        self.held: dict[str, float] = {}  # of those, who waits for word, and until when
+        self.gone: set[str] = set()  # deleted, while some of their pods remain
+        self.pods: dict[str, PodSeen] = {}  # as the API server has them, by uid
+        self.held: dict[str, float] = {}  # the pods that wait for their controller, and until when
         self._by_owner: dict[str, dict[str, None]] = {}
 
     def with_defaults(self, fact: PodSeen) -> PodSeen:
-        """What the pod is with what its controller says."""
+        """The pod with its controller's settings filled in."""
         said = self.seen.get(fact.owner)
         least = fact.gang_min
         if said is not None and said.error:
@@ -46,12 +47,14 @@ class OwnerGangs:
         return replace(fact, gang=name, gang_min=least)
 
     def admit(self, fact: PodSeen, now: float, *, known: bool) -> PodSeen | None:
-        """known: the pod was taken up before. None: it waits for word of its controller."""
+        """The pod with its controller's settings; None while it waits for its controller.
+
+        known: the state has the pod already, so it is not held."""
         self._update_index(fact)
         if not fact.owner:
             return fact
-        heard = fact.owner in self.seen or not fact.owner_name.startswith(WATCHED_OWNERS)
-        if not known and self.seen and not heard and not fact.node:
+        complete = fact.owner in self.seen or not fact.owner_name.startswith(WATCHED_OWNERS)
+        if not known and self.seen and not complete and not fact.node:
             until = self.held.setdefault(fact.uid, now + HOLD_S)
             if now < until:
                 return None
@@ -59,7 +62,7 @@ class OwnerGangs:
         return self.with_defaults(fact)
 
     def update(self, said: OwnerSeen) -> list[PodSeen]:
-        """The pods that are something else now."""
+        """Returns the pods that change with their controller."""
         before = self.seen.get(said.uid)
         self.seen[said.uid] = said
         self.gone.discard(said.uid)
@@ -68,7 +71,7 @@ class OwnerGangs:
         return [self.with_defaults(self.pods[uid]) for uid in self._release_pods(said.uid)]
 
     def forget_owner(self, uid: str) -> None:
-        """What it said holds for the pods that it leaves behind."""
+        """The controller is gone. Its settings stay in effect for its remaining pods."""
         if uid not in self._by_owner:
             self.seen.pop(uid, None)
         elif uid in self.seen:
@@ -89,7 +92,7 @@ class OwnerGangs:
                 self.seen.pop(fact.owner, None)
 
     def expire_held(self, now: float) -> list[PodSeen]:
-        """Those whose controller was not heard of in time: they go by what they say themselves."""
+        """The held pods whose controller did not come in time. They go by their own annotations."""
         late = [uid for uid, until in self.held.items() if until <= now]
         for uid in late:
             del self.held[uid]
@@ -97,11 +100,13 @@ class OwnerGangs:
 
     def check(self) -> None:
         filed = {uid for siblings in self._by_owner.values() for uid in siblings}
-        assert filed == self.pods.keys(), "pods are not filed under their controllers"
+        assert filed == self.pods.keys(), "pods and their controllers disagree"
         for uid, fact in self.pods.items():
             assert uid in self._by_owner[fact.owner]
-        assert self.held.keys() <= self.pods.keys(), "a pod is held that is gone"
-        assert self.gone <= self._by_owner.keys() & self.seen.keys(), "a controller is kept in vain"
+        assert self.held.keys() <= self.pods.keys(), "a deleted pod is held"
+        assert self.gone <= self._by_owner.keys() & self.seen.keys(), (
+            "a deleted controller without pods is kept"
+        )
 
     def _release_pods(self, owner: str) -> Iterator[str]:
         for uid in self._by_owner.get(owner, ()):

@@ -1,9 +1,12 @@
 """Which gangs the scheduling cycle tries, and when it tries them again.
 
-A gang that did not fit stays refused until something changed that may let it fit. The capacity epoch
-counts such changes: a refusal names the epoch in which it was given, and holds while the epoch stays.
-So a cycle in which nothing was freed looks only at the gangs that changed and at those whose backoff
-is over. kube-scheduler's SchedulingQueue (active, backoff, unschedulable) is the model.
+A gang that did not fit stays refused until a change may let it fit. The capacity epoch counts such
+changes. A refusal records its epoch and is valid in that epoch only, so a cycle in which nothing was
+freed tries only the gangs that changed and those whose backoff has ended. The model is
+kube-scheduler's SchedulingQueue (active, backoff, unschedulable).
+
+    gang g is refused in epoch 7; a PodSeen changes another gang: g is not tried
+    a node becomes ready: epoch 8, g is tried; a binding of g fails: tried again after 1 s, 2 s, ... 30 s
 """
 
 from collections import Counter
@@ -22,51 +25,51 @@ class PendingGangs:
     def __init__(self, snapshot: Snapshot) -> None:
         self.waiting: dict[GangKey, Gang] = {}  # with pods that need a node
         self.partial: dict[GangKey, Gang] = {}  # some pods bound, the minimum never reached
-        self.changed_gangs: dict[GangKey, Gang] = {}  # since the last cycle looked at them
-        self.retrying: dict[GangKey, Gang] = {}  # tried again though the epoch is the same
-        self.preemption_retry_at: set[float] = set()  # when victims are searched for again
-        self.lowest_priority = inf  # no gang with a placed pod was ever less urgent
-        self.wakeups: Counter[str] = Counter()  # times that the epoch grew, by reason
+        self.changed_gangs: dict[GangKey, Gang] = {}  # changed since the last cycle
+        self.retrying: dict[GangKey, Gang] = {}  # to be tried in the same epoch
+        self.preemption_retry_at: set[float] = set()  # times of the next searches for victims
+        self.lowest_priority = inf  # the lowest priority of all gangs that ever had a placed pod
+        self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
         self._snapshot = snapshot
         self._freed = 0
         self._tried_in = -1  # the epoch in which all waiting gangs were tried last
         self._equivalences: dict[object, int] = {}
         self._numbers = count(1)
 
-    # --- what others report ------------------------------------------------------
+    # --- changes that others report ------------------------------------------------------
 
     @property
     def epoch(self) -> int:
-        """Grows whenever a gang that was refused may fit now. The snapshot counts what is freed in
-        its columns; capacity_freed() counts everything else."""
+        """Grows with every change that may let a refused gang fit. The snapshot counts what is freed
+        in its columns, capacity_freed() counts all other changes."""
         return self._snapshot.freed + self._freed
 
     def changed(self, gang: Gang) -> None:
-        """The gang itself changed: the next cycle looks at it."""
+        """The gang itself changed: the next cycle examines it."""
         self.changed_gangs[gang.key] = gang
 
     def capacity_freed(self, why: str) -> None:
-        """Something other than a row of the snapshot changed that may let refused gangs fit."""
+        """A change outside the rows of the snapshot may let refused gangs fit."""
         self._freed += 1
         self.wakeups[why] += 1
 
-    # --- what the cycle asks -----------------------------------------------------
+    # --- for the scheduling cycle -----------------------------------------------------
 
     def update(self, gang: Gang, *, waiting: bool, partial: bool) -> None:
         if not waiting:
             self.retrying.pop(gang.key, None)
-        for wanted, under in ((waiting, self.waiting), (partial, self.partial)):
-            if wanted:
-                under[gang.key] = gang
+        for belongs, gangs in ((waiting, self.waiting), (partial, self.partial)):
+            if belongs:
+                gangs[gang.key] = gang
             else:
-                under.pop(gang.key, None)
+                gangs.pop(gang.key, None)
 
     def forget(self, gang: Gang) -> None:
         self.changed_gangs.pop(gang.key, None)
         self.update(gang, waiting=False, partial=False)
 
     def due(self, now: float) -> dict[GangKey, None]:
-        """The waiting gangs that this cycle tries."""
+        """Keys of the waiting gangs that this cycle tries."""
         waiting, epoch = self.waiting, self.epoch
         pool: Iterable[GangKey] = waiting
         if self._tried_in == epoch:
@@ -75,16 +78,16 @@ class PendingGangs:
         return {key: None for key in pool if self._is_due(waiting[key], epoch, now)}
 
     def refused_before(self) -> set[GangKey]:
-        """The waiting gangs whose refusal is of an earlier epoch."""
+        """Keys of the waiting gangs that were refused in an earlier epoch."""
         epoch = self.epoch
         return {key for key, gang in self.waiting.items() if 0 <= gang.attempt.refused_at != epoch}
 
     def refuse(self, gang: Gang, reason: str) -> None:
-        """The gang does not fit in this epoch."""
+        """Records that the gang does not fit in this epoch."""
         gang.attempt.reason, gang.attempt.refused_at = reason, self.epoch
 
     def equivalence(self, terms: object) -> int:
-        """The number of what gangs ask for and on what terms: equal terms, equal number."""
+        """A number for a request with its terms. Equal terms have equal numbers."""
         number = self._equivalences.get(terms)
         if number is None:
             if len(self._equivalences) >= EQUIVALENCES_KEPT:
@@ -93,7 +96,7 @@ class PendingGangs:
         return number
 
     def retry_times(self, now: float) -> list[float]:
-        """When a backoff ends, or victims are searched for again."""
+        """When a backoff ends, or the next search for victims is due."""
         times = [
             gang.attempt.retry_at for gang in self.retrying.values() if gang.attempt.retry_at > now
         ]

@@ -1,8 +1,9 @@
-"""A pod's pod_class: its spec, and which of the known rules speak of pods like it. Pods whom no rule
-speaks of keep the plain spec, whatever their labels are, so that they are decided alike.
+"""Scheduling classes of pods. A pod's class is its spec, with the numbers of the affinity rules that match
+the pod and the volumes that it uses. Pods that no rule matches share the class of their spec, whatever
+their labels are, so that filters and scores are computed once for all of them.
 
-A rule is known from when the first pod has it until the last one goes; then the pods that it speaks
-of change their pod_class.
+A rule is in use from the first pod that has it to the last one. When it comes or goes, the pods that it
+matches change their class.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,8 +32,8 @@ class PodClasses:
         self._classes: dict[tuple[PodSpec, tuple[int, ...]], PodSpec] = {}
 
     def add_spec(self, spec: PodSpec) -> tuple[Peers, ...]:
-        """One more pod has the spec. Returns the rules that were not known: whoever they speak of
-        must be given its pod_class again."""
+        """One more pod has the spec. Returns its rules that were not in use before: the pods that
+        they match must be reclassified."""
         fresh = []
         for peers in spec.rules.peers() if spec.rules is not None else ():
             self._used[peers] = self._used.get(peers, 0) + 1
@@ -44,7 +45,7 @@ class PodClasses:
         return tuple(fresh)
 
     def remove_spec(self, spec: PodSpec) -> None:
-        """One pod fewer has it."""
+        """One pod fewer has the spec."""
         for peers in spec.rules.peers() if spec.rules is not None else ():
             self._used[peers] -= 1
             if not self._used[peers]:
@@ -53,7 +54,7 @@ class PodClasses:
                 self._matched.clear()
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
-        """None: it is gone. Says whether pods there may change their pod_class."""
+        """labels: None if the namespace is gone. Returns whether its pods may change their class."""
         if self._namespaces.get(name) == labels:
             return False
         if labels is None:
@@ -66,8 +67,8 @@ class PodClasses:
         return True
 
     def update_index(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
-        """The pod that was like this is now like that, or gone. The uids of those whose pod_class changes
-        because they share a claim with it, or did."""
+        """Indexes a pod by labels and claims; seen is None if it is gone, before if it is new. Returns
+        the uids of the pods that share a claim with it, now or before: their class may change."""
         mates: list[str] = []
         if (seen.claims if seen else ()) != (before.claims if before else ()):
             mates += self.storage.remove_pod(before) if before is not None else ()
@@ -88,7 +89,7 @@ class PodClasses:
             )
 
     def class_of(self, seen: PodSeen) -> PodSpec:
-        """One object for all pods of the pod_class."""
+        """The class of the pod: one object for all pods of the class."""
         spec = self._with_volumes(seen) if seen.claims else seen.spec
         if not self._pod_counts.ids:
             return self._interned(spec)
@@ -113,7 +114,7 @@ class PodClasses:
         return pod_class
 
     def matching_pods(self, fresh: Iterable[Peers]) -> list[str]:
-        """The uids of the filed pods that one of the rules speaks of."""
+        """The uids of the pods that one of the rules matches."""
         rules = tuple(fresh)
         return [
             uid
@@ -136,7 +137,7 @@ class PodClasses:
         return self._interned_specs.setdefault(spec, spec)
 
     def _match(self, peers: Peers, namespace: str, labels: Labels, *, leaving: bool) -> bool:
-        about = self._namespaces.get(namespace)
-        if about is None:
-            about = {NAME: namespace}
-        return peers.match(namespace, dict(labels), about, leaving)
+        namespace_labels = self._namespaces.get(namespace)
+        if namespace_labels is None:
+            namespace_labels = {NAME: namespace}
+        return peers.match(namespace, dict(labels), namespace_labels, leaving)

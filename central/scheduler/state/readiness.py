@@ -1,4 +1,4 @@
-"""Why a gang can't even be tried yet."""
+"""Why a gang cannot be tried yet: pods are missing, gated, or being evicted."""
 
 from collections import Counter
 
@@ -6,10 +6,11 @@ from central.scheduler.state.gangs import Gang
 
 
 def not_ready_reason(gang: Gang, missing: int) -> str:
+    """Empty: the gang can be tried. missing: Gang.missing(), which the caller has computed."""
     counts = gang.counts
     if gang.preemption.preempted_for:
         if _is_breaking(gang):
-            return f"is being evicted for {gang.preemption.preempted_for}"
+            return f"preempted by {gang.preemption.preempted_for}: its pods are being evicted"
         gang.preemption.preempted_for = ""
     if gang.object is not None and gang.object.error:
         return gang.object.error
@@ -28,32 +29,32 @@ def not_ready_reason(gang: Gang, missing: int) -> str:
             return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         if gang.subgroups:
             return _short_of_groups(gang)
-        return f"needs {missing} more pods, {len(counts.waiting)} wait"
+        return f"needs {missing} more pods to start, {len(counts.waiting)} pending"
     if gang.subgroups and counts.waiting and not gang.division().units():
         return gang.division().incomplete_group()
     return counts.blocked if not counts.waiting else ""
 
 
 def _is_breaking(gang: Gang) -> bool:
-    """Whether so many are being evicted that the others don't make up its minimum."""
+    """Whether evictions leave the gang with fewer pods than its minimum."""
     staying = sum(not pod.evicting for pod in gang.placed())
     return staying < len(gang.placed()) and staying < gang.minimum
 
 
 def _short_of_tasks(gang: Gang) -> str:
-    """Which role lacks pods; where none does by itself, the gang as a whole."""
+    """Names the first task that has too few pods, else what the gang as a whole lacks."""
     waiting = Counter(pod.seen.task for pod in gang.waiting())
     for task, short in sorted(gang.short_tasks().items()):
         if waiting[task] < short:
             pods = "pod" if short == 1 else "pods"
-            return f"task {task} needs {short} more {pods} to start, {waiting[task]} wait"
-    return f"needs {gang.missing()} more pods to start, {len(gang.waiting())} wait"
+            return f"task {task} needs {short} more {pods} to start, {waiting[task]} pending"
+    return f"needs {gang.missing()} more pods to start, {len(gang.waiting())} pending"
 
 
 def _short_of_groups(gang: Gang) -> str:
-    """Which groups lack pods."""
+    """Names the subgroups that have too few pods."""
     division = gang.division()
     return division.shortage(gang.subgroups) or (
-        f"needs {gang.missing()} more pods in whole groups to start; "
-        + (division.incomplete_group() or f"{len(gang.waiting())} wait")
+        f"needs {gang.missing()} more pods in complete subgroups to start; "
+        + (division.incomplete_group() or f"{len(gang.waiting())} pending")
     )

@@ -1,5 +1,4 @@
-"""Pods in their places: who is where, the room that it takes there, and the GPUs it is planned or
-known to have."""
+"""Pods on nodes: the accounting of what each pod uses on its node, and of its planned or observed GPUs."""
 
 from collections.abc import Sequence
 
@@ -12,8 +11,8 @@ from protos.names import GPU
 
 
 def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
-    """Puts the pod on the node (none: nowhere), with these GPUs planned. Does nothing where
-    nothing changed: most of what is seen of a pod is its status."""
+    """Moves the pod to the node with these planned GPUs; where is empty for a pod without a node.
+    Cheap if nothing changed: most updates of a pod concern its status only."""
     moved = pod.node != where
     if moved or not pod.alive or pod.charged_spec != pod.spec or pod.gpus != gpus:
         refund(state, pod)
@@ -32,11 +31,12 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
     if where and node_of(state, where).has_observed((pod.seen.namespace, pod.seen.name)):
         reconcile_gpus(
             state, node_of(state, where)
-        )  # its agent spoke of it before the API server did
+        )  # its agent reported the pod before the API server did
     on_gang.member_changed(state, pod)
 
 
 def charge(state: ClusterState, pod: Pod) -> None:
+    """Takes what the pod uses from its node's free capacity, once. A pod that has ended uses none."""
     row = state.snapshot.columns.row.get(pod.node)
     if row is None or pod.charged_spec is not None or not pod.alive:
         return
@@ -48,7 +48,7 @@ def charge(state: ClusterState, pod: Pod) -> None:
 
 
 def assign_nics(state: ClusterState, *pods: Pod) -> None:
-    """Plans network cards for pods that have just taken room."""
+    """Plans NICs for pods that were just charged to their nodes."""
     for name in sorted({pod.node for pod in pods if pod.spec.rdma_containers}):
         node = state.nodes[name]
         if node.nics_limited:
@@ -57,6 +57,7 @@ def assign_nics(state: ClusterState, *pods: Pod) -> None:
 
 
 def refund(state: ClusterState, pod: Pod) -> None:
+    """Gives back what charge() took, with the pod's planned GPUs."""
     if pod.charged_spec is None:
         return
     state.snapshot.give(state.snapshot.columns.row[pod.node], pod.charged_spec)
@@ -76,7 +77,7 @@ def _update_row(state: ClusterState, node: ClusterNode) -> None:
 
 
 def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
-    """Brings the node's plans in line with the truth, and the snapshot in line with both."""
+    """Replaces plans that contradict observed devices, and updates the node's row."""
     node.reconcile_devices(lambda name: state.pods.get(state.uids.get(name, "")))
     state.nodes_to_notify.add(node.name)
     _update_row(state, node)
@@ -107,9 +108,9 @@ def assume(
     where: Sequence[str],
     gpus: Sequence[int],
 ) -> None:
-    """Believes bindings before the API server confirms them. The draft has charged them already.
+    """Records bindings before the API server confirms them. The draft has charged the pods already.
 
-    where, gpus: by member, the node and the mask of planned GPUs."""
+    where, gpus: the node and the mask of planned GPUs of each member."""
     by_name, now, matched = state.nodes, state.now, False
     for pod, name, mask in zip(members, where, gpus, strict=True):
         spec = pod.spec

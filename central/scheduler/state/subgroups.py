@@ -1,5 +1,5 @@
-"""The groups that a gang's members stand in (spec.subGroupPolicy of its PodGroup): who is in which,
-which of them are whole, and whom to start next. A group starts whole or not at all.
+"""The subgroups of a gang (spec.subGroupPolicy of its PodGroup): which pod belongs to which, which are
+complete, and which pods to start next. A subgroup starts as a whole or not at all.
 
 Design: docs/design/0005-subgroups.md
 """
@@ -31,7 +31,7 @@ class Subgroup:
 
     @property
     def lacks(self) -> int:
-        """How many more pods make it whole."""
+        """How many more pods complete it."""
         return max(0, self.policy.size - len(self.placed))
 
     @property
@@ -39,13 +39,13 @@ class Subgroup:
         return self.lacks <= len(self.waiting)
 
 
-Unit = tuple[Subgroup | None, list["Pod"]]  # pods that go together; None: in no group
+Unit = tuple[Subgroup | None, list["Pod"]]  # pods that start together; None: in no subgroup
 
 
 @dataclass(slots=True)
 class SubgroupDivision:
     groups: list[Subgroup]  # by policy, then by the first rank
-    ungrouped: list["Pod"]  # that wait, in no group
+    ungrouped: list["Pod"]  # waiting pods in no subgroup
 
     @classmethod
     def of(
@@ -73,7 +73,7 @@ class SubgroupDivision:
         return division
 
     def missing(self, policies: Sequence[SubGroups]) -> int:
-        """How many more pods must be placed so that each policy has its least number of groups."""
+        """How many more pods must be placed to reach the minSubGroups of each policy."""
         return sum(
             sum(sorted(lacks)[: policy.least])
             for policy in policies
@@ -84,28 +84,28 @@ class SubgroupDivision:
         )
 
     def shortage(self, policies: Sequence[SubGroups]) -> str:
-        """Which policy can't have its least number of groups from the pods there are."""
+        """Names a policy that cannot reach its minSubGroups with the existing pods; empty: none."""
         for policy in policies:
             mine = [group for group in self.groups if group.policy is policy]
             completable = sum(group.completable for group in mine)
             if completable < policy.least:
                 return (
-                    f"subGroupPolicy {policy.name} needs {policy.least} groups of {policy.size} "
-                    f"pods to start, {completable} can be made of those that exist"
+                    f"subGroupPolicy {policy.name} needs {policy.least} subgroups of "
+                    f"{policy.size} pods to start, the existing pods complete {completable}"
                 )
         return ""
 
     def incomplete_group(self) -> str:
-        """A group that has not all of its pods yet; empty: there is none."""
+        """Names a subgroup that lacks pods; empty: none does."""
         group = next((group for group in self.groups if not group.completable), None)
         if group is None:
             return ""
-        there = len(group.placed) + len(group.waiting)
-        return f"group {group.name} has {there} of {group.policy.size} pods"
+        exist = len(group.placed) + len(group.waiting)
+        return f"subgroup {group.name} has {exist} of {group.policy.size} pods"
 
     def units(self) -> list[Unit]:
-        """Who may start now, in rank order: the rest of a group that it needs to be whole, beyond
-        that one by one; who is in no group, by itself."""
+        """The units that may start now, in rank order: the pods that complete a subgroup together,
+        further pods of a complete subgroup and pods in no subgroup each alone."""
         units: list[Unit] = [(None, [pod]) for pod in self.ungrouped]
         for group in self.groups:
             if group.completable:
@@ -117,8 +117,8 @@ class SubgroupDivision:
     def units_to_start(
         self, policies: Sequence[SubGroups], missing: int, tasks: Mapping[str, int]
     ) -> list[Unit]:
-        """The first units that make the gang whole: so many pods in all, so many of each role, so
-        many groups of each policy. Empty: there are not enough."""
+        """The first units that reach the gang's minimum: missing pods in total, tasks more pods of each
+        task, and minSubGroups subgroups of each policy. Empty: too few pods exist."""
         units = self.units()
         short, chosen = dict(tasks), dict[int, Unit]()
         needs = {
@@ -156,7 +156,7 @@ def _makes_whole(group: Subgroup, unit: Unit) -> bool:
 def _group_of(
     policies: Sequence[SubGroups], labels: Mapping[str, str]
 ) -> tuple[int, Values] | None:
-    """The first policy that speaks of such a pod, and its group by that; None: it is in none."""
+    """Index of the first policy that selects the labels, and its subgroup; None: no policy does."""
     for index, policy in enumerate(policies):
         values = tuple(labels.get(key, "") for key in policy.keys)
         if all(values) and all(expression.matches(labels) for expression in policy.labels):

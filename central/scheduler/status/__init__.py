@@ -1,1 +1,1 @@
-"""What is said, and when: reasons, phases, the status of queues and HyperNodes."""
+"""Reasons and phases of gangs, the status of Queues and HyperNodes, and warnings about pods."""

@@ -1,4 +1,4 @@
-"""What a gang's state is called, and telling it when it changes."""
+"""The phase and the reason of a gang, and a status update whenever they change."""
 
 from central.model.decisions import Decision, UpdateGangStatus
 from central.model.phases import COMPLETED, PENDING, RUNNING
@@ -9,7 +9,7 @@ from protos.names import ISLAND, NODE
 
 
 def phase(gang: Gang) -> str:
-    """As the PodGroup API names it: Running once the minimum is placed."""
+    """The phase in the words of the PodGroup API: Running once the minimum is placed."""
     if gang.published.override is not None:
         return gang.published.override[0]
     succeeded = gang.counts.succeeded
@@ -23,12 +23,8 @@ def describe(state: ClusterState, gang: Gang) -> str:
 
 
 def _describe(state: ClusterState, gang: Gang, now: str) -> str:
-    unhealthy_devices = unhealthy.describe(state, gang)
-    return (
-        f"{_describe_phase(state, gang, now)}; {unhealthy_devices}"
-        if unhealthy_devices
-        else _describe_phase(state, gang, now)
-    )
+    devices = unhealthy.describe(state, gang)
+    return "; ".join(filter(None, (_describe_phase(state, gang, now), devices)))
 
 
 def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
@@ -38,26 +34,26 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
         return f"all {len(gang.members)} pods succeeded"
     if now == PENDING:
         placed = len(gang.placed())
-        waits = (
+        lacks = (
             gang.attempt.reason
-            or _gone(gang)
+            or _preempted(gang)
             or f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
         )
-        return f"{placed} of {gang.minimum} pods are bound; {waits}" if placed else waits
+        return f"{placed} of {gang.minimum} pods are bound; {lacks}" if placed else lacks
     text = f"{len(gang.placed())} of {len(gang.members)} pods placed {closeness(state, gang)}"
     return (
-        f"{text}; the others: {gang.attempt.reason}"
+        f"{text}; remaining pods: {gang.attempt.reason}"
         if gang.counts.unplaced and gang.attempt.reason
         else text
     )
 
 
-def _gone(gang: Gang) -> str:
-    return f"gave way to {gang.preemption.preempted_for}" if gang.preemption.preempted_for else ""
+def _preempted(gang: Gang) -> str:
+    return f"preempted by {gang.preemption.preempted_for}" if gang.preemption.preempted_for else ""
 
 
 def closeness(state: ClusterState, gang: Gang) -> str:
-    """The closest domain that holds every placed pod, in words."""
+    """The narrowest domain that holds every placed pod, in words."""
     alive = [pod for pod in gang.placed() if pod.alive]
     nodes = {pod.node for pod in alive}
     if not nodes:

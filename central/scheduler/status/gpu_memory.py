@@ -1,5 +1,4 @@
-"""Pods that have more of a shared GPU's memory than they may: told first, evicted when their grace is
-over."""
+"""Pods that use more memory of a shared GPU than their limit: warned first, evicted after a grace period."""
 
 from central.model import wording
 from central.model.decisions import Decision, Evict
@@ -10,7 +9,7 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.status.pod_warning import pod_warning
 from protos.topology import MemoryOver
 
-AGAIN_S = 60.0  # who is warned is not warned again for so long
+WARN_INTERVAL_S = 60.0  # between two warnings about a pod
 
 
 class GpuMemoryOveruse:
@@ -19,7 +18,7 @@ class GpuMemoryOveruse:
         self._warned: dict[str, float] = {}  # by uid, when
 
     def apply(self, state: ClusterState, fact: MemoryExceeded) -> None:
-        """A report about a pod that is leaving, elsewhere or gone is dropped."""
+        """Ignores reports about pods that are terminating, gone or on another node."""
         for over in fact.pods:
             pod = state.pods.get(over.uid)
             if pod is not None and pod.node == fact.node and pod.alive and not pod.leaving:
@@ -27,7 +26,7 @@ class GpuMemoryOveruse:
 
     def decide(self, state: ClusterState, now: float) -> list[Decision]:
         decisions: list[Decision] = []
-        for uid in [uid for uid, at in self._warned.items() if now - at >= AGAIN_S]:
+        for uid in [uid for uid, at in self._warned.items() if now - at >= WARN_INTERVAL_S]:
             del self._warned[uid]
         for uid, over in self._reported.items():
             pod = state.pods.get(uid)
@@ -50,5 +49,5 @@ class GpuMemoryOveruse:
 
 def _message(pod: Pod, over: MemoryOver) -> str:
     used, cap = wording.amount("memory", over.used), wording.amount("memory", over.cap)
-    then = "" if over.final else "; it is evicted unless it gives some back"
-    return f"has {used} of the memory of GPU {over.gpu} on node {pod.node} and may have {cap}{then}"
+    then = "" if over.final else "; it is evicted unless it frees some"
+    return f"uses {used} of memory on GPU {over.gpu} of node {pod.node}, limit {cap}{then}"

@@ -1,7 +1,9 @@
-"""What a HyperNode's object says of it: how many nodes it holds in the tree, and what is wrong with it.
+"""The status of HyperNode objects: how many nodes each has in the network tree, and what is wrong with it.
 
-Usable    its nodes are a domain of the network; else False with the reason, and those that stand in
-          two HyperNodes of a tier belong to the first by name
+Condition Usable is True if the HyperNode's nodes are a domain of the network, else False with the
+reason. A node in two HyperNodes of a tier belongs to the first by name.
+
+Design: docs/design/0017-hypernode-errors.md
 """
 
 from central.model.decisions import SetStatus
@@ -16,11 +18,11 @@ KIND = "HyperNode"
 class HyperNodeStatuses:
     def __init__(self) -> None:
         self._writer = StatusWrites(KIND)
-        self._since: dict[str, tuple[str, str]] = {}  # what is wrong, and since when
+        self._since: dict[str, tuple[str, str]] = {}  # the problem, and since when it exists
         self._changed: dict[str, None] = {}
 
     def rebuilt(self, hypernodes: dict[str, HyperNodeSeen]) -> None:
-        """Any of them may hold other nodes now."""
+        """The network tree was rebuilt: the status of every HyperNode may have changed."""
         for name in self._since.keys() - hypernodes.keys():
             del self._since[name]
             self._writer.forget(name)

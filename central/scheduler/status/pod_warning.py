@@ -1,4 +1,4 @@
-"""A warning about one pod, as an Event on the pod and on its gang's PodGroup where it has one."""
+"""A warning about one pod, as an Event on the pod and on its gang's PodGroup if it has one."""
 
 from central.model.decisions import EmitWarning
 from central.scheduler.inventory.pods import Pod

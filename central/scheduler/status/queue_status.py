@@ -1,10 +1,10 @@
-"""What a queue's object says of it: its state, how many gangs it has by phase, what these use with all
-below it. Written when it changes, once a second at most, and never twice at once.
+"""The status of Queue objects: state, gangs by phase, and allocated resources including child queues. Written
+on change, at most once a second, with one write in flight per queue.
 
     Open      its gangs may start
-    Closing   it is closed, and gangs in it or below it are not done yet
-    Closed    it is closed, and empty but for what has completed
-    Unknown   it can't be used: its gangs wait with the reason
+    Closing   it is closed, and it or a queue below it has gangs that have not completed
+    Closed    it is closed, and all its gangs have completed
+    Unknown   the object is invalid; its gangs are pending with the reason
 """
 
 from collections import Counter
@@ -24,17 +24,17 @@ class QueueStatuses:
     def __init__(self) -> None:
         self._counted: dict[GangKey, tuple[str, str]] = {}  # queue and phase, by gang
         self._counts: dict[str, Counter[str]] = {}
-        self._changed: dict[str, None] = {}  # queues to look at
+        self._changed: dict[str, None] = {}  # queues whose status may have changed
         self._writer = StatusWrites(KIND)
-        self._root: Queue | None = None  # of the tree that all was looked at in
+        self._root: Queue | None = None  # root of the queue tree at the last check of all queues
 
     def count(self, gang: Gang, phase: str) -> None:
-        """The gang is filed in its queue, in the phase that it has now."""
+        """Counts the gang in its queue, in its present phase."""
         before = self._counted.get(gang.key)
         now = (gang.account.queue, phase) if gang.account is not None else None
         if now == before:
             if now is not None:
-                self._changed[now[0]] = None  # what it uses may be another amount
+                self._changed[now[0]] = None  # its usage may have changed
             return
         self.forget(gang.key)
         if now is not None:
@@ -56,7 +56,7 @@ class QueueStatuses:
         if self._root is not queues.root:
             self._root = queues.root
             self._changed = dict.fromkeys(queues.by_name)
-        for name in list(self._changed):  # what they use is used above them, too
+        for name in list(self._changed):  # usage counts in the queues above, too
             if (queue := queues.by_name.get(name)) is not None:
                 self._changed.update((above.name, None) for above in queue.path)
         return [
@@ -66,7 +66,7 @@ class QueueStatuses:
         ]
 
     def due(self, now: float) -> list[float]:
-        """When those are looked at again that were written too recently."""
+        """When the queues that were written less than a second ago may be written again."""
         times = (self._writer.due(name, now) for name in self._changed)
         return [time for time in times if time is not None]
 
@@ -103,7 +103,7 @@ class QueueStatuses:
 
 
 def quantities(sums: Sums) -> dict[str, str]:
-    """As the API writes amounts."""
+    """Amounts as Kubernetes quantities."""
     return {resource: _quantity(resource, amount) for resource, amount in sorted(sums.items())}
 
 

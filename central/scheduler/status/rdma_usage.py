@@ -1,5 +1,5 @@
-"""What pods use of their network cards, and may use, as their agents say. Whoever is at a limit is told: the
-kernel's refusal reaches a program as a call of its library that failed, and names no limit."""
+"""RDMA usage and limits of pods on NICs, from agents' reports. A pod at a limit gets a warning, because the
+program itself sees only a failed library call that names no limit."""
 
 from central.model.decisions import Decision
 from central.model.event_reasons import RDMA_LIMIT_REACHED
@@ -9,14 +9,14 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.status.pod_warning import pod_warning
 from protos.topology import RdmaUse
 
-AGAIN_S = 600.0  # who is warned is not warned again for so long
+WARN_INTERVAL_S = 600.0  # between two warnings about a pod and NIC
 
 
 class RdmaUsage:
     def __init__(self) -> None:
-        # by namespace, pod and network card
+        # by namespace, pod and NIC
         self._reported: dict[tuple[str, str, str], RdmaUse] = {}  # at a limit, since the last cycle
-        self._warned: dict[tuple[str, str, str], float] = {}  # when
+        self._warned: dict[tuple[str, str, str], float] = {}  # time of the last warning
 
     def apply(self, state: ClusterState, fact: RdmaUsed) -> None:
         node = state.nodes.get(fact.node)
@@ -30,7 +30,7 @@ class RdmaUsage:
 
     def decide(self, state: ClusterState, now: float) -> list[Decision]:
         decisions: list[Decision] = []
-        for key in [key for key, at in self._warned.items() if now - at >= AGAIN_S]:
+        for key in [key for key, at in self._warned.items() if now - at >= WARN_INTERVAL_S]:
             del self._warned[key]
         for key, use in self._reported.items():
             pod = state.pods.get(state.uids.get(key[:2], ""))
@@ -44,14 +44,14 @@ class RdmaUsage:
 
 
 def _worse(before: RdmaUse | None, use: RdmaUse) -> bool:
-    """Whether it was refused more, or, where the kernel does not tell, has reached a limit."""
+    """Whether more requests failed, or, without that count, the pod has newly reached a limit."""
     if use.failures >= 0:
         return use.failures > (max(before.failures, 0) if before is not None else 0)
     return bool(_full(use)) and not (before is not None and _full(before))
 
 
 def _full(use: RdmaUse) -> list[str]:
-    """What it has all of that it may have."""
+    """The limits that the pod has used up."""
     pairs = (
         ("handles", use.current.hca_handle, use.limit.hca_handle),
         ("objects", use.current.hca_object, use.limit.hca_object),
@@ -60,9 +60,9 @@ def _full(use: RdmaUse) -> list[str]:
 
 
 def _message(pod: Pod, use: RdmaUse) -> str:
-    where = f"of network card {use.card} on node {pod.node}"
+    where = f"on NIC {use.card} of node {pod.node}"
     full = " and ".join(_full(use))
     if not full:
-        return f"was refused RDMA resources {where}, at its limit or that of all pods"
-    refused = f"; it was refused more {use.failures} times" if use.failures > 0 else ""
-    return f"has all of the {full} that it may have {where}{refused}"
+        return f"was refused RDMA resources {where}, by its own limit or the limit of all pods"
+    refused = f"; more was refused {use.failures} times" if use.failures > 0 else ""
+    return f"is at its limit of {full} {where}{refused}"

@@ -1,5 +1,5 @@
-"""Writes the status of objects of one kind: what changed, seldom, and never twice at once. What was
-refused is written again after a while, unless the object is gone."""
+"""Writes the status of objects of one kind: on change, at most once a second, one write in flight per object.
+A refused write is repeated after 10 s, unless the object is gone."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,5 +1,7 @@
-"""Gangs that run on GPUs, or with network cards, which are not fit any more: what their owners are told. Nothing is evicted:
-what an error means for a job that runs, its owner knows best."""
+"""Unhealthy GPUs, MIG slices and RDMA NICs that running gangs hold, in reasons and warnings.
+
+The scheduler evicts nothing for them: only the owner of a job knows whether it survives the error.
+"""
 
 from typing import NamedTuple
 
@@ -12,13 +14,13 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.status.pod_warning import pod_warning
 from protos.topology import Gpu, indices_of
 
-SHOWN = 3  # of what a gang holds and is not fit, in its sentence
+SHOWN = 3  # unhealthy devices that a gang's reason lists
 
 
 class UnhealthyDevice(NamedTuple):
     pod: Pod
     node: str
-    what: str  # GPU 3, GPU 3's 1g.10gb, network card mlx5_0
+    what: str  # GPU 3, GPU 3's 1g.10gb, NIC mlx5_0
     why: str
     reason: str  # of the Event
 
@@ -28,12 +30,12 @@ class UnhealthyDevice(NamedTuple):
 
     @property
     def message(self) -> str:
-        why = self.why or "not told why"
-        return f"{self.what} of node {self.node}, held by {self.pod.seen.name}, is not fit: {why}"
+        why = self.why or "no cause reported"
+        return f"{self.what} of node {self.node}, held by {self.pod.seen.name}, is unhealthy: {why}"
 
 
 def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
-    """What the gang's pods hold, as pod-resources says, and is not fit."""
+    """The unhealthy devices that the gang's pods hold according to pod-resources."""
     if not state.unhealthy_nodes:
         return []
     found: list[UnhealthyDevice] = []
@@ -42,14 +44,14 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
         if node is None or node.name not in state.unhealthy_nodes or not pod.alive:
             continue
         gpus = node.report.topology.gpus if node.report else ()
-        unfit = pod.gpus & ~node.healthy() if pod.observed else 0
+        bad_gpus = pod.gpus & ~node.healthy() if pod.observed else 0
         found += [
             UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus[index]), GPU_UNHEALTHY)
-            for index in indices_of(unfit)
+            for index in indices_of(bad_gpus)
         ]
         down = node.unhealthy_nics() if pod.spec.rdma_containers else {}
         found += [
-            UnhealthyDevice(pod, node.name, f"network card {name}", down[name], NIC_UNHEALTHY)
+            UnhealthyDevice(pod, node.name, f"NIC {name}", down[name], NIC_UNHEALTHY)
             for name in sorted(nics.shares_of_pod(pod, node.observed_nics).keys() & down.keys())
         ]
         mine = node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
@@ -65,18 +67,18 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
 
 
 def describe(state: ClusterState, gang: Gang) -> str:
-    """Empty where there is nothing to say."""
+    """A clause for the gang's reason; empty if all its devices are healthy."""
     if not state.unhealthy_nodes:
         return ""
     found = unhealthy_devices(state, gang)
-    said = [each.message for each in found[:SHOWN]]
+    clauses = [each.message for each in found[:SHOWN]]
     if len(found) > SHOWN:
-        said.append(f"and {len(found) - SHOWN} more of its devices")
-    return "; ".join(said)
+        clauses.append(f"and {len(found) - SHOWN} more of its devices")
+    return "; ".join(clauses)
 
 
 def new_warnings(state: ClusterState, gang: Gang) -> list[EmitWarning]:
-    """For each device that became unfit while the gang holds it: said once, until it is fit again."""
+    """One warning for each device that became unhealthy while the gang holds it."""
     if not state.unhealthy_nodes and not gang.published.warned:
         return []
     found = unhealthy_devices(state, gang)
@@ -86,4 +88,4 @@ def new_warnings(state: ClusterState, gang: Gang) -> list[EmitWarning]:
 
 
 def _why(gpu: Gpu) -> str:
-    return gpu.why or ("it is in MIG mode now" if gpu.mig else "")
+    return gpu.why or ("it is now in MIG mode" if gpu.mig else "")

@@ -190,11 +190,11 @@ def test_each_role_has_its_minimum() -> None:
     nodes: list[Fact] = [factories.node("a"), factories.node("b")]
     decisions = schedule_once(cluster, [*nodes, group, *job(workers=3, servers=0)], 0.0)
     assert not bound(decisions)
-    assert told(decisions, "job") == "task ps needs 1 more pod to start, 0 wait"
+    assert told(decisions, "job") == "task ps needs 1 more pod to start, 0 pending"
     # Two of three workers fit: with the server the minimum is there, though ranks would say else.
     decisions = schedule_once(cluster, job(workers=0, servers=1), 0.0)
     assert bound(decisions) == ["s-0", "w-0", "w-1"]
-    assert "the others: needs 1 pod x 8 GPUs" in told(schedule_once(cluster, [], 1.0), "job")
+    assert "remaining pods: needs 1 pod x 8 GPUs" in told(schedule_once(cluster, [], 1.0), "job")
     check_invariants(cluster)
 
 

@@ -85,6 +85,7 @@ def test_a_loop_at_work(server: Server) -> None:
         samples = server.samples()
     assert samples["lockstep_gangs_pending"] == 1
     assert samples["lockstep_gpus_unhealthy"] == 2
+    assert samples["lockstep_scheduler_wakeups_total node capacity freed"] > 0
     assert (samples["lockstep_nodes"], samples["lockstep_nodes_unhealthy"]) == (1, 1)
     assert samples["lockstep_scheduler_cycle_duration_seconds_count"] >= 1
     assert (samples["lockstep_scheduler_synced"], samples["lockstep_scheduler_leader"]) == (1, 0)

@@ -112,7 +112,7 @@ def test_whoever_holds_a_bad_slice_is_told_once(cluster: Scheduler) -> None:
         if isinstance(each, PodSeen)
     ]
     schedule_once(cluster, [*running, report(node, 3, 2, "g-0", "g-1")], 2.0)
-    words = f"GPU 2's 1g.5gb (gi 1, ci 0) of node {node}, held by g-1, is not fit: XID 94"
+    words = f"GPU 2's 1g.5gb (gi 1, ci 0) of node {node}, held by g-1, is unhealthy: XID 94"
     said = warnings(schedule_once(cluster, [report(node, 3, 3, "g-0", "g-1", sick=(1,))], 3.0))
     assert said == [words]
     assert words in reason(cluster, "g")
@@ -120,12 +120,12 @@ def test_whoever_holds_a_bad_slice_is_told_once(cluster: Scheduler) -> None:
     said = warnings(schedule_once(cluster, [report(node, 1, 5, "g-0", "g-1")], 5.0))
     assert len(said) == 1
     assert said[0].startswith(
-        f"MIG slice MIG-1 of node {node}, held by g-1, is not fit: it is gone"
+        f"MIG slice MIG-1 of node {node}, held by g-1, is unhealthy: it is gone"
     )
     assert "MIG slice MIG-1" in reason(cluster, "g")
-    assert "is not fit: it is gone: its GPU was divided anew" in reason(cluster, "g")
+    assert "is unhealthy: it is gone: its GPU was divided anew" in reason(cluster, "g")
     schedule_once(cluster, [report(node, 3, 6, "g-0", "g-1")], 6.0)
-    assert "not fit" not in reason(cluster, "g")
+    assert "unhealthy" not in reason(cluster, "g")
     check_invariants(cluster)
 
 

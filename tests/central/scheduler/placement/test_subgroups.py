@@ -258,12 +258,12 @@ def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
     gang = factories.gang("g", 1, subgroups=(policy(2, least=1),))
     first = schedule_once(cluster, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
     assert told(first) == (
-        "subGroupPolicy tp needs 1 groups of 2 pods to start, 0 can be made of those that exist"
+        "subGroupPolicy tp needs 1 subgroups of 2 pods to start, the existing pods complete 0"
     )
     schedule_once(cluster, [member(2, 1)], 1.0)
     assert (nodes_of(cluster, 0), len(nodes_of(cluster, 1))) == (set(), 1)
     assert told(schedule_once(cluster, [], 2.0) or first)
-    assert cluster.state.gangs["ns", "g", True].attempt.reason == "group tp-0 has 1 of 2 pods"
+    assert cluster.state.gangs["ns", "g", True].attempt.reason == "subgroup tp-0 has 1 of 2 pods"
     schedule_once(cluster, [member(3, 0)], 3.0)
     assert len(nodes_of(cluster, 0)) == 1
 

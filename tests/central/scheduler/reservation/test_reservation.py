@@ -141,7 +141,7 @@ def test_room_that_was_given_away_is_noticed() -> None:
     world.step(0.0, *job("one", 1))
     world.step(1.0, *job("big", 2, created=1.0), *job("small", 1, created=2.0))
     apply(world.cluster, replace(world.cluster.state.pods["uid-small-0"].seen, node="b"))
-    with pytest.raises(AssertionError, match="room of big was given to others"):
+    with pytest.raises(AssertionError, match="capacity reserved for big is in use"):
         check_invariants(world.cluster)
 
 
@@ -150,7 +150,7 @@ def test_room_for_nobody_is_noticed() -> None:
     world.step(0.0, *job("one", 1))
     world.step(1.0, *job("big", 2, created=1.0))
     world.cluster.state.pending.waiting.clear()
-    with pytest.raises(AssertionError, match="who does not wait"):
+    with pytest.raises(AssertionError, match="has a reservation and is not waiting"):
         check_invariants(world.cluster)
 
 

@@ -99,7 +99,7 @@ def test_who_exceeds_it_is_warned_then_evicted() -> None:
         each for each in say(made, over("p", final=False), now=1.0) if isinstance(each, EmitWarning)
     ]
     assert [each.name for each in warned] == ["p"]
-    assert "has 5Gi of the memory of GPU 1 on node a and may have 4Gi" in warned[0].why
+    assert "uses 5Gi of memory on GPU 1 of node a, limit 4Gi" in warned[0].why
     assert not [e for e in say(made, over("p", final=False), now=3.0) if isinstance(e, EmitWarning)]
     evicted = [e for e in say(made, over("p", final=True), now=12.0) if isinstance(e, Evict)]
     assert [(each.name, each.node) for each in evicted] == [("p", "a")]

@@ -48,9 +48,7 @@ def test_whoever_has_all_that_it_may_have_is_told_once() -> None:
     made = cluster()
     assert not warnings(say(made, RdmaUsed("a", (used("p", 7),))))
     told = say(made, RdmaUsed("a", (used("p", 8),)), now=5.0)
-    assert warnings(told) == [
-        "p has all of the 8 RDMA handles that it may have of network card mlx5_0 on node a"
-    ]
+    assert warnings(told) == ["p is at its limit of 8 RDMA handles on NIC mlx5_0 of node a"]
     warned = next(each for each in told if isinstance(each, EmitWarning))
     assert (warned.gang, warned.gang_uid, warned.reason) == ("g", "uid-g", "RdmaLimitReached")
     assert not warnings(say(made, RdmaUsed("a", (used("p", 8, 9),)), now=10.0))
@@ -64,10 +62,10 @@ def test_where_the_kernel_counts_refusals_these_are_what_counts() -> None:
     made = cluster()
     assert not warnings(say(made, RdmaUsed("a", (used("p", 8, failures=0),))))
     told = warnings(say(made, RdmaUsed("a", (used("p", 8, failures=2),)), now=5.0))
-    assert told[0].endswith("of network card mlx5_0 on node a; it was refused more 2 times")
+    assert told[0].endswith("on NIC mlx5_0 of node a; more was refused 2 times")
     other = warnings(say(made, RdmaUsed("a", (used("q", 1, failures=1, card=1),)), now=6.0))
     assert other == [
-        "q was refused RDMA resources of network card mlx5_1 on node a, at its limit or that of all pods"
+        "q was refused RDMA resources on NIC mlx5_1 of node a, by its own limit or the limit of all pods"
     ]
 
 

@@ -48,7 +48,7 @@ def said(cluster: Scheduler) -> str:
 
 def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Scheduler) -> None:
     decisions = schedule_once(cluster, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
-    words = "GPU 3 of node a, held by train-1, is not fit: XID 79: it has fallen off the bus"
+    words = "GPU 3 of node a, held by train-1, is unhealthy: XID 79: it has fallen off the bus"
     assert warnings(decisions) == [
         EmitWarning("ns", "train", "uid-of-train", "uid-train-1", "train-1", words)
     ]
@@ -66,13 +66,13 @@ def test_it_is_told_once_and_again_only_after_it_was_well(cluster: Scheduler) ->
     assert "held back" in said(cluster)
     assert len(warnings(schedule_once(cluster, [report(5, {3: "bad", 0: "worse"})], 4.0))) == 1
     schedule_once(cluster, [report(6, {})], 5.0)
-    assert "not fit" not in said(cluster)
+    assert "unhealthy" not in said(cluster)
     assert len(warnings(schedule_once(cluster, [report(7, {3: "bad"})], 6.0))) == 1
 
 
 def test_gpus_that_it_does_not_hold_are_nothing_to_it(cluster: Scheduler) -> None:
     assert schedule_once(cluster, [report(3, {7: "bad"})], 2.0) == []
-    assert "not fit" not in said(cluster)
+    assert "unhealthy" not in said(cluster)
 
 
 def test_a_whole_node_makes_no_long_sentence(cluster: Scheduler) -> None:
@@ -88,13 +88,13 @@ def test_a_node_that_goes_takes_its_troubles_along(cluster: Scheduler) -> None:
     schedule_once(cluster, [NodeGone("a")], 3.0)
     check_invariants(cluster)
     assert cluster.state.unhealthy_nodes == set()
-    assert "not fit" not in said(cluster)
+    assert "unhealthy" not in said(cluster)
 
 
 def test_ailing_promises_are_watched(cluster: Scheduler) -> None:
     schedule_once(cluster, [report(3, {3: "bad"})], 2.0)
     cluster.state.unhealthy_nodes.clear()
-    with pytest.raises(AssertionError, match="ailing"):
+    with pytest.raises(AssertionError, match="unhealthy nodes"):
         check_invariants(cluster)
 
 
@@ -132,7 +132,7 @@ def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
     schedule_once(made, [carded(2, {}, 1), *bound], 1.0)
     assert not warnings(schedule_once(made, [carded(3, {0: "no port is ACTIVE"}, 1)], 2.0))
     down = schedule_once(made, [carded(4, {1: "no port is ACTIVE: 1 is DOWN"}, 1)], 3.0)
-    words = "network card mlx5_1 of node a, held by one, is not fit: no port is ACTIVE: 1 is DOWN"
+    words = "NIC mlx5_1 of node a, held by one, is unhealthy: no port is ACTIVE: 1 is DOWN"
     assert warnings(down) == [
         EmitWarning("ns", "train", "uid-of-train", "uid-one", "one", words, "NicUnhealthy")
     ]
@@ -140,7 +140,7 @@ def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
     assert not warnings(schedule_once(made, [carded(5, {1: "it has no port"}, 1)], 4.0))
     schedule_once(made, [carded(6, {}, 1)], 5.0)
     assert not made.state.unhealthy_nodes
-    assert "not fit" not in said(made)
+    assert "unhealthy" not in said(made)
     gone = warnings(schedule_once(made, [carded(7, {1: ""}, 1)], 6.0))
     assert [each.why.rpartition(": ")[2] for each in gone] == ["it is gone"]
     check_invariants(made)

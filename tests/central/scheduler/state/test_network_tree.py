@@ -1,0 +1,79 @@
+"""NetworkTree: built from HyperNodes if any exist, from node labels otherwise; and the level of a tier."""
+
+import pytest
+
+from central.model.facts import HyperNodeGone, HyperNodeSeen, Member
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.network_tree import NetworkTree
+from protos.names import NODE
+from tests.central import factories
+
+
+@pytest.fixture
+def nodes() -> list[ClusterNode]:
+    made = [ClusterNode(name) for name in ("a", "b")]
+    for node in made:
+        node.seen = factories.node(node.name, rack="r1", block="b1")
+    return made
+
+
+@pytest.fixture
+def snapshot(nodes: list[ClusterNode]) -> Snapshot:
+    made = Snapshot(factories.LEVELS)
+    for node in nodes:
+        row = node.merged()
+        assert row is not None
+        made.put_node(row)
+    return made
+
+
+@pytest.fixture
+def tree() -> NetworkTree:
+    return NetworkTree(factories.LEVELS)
+
+
+def switch(name: str, tier: int, *nodes: str) -> HyperNodeSeen:
+    return HyperNodeSeen(name, tier, tuple(Member("Node", exact=node) for node in nodes))
+
+
+def test_hypernodes_replace_node_labels_until_the_last_is_gone(
+    tree: NetworkTree, nodes: list[ClusterNode], snapshot: Snapshot
+) -> None:
+    tree.apply(switch("s1", 1, "a", "b"))
+    assert tree.rebuild(nodes, snapshot)
+    assert "tier-1" in snapshot.columns.domains.levels
+    assert tree.built.sizes == {"s1": 2}
+    tree.apply(HyperNodeGone("s1"))
+    assert tree.rebuild(nodes, snapshot)
+    assert snapshot.columns.domains.levels == factories.LEVELS
+
+
+def test_it_is_rebuilt_only_after_a_change(
+    tree: NetworkTree, nodes: list[ClusterNode], snapshot: Snapshot
+) -> None:
+    assert not tree.rebuild(nodes, snapshot)
+    tree.node_changed()  # no HyperNode selects it
+    tree.apply(HyperNodeGone("unknown"))
+    assert not tree.rebuild(nodes, snapshot)
+    tree.apply(switch("s1", 1, "a"))
+    assert tree.rebuild(nodes, snapshot)
+    tree.apply(switch("s1", 1, "a"))
+    assert not tree.rebuild(nodes, snapshot)
+    tree.node_changed()
+    assert tree.rebuild(nodes, snapshot)
+    tree.apply(switch("s1", 2, "a"))
+    assert tree.rebuild(nodes, snapshot)
+
+
+def test_tiers_count_label_levels_from_the_narrowest(tree: NetworkTree) -> None:
+    levels = ("zone", "block", "rack")
+    tiers = [tree.level_of_tier(tier, levels) for tier in range(5)]
+    assert tiers == [NODE, "rack", "block", "zone", ""]
+
+
+def test_a_tier_of_hypernodes_is_the_widest_level_within_it(tree: NetworkTree) -> None:
+    tree.apply(switch("s1", 2, "a"))
+    levels = ("tier-5", "tier-2")
+    tiers = [tree.level_of_tier(tier, levels) for tier in (0, 1, 2, 4, 5, 9)]
+    assert tiers == [NODE, NODE, "tier-2", "tier-2", "tier-5", "tier-5"]

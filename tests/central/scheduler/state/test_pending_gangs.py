@@ -1,0 +1,140 @@
+"""PendingGangs: which gangs a cycle tries, their backoff, and what wakes refused gangs."""
+
+import pytest
+
+from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state import pending_gangs
+from central.scheduler.state.gangs import Gang
+from central.scheduler.state.pending_gangs import PendingGangs
+from tests.central import factories
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    return Snapshot(factories.LEVELS)
+
+
+@pytest.fixture
+def pending(snapshot: Snapshot) -> PendingGangs:
+    return PendingGangs(snapshot)
+
+
+def waiting(pending: PendingGangs, name: str) -> Gang:
+    gang = Gang(("ns", name, True))
+    pending.changed(gang)
+    pending.update(gang, waiting=True, partial=False)
+    return gang
+
+
+def due(pending: PendingGangs, now: float = 0.0) -> list[str]:
+    names = [name for _, name, _ in pending.due(now)]
+    pending.changed_gangs.clear()
+    return names
+
+
+def test_a_refused_gang_is_tried_again_in_the_next_epoch_only(pending: PendingGangs) -> None:
+    gang = waiting(pending, "g")
+    assert due(pending) == ["g"]
+    pending.refuse(gang, "too large")
+    assert (gang.attempt.reason, gang.attempt.refused_at) == ("too large", pending.epoch)
+    assert due(pending) == []
+    pending.capacity_freed("volume available")
+    assert due(pending) == ["g"]
+
+
+def test_freed_capacity_of_the_snapshot_is_an_epoch_too(
+    pending: PendingGangs, snapshot: Snapshot
+) -> None:
+    before = pending.epoch
+    snapshot.freed += 1
+    pending.capacity_freed("volume available")
+    assert pending.epoch == before + 2
+
+
+def test_a_changed_gang_is_tried_in_the_same_epoch(pending: PendingGangs) -> None:
+    first, second = waiting(pending, "first"), waiting(pending, "second")
+    assert due(pending) == ["first", "second"]
+    pending.refuse(first, "")
+    pending.refuse(second, "")
+    pending.changed(second)
+    assert due(pending) == ["second"]
+
+
+def test_gangs_come_in_the_order_in_which_they_began_to_wait(pending: PendingGangs) -> None:
+    for name in ("b", "a", "c"):
+        waiting(pending, name)
+    assert due(pending) == ["b", "a", "c"]
+
+
+def test_failed_bindings_back_off_from_1_to_30_seconds(pending: PendingGangs) -> None:
+    gang, now, delays = waiting(pending, "g"), 0.0, []
+    assert due(pending) == ["g"]
+    for _ in range(8):
+        gang.attempt.bind_failures += 1
+        pending.changed(gang)
+        assert due(pending, now) == []
+        [retry_at] = pending.retry_times(now)
+        delays.append(retry_at - now)
+        assert due(pending, retry_at - 0.01) == []
+        assert due(pending, retry_at) == ["g"]
+        now = retry_at
+    assert delays == [1, 2, 4, 8, 16, 30, 30, 30]
+    assert pending.retry_times(now) == []
+
+
+def test_freed_capacity_does_not_end_a_backoff(pending: PendingGangs) -> None:
+    gang = waiting(pending, "g")
+    gang.attempt.bind_failures = 1
+    assert due(pending) == []
+    pending.capacity_freed("volume available")
+    assert due(pending, 0.5) == []
+    assert due(pending, 1.0) == ["g"]
+
+
+def test_a_gang_that_stops_waiting_leaves_its_backoff(pending: PendingGangs) -> None:
+    gang = waiting(pending, "g")
+    gang.attempt.bind_failures = 1
+    due(pending)
+    pending.update(gang, waiting=False, partial=True)
+    assert pending.retry_times(0.0) == []
+    assert list(pending.partial.values()) == [gang]
+    pending.changed(gang)
+    pending.forget(gang)
+    assert not pending.partial
+    assert not pending.changed_gangs
+
+
+def test_refused_before_names_refusals_of_earlier_epochs(pending: PendingGangs) -> None:
+    old, new = waiting(pending, "old"), waiting(pending, "new")
+    waiting(pending, "never-refused")
+    pending.refuse(old, "")
+    assert pending.refused_before() == set()
+    pending.capacity_freed("reservation dropped")
+    pending.refuse(new, "")
+    assert pending.refused_before() == {old.key}
+
+
+def test_equal_requests_have_equal_numbers(
+    pending: PendingGangs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_gangs, "EQUIVALENCES_KEPT", 2)
+    one, two = pending.equivalence("one"), pending.equivalence("two")
+    assert 0 < one != two > 0
+    assert pending.equivalence("one") == one
+    three = pending.equivalence("three")  # the cache is full; a number is never given twice
+    assert pending.equivalence("one") not in (one, two, three)
+
+
+def test_the_end_of_a_preemption_backoff_wakes_gangs(pending: PendingGangs) -> None:
+    pending.preemption_retry_at |= {5.0, 9.0}
+    pending.end_preemption_backoff(4.0)
+    assert not pending.wakeups
+    pending.end_preemption_backoff(5.0)
+    assert pending.wakeups == {"preemption backoff over": 1}
+    assert pending.retry_times(5.0) == [9.0]
+
+
+def test_wakeups_are_counted_by_reason(pending: PendingGangs) -> None:
+    for reason in ("volume available", "reservation dropped", "volume available"):
+        pending.capacity_freed(reason)
+    assert pending.wakeups == {"volume available": 2, "reservation dropped": 1}
