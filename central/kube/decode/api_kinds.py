@@ -6,39 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from central.kube import resource_paths
-from central.kube.decode import (
-    batch_decoder,
-    policy_decoder,
-    storage_decoder,
-)
+from central.kube.decode import batch_decoder, policy_decoder, storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.kube.resource_paths import ResourcePath
-from central.model.facts import (
-    BudgetGone,
-    CommandGone,
-    CronGone,
-    Fact,
-    FlowGone,
-    GangGone,
-    HyperNodeGone,
-    JobGone,
-    NamespaceGone,
-    NodeGone,
-    OwnerGone,
-    PodGone,
-    PriorityGone,
-    QueueGone,
-    TemplateGone,
-)
+from central.model import facts, volumes
+from central.model.facts import Fact
 from central.model.json_types import Json
-from central.model.volumes import (
-    AttachLimits,
-    CapacityGone,
-    ClaimGone,
-    DriverGone,
-    StorageClassGone,
-    VolumeGone,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +26,28 @@ class Kind:
 
 def kinds(decoder: Decoder) -> tuple[Kind, ...]:
     return (
-        _kind("Namespace", decoder.namespace, _by_name(NamespaceGone)),
-        _kind("Node", decoder.node, _by_name(NodeGone)),
-        _optional("Queue", policy_decoder.decode_queue, _by_name(QueueGone)),
-        _kind("PriorityClass", policy_decoder.decode_priority_class, _by_name(PriorityGone)),
-        _optional("PodGroup", decoder.gang, _in_namespace(GangGone)),
-        _optional("HyperNode", decoder.hypernode, _by_name(HyperNodeGone)),
+        _kind("Namespace", decoder.namespace, _by_name(facts.NamespaceGone)),
+        _kind("Node", decoder.node, _by_name(facts.NodeGone)),
+        _optional("Queue", policy_decoder.decode_queue, _by_name(facts.QueueGone)),
+        _kind("PriorityClass", policy_decoder.decode_priority_class, _by_name(facts.PriorityGone)),
+        _optional("PodGroup", decoder.gang, _in_namespace(facts.GangGone)),
+        _optional("HyperNode", decoder.hypernode, _by_name(facts.HyperNodeGone)),
         *_storage(),
         _with_v1beta1(
             "PodDisruptionBudget",
             policy_decoder.decode_budget,
             policy_decoder.decode_v1beta1_budget,
-            _in_namespace(BudgetGone),
+            _in_namespace(facts.BudgetGone),
         ),
-        _optional("Job", decoder.job, _in_namespace(JobGone)),
-        _optional("Command", batch_decoder.decode_command, _in_namespace(CommandGone)),
-        _optional("CronJob", batch_decoder.decode_cronjob, _in_namespace(CronGone)),
-        _optional("JobFlow", batch_decoder.decode_jobflow, _in_namespace(FlowGone)),
-        _optional("JobTemplate", batch_decoder.decode_job_template, _in_namespace(TemplateGone)),
+        _optional("Job", decoder.job, _in_namespace(facts.JobGone)),
+        _optional("Command", batch_decoder.decode_command, _in_namespace(facts.CommandGone)),
+        _optional("CronJob", batch_decoder.decode_cronjob, _in_namespace(facts.CronGone)),
+        _optional("JobFlow", batch_decoder.decode_jobflow, _in_namespace(facts.FlowGone)),
+        _optional(
+            "JobTemplate", batch_decoder.decode_job_template, _in_namespace(facts.TemplateGone)
+        ),
         *_owners(decoder),
-        _kind("Pod", decoder.pod, _by_uid(PodGone)),
+        _kind("Pod", decoder.pod, _by_uid(facts.PodGone)),
     )
 
 
@@ -87,12 +62,18 @@ def _storage() -> tuple[Kind, ...]:
     """For the volumes of pods."""
     capacity = storage_decoder.decode_capacity
     return (
-        _optional("PersistentVolumeClaim", storage_decoder.decode_claim, _in_namespace(ClaimGone)),
-        _optional("PersistentVolume", storage_decoder.decode_volume, _by_name(VolumeGone)),
-        _optional("StorageClass", storage_decoder.decode_storage_class, _by_name(StorageClassGone)),
-        _optional("CSINode", storage_decoder.decode_csi_node, _by_name(AttachLimits)),
-        _optional("CSIDriver", storage_decoder.decode_csi_driver, _by_name(DriverGone)),
-        _with_v1beta1("CSIStorageCapacity", capacity, capacity, _in_namespace(CapacityGone)),
+        _optional(
+            "PersistentVolumeClaim", storage_decoder.decode_claim, _in_namespace(volumes.ClaimGone)
+        ),
+        _optional("PersistentVolume", storage_decoder.decode_volume, _by_name(volumes.VolumeGone)),
+        _optional(
+            "StorageClass", storage_decoder.decode_storage_class, _by_name(volumes.StorageClassGone)
+        ),
+        _optional("CSINode", storage_decoder.decode_csi_node, _by_name(volumes.AttachLimits)),
+        _optional("CSIDriver", storage_decoder.decode_csi_driver, _by_name(volumes.DriverGone)),
+        _with_v1beta1(
+            "CSIStorageCapacity", capacity, capacity, _in_namespace(volumes.CapacityGone)
+        ),
     )
 
 
@@ -102,7 +83,7 @@ def _owners(decoder: Decoder) -> tuple[Kind, ...]:
         Kind(
             resource_paths.BY_GROUP_KIND[group, kind],
             partial(decoder.owner, kind),
-            _by_uid(OwnerGone),
+            _by_uid(facts.OwnerGone),
             optional=True,
             metadata_only=True,
         )

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from central.controllers.cronjob import ALLOW, FORBID, REPLACE
 from central.kube.decode.fields import (
-    DECODE_ERRORS,
     FieldError,
     check_acyclic,
-    error_text,
     identifying,
     int_field,
+    or_error,
     text_field,
 )
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_time
@@ -63,10 +62,7 @@ def decode_cronjob(raw: Json) -> CronSeen:
             status=raw.get("status") or {},
             deleting="deletionTimestamp" in meta,
         )
-    try:
-        return _cron(raw, seen)
-    except DECODE_ERRORS as error:
-        return replace(seen, error=error_text(error))
+    return or_error(seen, _cron, raw, seen)
 
 
 def _cron(raw: Json, seen: CronSeen) -> CronSeen:
@@ -140,16 +136,17 @@ def decode_jobflow(raw: Json) -> FlowSeen:
             status=status,
             deleting="deletionTimestamp" in meta,
         )
-    try:
-        spec = raw["spec"]
-        policy = text_field(spec, "jobRetainPolicy") or "retain"
-        if policy not in ("retain", "delete"):
-            raise FieldError(f'spec.jobRetainPolicy: "{policy}" is neither retain nor delete')
-        steps = tuple(_step(index, one) for index, one in enumerate(spec.get("flows") or ()))
-        _check_order(steps)
-        return replace(seen, steps=steps, retain=policy == "retain")
-    except DECODE_ERRORS as error:
-        return replace(seen, error=error_text(error))
+    return or_error(seen, _flow, raw, seen)
+
+
+def _flow(raw: Json, seen: FlowSeen) -> FlowSeen:
+    spec = raw["spec"]
+    policy = text_field(spec, "jobRetainPolicy") or "retain"
+    if policy not in ("retain", "delete"):
+        raise FieldError(f'spec.jobRetainPolicy: "{policy}" is neither retain nor delete')
+    steps = tuple(_step(index, one) for index, one in enumerate(spec.get("flows") or ()))
+    _check_order(steps)
+    return replace(seen, steps=steps, retain=policy == "retain")
 
 
 def _step(index: int, raw: Json) -> FlowStep:

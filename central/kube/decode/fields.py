@@ -7,6 +7,7 @@ the FieldError's sentence, which begins with the field and is shown to the user.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
@@ -55,6 +56,14 @@ def identifying(kind: str, raw: Any) -> Iterator[None]:
         yield
     except DECODE_ERRORS as error:
         raise MalformedObject(f"{kind} {object_name(raw)}: {error_text(error)}") from error
+
+
+def or_error(seen: Value, read: Callable[..., Value], *arguments: Any) -> Value:
+    """read(*arguments), or the fact `seen` with the error."""
+    try:
+        return read(*arguments)
+    except DECODE_ERRORS as error:
+        return replace(seen, error=error_text(error))  # type: ignore[type-var]
 
 
 def text_field(part: Json, key: str) -> str:

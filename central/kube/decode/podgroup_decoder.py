@@ -8,11 +8,10 @@ from typing import Any
 
 from central.kube.decode import gang_annotations, pod_affinity, podspec
 from central.kube.decode.fields import (
-    DECODE_ERRORS,
     FieldError,
     FirstError,
-    error_text,
     identifying,
+    or_error,
     text_field,
 )
 from central.kube.decode.quantities import parse_time
@@ -26,10 +25,7 @@ def decode_podgroup(raw: Json, topology: TopologyConstraints) -> GangSeen:
     with identifying("PodGroup", raw):
         meta = raw["metadata"]
         seen = GangSeen(meta["namespace"], meta["name"], 1, uid=meta.get("uid", ""))
-    try:
-        return _gang(raw, seen, topology)
-    except DECODE_ERRORS as error:
-        return replace(seen, error=error_text(error))
+    return or_error(seen, _gang, raw, seen, topology)
 
 
 def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:

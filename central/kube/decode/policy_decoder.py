@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from central.kube.decode.fields import (
-    DECODE_ERRORS,
     FieldError,
     MalformedObject,
-    error_text,
     identifying,
     int_field,
+    or_error,
     text_field,
 )
 from central.kube.decode.pod_affinity import label_expressions
@@ -33,10 +32,7 @@ def decode_queue(raw: Json) -> QueueSeen:
         hash(seen)
     if not seen.name:
         raise MalformedObject("Queue without a name")
-    try:
-        return _queue(raw, seen)
-    except DECODE_ERRORS as error:
-        return replace(seen, error=error_text(error))
+    return or_error(seen, _queue, raw, seen)
 
 
 def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:

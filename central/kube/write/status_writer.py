@@ -33,7 +33,7 @@ from central.model.timestamps import stamp
 
 log = logging.getLogger(__name__)
 
-GangKey = tuple[str, str, bool]  # namespace, name, whether there is a PodGroup
+StatusKey = tuple[str, str, bool]  # namespace, name, whether there is a PodGroup
 
 PODGROUP, POD = BY_KIND["PodGroup"], BY_KIND["Pod"]
 INQUEUE = "Inqueue"  # admitted and not tried yet: no condition, no Event
@@ -61,7 +61,7 @@ DEFAULT_TIMING = StatusTiming()
 
 
 @dataclass(slots=True)
-class _Gang:
+class _GangWrites:
     update: UpdateGangStatus | None = None  # the newest that is not written yet
     since: float = 0.0  # when the oldest update came that is not written yet
     queued: bool = False
@@ -82,7 +82,7 @@ class StatusWriter:
         self._timing = timing
         self._bindings_wait = bindings_wait
         self._lock = threading.Lock()
-        self._gangs: dict[GangKey, _Gang] = {}
+        self._gangs: dict[StatusKey, _GangWrites] = {}
         self._unwritten = 0  # gangs with an update
         self._events = EventWriter()
         self._status_path = "/status"
@@ -97,7 +97,7 @@ class StatusWriter:
         key = (update.namespace, update.gang, update.has_object)
         placed = _is_placed(update)
         with self._lock:
-            gang = self._gangs.setdefault(key, _Gang())
+            gang = self._gangs.setdefault(key, _GangWrites())
             self._set_update(gang, update)
             if gang.queued and not placed:
                 return
@@ -129,11 +129,11 @@ class StatusWriter:
     def _pool(self, update: UpdateGangStatus) -> WorkerPool:
         return self._placed_pool if _is_placed(update) else self._pending_pool
 
-    def _work(self, key: GangKey) -> None:
+    def _work(self, key: StatusKey) -> None:
         """Writes the gang's newest state, unless it is too early or another worker is at it."""
         self._let_bindings_pass(key)
         with self._lock:
-            gang = self._gangs.setdefault(key, _Gang())
+            gang = self._gangs.setdefault(key, _GangWrites())
             gang.queued = False
             if (update := gang.update) is None:
                 return
@@ -159,22 +159,24 @@ class StatusWriter:
             with self._lock:
                 gang.writing = False
 
-    def _set_update(self, gang: _Gang, update: UpdateGangStatus) -> None:
+    def _set_update(self, gang: _GangWrites, update: UpdateGangStatus) -> None:
         if gang.update is None:
             gang.since = time.monotonic()
             self._unwritten += 1
         gang.update = update
 
-    def _put_back(self, gang: _Gang, update: UpdateGangStatus) -> None:
+    def _put_back(self, gang: _GangWrites, update: UpdateGangStatus) -> None:
         if gang.update is None:  # otherwise a newer one has come
             self._set_update(gang, update)
 
-    def _requeue(self, key: GangKey, gang: _Gang, update: UpdateGangStatus, delay_s: float) -> None:
+    def _requeue(
+        self, key: StatusKey, gang: _GangWrites, update: UpdateGangStatus, delay_s: float
+    ) -> None:
         if not gang.queued:
             gang.queued = True
             self._pool(update).put_later(partial(self._work, key), delay_s)
 
-    def _early_s(self, gang: _Gang, update: UpdateGangStatus) -> float:
+    def _early_s(self, gang: _GangWrites, update: UpdateGangStatus) -> float:
         """How long the update must still wait."""
         if gang.writing:
             return _BUSY_S
@@ -187,7 +189,7 @@ class StatusWriter:
             apart_s = min(crowded_s, timing.counts_most_s, apart_s)
         return gang.written_at + apart_s - time.monotonic()
 
-    def _let_bindings_pass(self, key: GangKey) -> None:
+    def _let_bindings_pass(self, key: StatusKey) -> None:
         """Both use the same API server, and a running pod is worth more than its status."""
         gang = self._gangs.get(key)
         until = (gang.since if gang else 0.0) + self._timing.bindings_first_s
