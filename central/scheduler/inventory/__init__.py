@@ -1,1 +1,1 @@
-"""What is there and what is free: nodes, GPUs, cards, the network tree; the snapshot and its drafts."""
+"""Nodes, GPUs, RDMA NICs, pods and the network tree: what exists and what is free."""

@@ -1,5 +1,5 @@
-"""A node beside its row in the snapshot: who is there, what its agent reports, and which GPUs each
-pod is planned or known to have."""
+"""A node with what its agent reports, the pods on it, and the devices that each pod is observed or planned to
+have. Free capacity is in its row of the columns (columns.py)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,32 +19,33 @@ from protos.topology import Grant, RdmaUse, Shape, indices_of, mask_of
 
 
 class ClusterNode:
+    """Observed devices are those in the agent's report (from the kubelet's pod-resources API); planned
+    devices are those that the scheduler chose. Names are (namespace, pod)."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.seen: NodeSeen | None = None
         self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
-        self.rdma_total: tuple[tuple[str, int], ...] = ()  # the same of all pods together
-        self.levels: tuple[tuple[str, str], ...] = ()  # that its agent tells
+        self.rdma_total: tuple[tuple[str, int], ...] = ()  # limits of all pods together
+        self.levels: tuple[tuple[str, str], ...] = ()  # network levels from its agent
         self.memory_level = "none"  # see NodeSeen
-        self.gpu_models: tuple[tuple[str, int], ...] = ()  # NodeSeen.gpus
+        self.gpu_models: tuple[tuple[str, int], ...] = ()  # see NodeSeen.gpus
         self.report: NodeReported | None = None
-        self.silent = False
+        self.silent = False  # the agent has stopped reporting
         self.shape: Shape | None = None
-        self.observed_gpus: dict[Name, int] = {}  # GPUs by pod, as reported
-        self.pods: dict[str, Pod] = {}  # by uid: those that are there, alive or not
-        self.foreign_gpus = 0  # GPUs that pod-resources gives to pods we don't know
-        self.observed_nics: dict[nics.Container, tuple[str, ...]] = {}  # network cards, as reported
-        self.planned_nics: dict[
-            nics.Container, tuple[str, ...]
-        ] = {}  # where limits are summed: planned
-        self.rdma_use: tuple[RdmaUse, ...] = ()  # of these cards, by pods
-        self.nics_limited = False  # pods' limits of these cards are summed
-        self.observed_shares: dict[Name, GpuShares] = {}  # hundredths of GPUs by pod, as reported
+        self.observed_gpus: dict[Name, int] = {}  # masks by pod
+        self.pods: dict[str, Pod] = {}  # by uid, ended ones too
+        self.foreign_gpus = 0  # mask: observed, of pods that are not on this node
+        self.observed_nics: dict[nics.Container, tuple[str, ...]] = {}  # one for each share
+        self.planned_nics: dict[nics.Container, tuple[str, ...]] = {}  # where nics_limited
+        self.rdma_use: tuple[RdmaUse, ...] = ()  # reported use of NICs
+        self.nics_limited = False  # the NICs have a cgroup limit that all pods share
+        self.observed_shares: dict[Name, GpuShares] = {}  # by pod
         self.foreign_shares: GpuShares = {}
         self.slices = mig.NONE
 
     def apply_report(self, report: NodeReported) -> bool:
-        """Takes the report unless a newer one of the same agent is known."""
+        """Applies the report unless it is older than the known one of the same boot. Returns whether it did."""
         known = self.report
         same = known is not None and known.boot == report.boot
         if same and known is not None and known.generation >= report.generation:
@@ -74,7 +75,7 @@ class ClusterNode:
         self.slices = mig.NONE
 
     def has_observed(self, name: Name) -> bool:
-        """Whether its agent has seen the pod's devices."""
+        """Whether the report contains devices of the pod."""
         if name in self.observed_gpus or name in self.observed_shares or name in self.slices.held:
             return True
         return self.nics_limited and any(key[:2] == name for key in self.observed_nics)
@@ -87,20 +88,19 @@ class ClusterNode:
         self.slices = self.slices.without(name)
 
     def reported_values(self) -> tuple[object, ...]:
-        """What its agent adds to its row."""
+        """What the report adds to the node of the API server; compared to find changes."""
         has = self.slices.limit(self.seen.allocatable) if self.seen and self.report else None
         exclusive = self.report is not None and self.report.topology.rdma_exclusive
-        said = self.rdma_most, self.rdma_total, self.levels, self.memory_level
-        return *said, self.gpu_models, exclusive, has
+        limits = self.rdma_most, self.rdma_total
+        return *limits, self.levels, self.memory_level, self.gpu_models, exclusive, has
 
     def merged(self) -> NodeSeen | None:
-        """What the API server and the agent say of it."""
+        """The node of the API server with what its agent reports; None if the API server has no such node."""
         if self.seen is None:
             return None
-        has = self.allocatable()
         return replace(
             self.seen,
-            allocatable=has,
+            allocatable=self.allocatable(),
             rdma_most=self.rdma_most,
             told=self.levels,
             memory_level=self.memory_level,
@@ -109,7 +109,7 @@ class ClusterNode:
         )
 
     def allocatable(self) -> dict[str, int]:
-        """What the API server says, and what the agent adds."""
+        """The API server's allocatable, MIG slices limited to healthy ones, with RDMA limits."""
         has = dict(self.seen.allocatable) if self.seen else {}
         return {**(self.slices.limit(has) if self.report else has), **dict(self.rdma_total)}
 
@@ -124,38 +124,38 @@ class ClusterNode:
         return bool(self.slices.unhealthy) or bool(self.unhealthy_nics())
 
     def unhealthy_nics(self) -> dict[str, str]:
-        """Why, by name: those that are offered, and those that somebody has and are gone."""
+        """Reasons by name, for NICs that are offered or in use."""
         return nics.unhealthy(self.report.topology, self.observed_nics) if self.report else {}
 
     def free(self) -> int:
-        """The GPUs that are healthy and nobody's."""
+        """The mask of GPUs that are healthy and that no pod has."""
         taken = self.foreign_gpus | mask_of(self.foreign_shares)
         for pod in self.pods.values():
             taken |= pod.gpus
         return self.healthy() & ~taken
 
     def offered(self) -> Offered:
-        """The GPUs that may be used in shares."""
+        """The masks of GPUs that may be shared, by enforcement rank."""
         return gpu_shares.offered(self.report.topology) if self.report else NOTHING
 
     def free_shares(self) -> GpuShares:
-        """Of the GPUs that are in use as shares: hundredths still to be had."""
+        """Of the GPUs that are in use as shares: hundredths that are free."""
         used = gpu_shares.used(self.pods.values(), self.foreign_shares)
-        fit = self.healthy() & self.offered()[0]
-        return {gpu: max(0, WHOLE - part) if fit >> gpu & 1 else 0 for gpu, part in used.items()}
+        usable = self.healthy() & self.offered()[0]
+        return {gpu: max(0, WHOLE - part) if usable >> gpu & 1 else 0 for gpu, part in used.items()}
 
     def nic_capacity(self) -> NicCapacity | None:
-        """What pods have room for on its network cards; None: their shares alone count."""
+        """What is left of the NICs' limits; None if NICs are counted by shares alone."""
         if not self.nics_limited or self.report is None:
             return None
-        return nics.capacity(self.report.topology, self.pods.values(), self.known_nics())
+        return nics.free_capacity(self.report.topology, self.pods.values(), self.known_nics())
 
     def known_nics(self) -> dict[nics.Container, tuple[str, ...]]:
-        """Known or planned, of whoever holds room, and of strangers."""
+        """Observed NICs, else planned ones, by container; observed ones of unknown pods too."""
         return {**self.planned_nics, **self.observed_nics}
 
     def assign_nics(self) -> None:
-        """Plans network cards for those who have none, where limits are summed."""
+        """Plans NICs for pods without observed ones, where NICs have limits."""
         if self.nics_limited and self.report is not None:
             masks = nics.gpu_masks(self.report, self._planned()[1])
             pods = self.pods.values()
@@ -164,15 +164,30 @@ class ClusterNode:
             )
 
     def reconcile_devices(self, find: Callable[[Name], Pod | None]) -> None:
-        """Brings plans in line with the truth. Where they are in its way they are made anew."""
+        """Decides which pod has which GPUs: observed devices first, then plans that still hold, then new
+        plans. find: the pod of a name, on whichever node it is.
+
+            1. observed whole GPUs    in order of names; a GPU that is reported twice goes to the first
+            2. observed shares        at most 100 hundredths of a GPU, none of a GPU of step 1
+            3. all other living pods of the node, in order of uids:
+               observed earlier       keep their GPUs if steps 1 and 2 left them free
+               planned                keep their GPUs if healthy and free, else get the closest free ones
+
+        Observed devices of an ended pod are free: the kubelet takes them back at the next admission.
+        Observed devices of pods that are not on this node are counted as foreign.
+
+        Example: four GPUs; pod a is planned onto 0 and 1, pod b onto 2. The kubelet gave a GPUs 1 and 2.
+        Step 1 sets a to 1 and 2. In step 3 the plan of b is void, because 2 is taken, and b is planned
+        onto the closest of 0 and 3.
+        """
         taken = 0
         self.foreign_gpus = 0
         for name, mask in sorted(self.observed_gpus.items()):
             pod = find(name)
             here = pod is not None and pod.node == self.name
             if here and pod is not None and not pod.alive:
-                continue  # it has ended: the kubelet takes its devices back at the next admission
-            mine = mask & ~taken  # a list that gives a GPU twice is not believed the second time
+                continue
+            mine = mask & ~taken
             taken |= mine
             if here and pod is not None and not pod.share:
                 pod.gpus = mine
@@ -181,10 +196,10 @@ class ClusterNode:
                 self.foreign_gpus |= mine
         used = self._reconcile_shares(find, taken)
         for _, pod in sorted(self.pods.items()):
-            told = self.observed_shares if pod.share else self.observed_gpus
-            if (pod.seen.namespace, pod.seen.name) in told or not pod.alive:
+            observed = self.observed_shares if pod.share else self.observed_gpus
+            if (pod.seen.namespace, pod.seen.name) in observed or not pod.alive:
                 continue
-            if pod.observed and not self._holds(pod, taken, used):
+            if pod.observed and not self._may_keep(pod, taken, used):
                 pod.gpus = 0
                 pod.advance(DEVICES_UNKNOWN)
             if pod.share:
@@ -198,7 +213,7 @@ class ClusterNode:
             taken |= pod.gpus
 
     def _reconcile_shares(self, find: Callable[[Name], Pod | None], taken: int) -> Counter[int]:
-        """The truth about shares, after that about whole GPUs: hundredths in use by GPU."""
+        """Step 2. taken: whole GPUs of step 1. Returns the hundredths in use, by GPU."""
         used: Counter[int] = Counter()
         self.foreign_shares = {}
         for name, parts in sorted(self.observed_shares.items()):
@@ -208,30 +223,30 @@ class ClusterNode:
                 continue
             if here and pod is not None and pod.share:
                 gpu = max(sorted(parts), key=parts.__getitem__)
-                believed = not taken >> gpu & 1 and used[gpu] + pod.share <= WHOLE
-                pod.gpus = 1 << gpu if believed else 0
+                possible = not taken >> gpu & 1 and used[gpu] + pod.share <= WHOLE
+                pod.gpus = 1 << gpu if possible else 0
                 pod.advance(OBSERVED)
-                used[gpu] += pod.share if believed else 0
+                used[gpu] += pod.share if possible else 0
                 continue
-            for gpu, told in parts.items():
-                part = min(told, WHOLE - used[gpu])
+            for gpu, reported in parts.items():
+                part = min(reported, WHOLE - used[gpu])
                 if not taken >> gpu & 1 and part:
                     self.foreign_shares[gpu] = self.foreign_shares.get(gpu, 0) + part
                     used[gpu] += part
         return used
 
-    def _holds(self, pod: Pod, taken: int, used: Counter[int]) -> bool:
-        """Whether what it was known to have can still be its own."""
+    def _may_keep(self, pod: Pod, taken: int, used: Counter[int]) -> bool:
+        """Whether GPUs that were observed earlier can still be the pod's."""
         if pod.share:
             gpu = pod.gpus.bit_length() - 1
             return not pod.gpus & taken and used[gpu] + pod.share <= WHOLE
         return not pod.gpus & (taken | mask_of(used))
 
     def _plan_share(self, pod: Pod, taken: int, used: Counter[int]) -> None:
-        """As for whole GPUs; another GPU only where the planned one has not so much left, or does not
-        enforce caps as surely as it must."""
-        fit = self.healthy() & self.offered()[RANKS[pod.spec.memory_level]] & ~taken
-        left = {gpu: WHOLE - used[gpu] for gpu in indices_of(fit)}
+        """Keeps the planned GPU if it has the share free and enforces memory caps as the pod requires.
+        Otherwise chooses a GPU, if possible one that no other plan needs."""
+        usable = self.healthy() & self.offered()[RANKS[pod.spec.memory_level]] & ~taken
+        left = {gpu: WHOLE - used[gpu] for gpu in indices_of(usable)}
         wanted = pod.share if pod.seen.ours else 0
         now = pod.gpus.bit_length() - 1
         if pod.gpus and left.get(now, 0) >= wanted:
@@ -245,13 +260,14 @@ class ClusterNode:
                 continue
             for gpu in indices_of(other.gpus):
                 others[gpu] = others.get(gpu, 0) - (other.share or WHOLE)
-        for room in (others, left):
-            if (gpu := choose_gpu(self.shape, room, wanted)) >= 0:
+        for free in (others, left):
+            if (gpu := choose_gpu(self.shape, free, wanted)) >= 0:
                 pod.gpus = 1 << gpu
                 return
 
     def _plan(self, pod: Pod, taken: int) -> None:
-        """A plan holds while its GPUs are healthy and free; else the next best one is made."""
+        """Keeps the plan while its GPUs are healthy and free. Otherwise chooses the closest free GPUs, if
+        possible without those of other plans."""
         wanted = pod.spec.request(GPU) if pod.seen.ours else 0
         free = self.healthy() & ~taken
         if pod.gpus.bit_count() == wanted and not pod.gpus & ~free:
@@ -267,21 +283,23 @@ class ClusterNode:
             )
 
     def planned_devices(self) -> tuple[Grant, ...]:
-        """Container by container, what pods should be given whose truth is not known yet."""
+        """The plan for the agent: by container, the devices of pods whose own are not observed yet."""
         if self.report is None or self.shape is None:
             return ()
         grants, planned = self._planned()
-        asking = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
-        if asking:
+        with_nics = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
+        if with_nics:
             chosen = self.planned_nics
             if not self.nics_limited:
                 masks = nics.gpu_masks(self.report, planned)
-                chosen = nics.nearest_nics(self.report.topology, masks, asking, self.observed_nics)
-            grants += nics.grants(asking, self.observed_nics, chosen)
+                chosen = nics.nearest_nics(
+                    self.report.topology, masks, with_nics, self.observed_nics
+                )
+            grants += nics.grants(with_nics, self.observed_nics, chosen)
         return tuple(sorted(grants))
 
     def _planned(self) -> tuple[list[Grant], dict[nics.Container, int]]:
-        """GPUs of containers, as grants and as masks."""
+        """Planned GPUs by container, as grants and as masks."""
         grants: list[Grant] = []
         planned: dict[nics.Container, int] = {}
         if self.report is None or self.shape is None:
@@ -289,16 +307,16 @@ class ClusterNode:
         uuids = [gpu.uuid for gpu in self.report.topology.gpus]
         for pod in self.pods.values():
             name = (pod.seen.namespace, pod.seen.name)
-            told = sum(self.observed_shares.get(name, {}).values())
-            missing = told < sum(part for _, part in pod.spec.share_containers)
-            missing |= bool(pod.spec.memory_cap)  # its agent watches over it as long as it lives
+            reported = sum(self.observed_shares.get(name, {}).values())
+            missing = reported < sum(part for _, part in pod.spec.share_containers)
+            missing |= bool(pod.spec.memory_cap)  # the agent enforces it while the pod lives
             if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.observed):
                 continue
             for container, part in pod.spec.share_containers:
                 key = (pod.seen.namespace, pod.seen.name, container)
                 planned[key] = pod.gpus
                 uuid = uuids[pod.gpus.bit_length() - 1]
-                grants.append(Grant(*key, GPU_SHARE, (uuid,), _part(pod, part)))
+                grants.append(Grant(*key, GPU_SHARE, (uuid,), _share_limits(pod, part)))
             left = pod.gpus
             for container, count in pod.spec.gpu_containers:
                 share = closest(self.shape, left, count)
@@ -310,8 +328,8 @@ class ClusterNode:
         return grants, planned
 
 
-def _part(pod: Pod, part: int) -> tuple[tuple[str, int], ...]:
-    """What a container is to get of its GPU, and what its pod may have of the memory."""
+def _share_limits(pod: Pod, part: int) -> tuple[tuple[str, int], ...]:
+    """The limits of a container's share: hundredths, memory cap, enforcement rank."""
     least = RANKS[pod.spec.memory_level]
-    wished = {SHARE: part, MEMORY: pod.spec.memory_cap, LEAST: least}
-    return tuple(sorted((key, amount) for key, amount in wished.items() if amount))
+    limits = {SHARE: part, MEMORY: pod.spec.memory_cap, LEAST: least}
+    return tuple(sorted((key, amount) for key, amount in limits.items() if amount))

@@ -1,9 +1,8 @@
-"""What is free, as dense columns by node row. It knows nothing of pod classes, filters and placement.
+"""Free capacity as dense columns, one row for each node. Independent of pod classes, filters and placement.
 
-Amounts are whole numbers (cpu in thousandths, memory in bytes, the rest in pieces). GPUs are counted by
-the API server's allocatable and, where an agent has reported, also one by one as a mask; what may be
-given is the smaller of the two. Every change notes its row as dirty, so that whoever keeps a count by
-row recounts only the rows that moved.
+Amounts are whole numbers (cpu in thousandths, memory in bytes, other resources in units). GPUs are counted by
+the API server's allocatable and, if an agent has reported, also as a mask of free GPUs; the smaller count
+holds. Every change marks its row as dirty, so that derived counts are updated for those rows only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,29 +24,29 @@ REQUESTS_KEPT = 10_000
 
 
 class ClassRequest(NamedTuple):
-    """What one pod takes of the columns."""
+    """What one pod takes from the columns."""
 
     columns: Ints
     amounts: Ints  # by column, in the same order
     gpus: int
     share: int  # hundredths of one GPU
-    least: int  # the rank with which its memory cap must be enforced, where it asks for a share
+    least: int  # the enforcement rank that its share needs
 
 
 class Columns:
     def __init__(self, levels: Sequence[str] = ()) -> None:
         self.domains = Domains(levels)
-        self.names: list[str] = []  # by row; empty: the row is unused
+        self.names: list[str] = []  # by row; empty if the row is unused
         self.row: dict[str, int] = {}
         self.nodes: list[NodeSeen | None] = []
-        self.version: Ints = np.zeros(0, dtype=np.int64)  # of what the API server says of the node
+        self.version: Ints = np.zeros(0, dtype=np.int64)  # counts changes of the node
         self.column: dict[str, int] = {GPU: 0, "pods": 1, "cpu": 2, "memory": 3}
         self.allocatable: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
         self.free: Ints = np.zeros((0, len(self.column)), dtype=np.int64)
         self.gpus = GpuColumns()
-        self.nics: dict[int, NicCapacity] = {}  # by row, where limits of network cards are summed
+        self.nics: dict[int, NicCapacity] = {}  # by row, if the NICs have limits
         self.dirty = DirtyRows()
-        self.relabelled = 0  # grows when a row moves in the network tree
+        self.relabelled = 0  # counts rows that moved in the network tree
         self._unused: list[int] = []
         self._requests: dict[PodSpec, ClassRequest] = {}
         self._name_rank: Ints | None = None
@@ -55,8 +54,7 @@ class Columns:
     # --- nodes ---------------------------------------------------------------
 
     def put_node(self, node: NodeSeen, labels: Mapping[str, str]) -> int:
-        """Adds or replaces what the API server says of a node; what is taken there stays taken.
-        labels: its domain at each level."""
+        """Adds or replaces a node; what is taken on it stays taken. labels: its domain at each level."""
         row = self.row.get(node.name)
         if row is None:
             row = self._new_row(node.name)
@@ -93,38 +91,38 @@ class Columns:
     def put_gpus(
         self, row: int, shape: Shape | None, free_mask: int, offered: Offered, left: GpuShares
     ) -> bool:
-        """What an agent says (GpuColumns.put). Whether more may be given now."""
+        """Sets what an agent reports (GpuColumns.put). Returns whether more may be free now."""
         more = self.gpus.put(row, shape, free_mask, offered, left)
         self.recount(row)
         return more
 
     def put_nics(self, row: int, capacity: NicCapacity | None) -> bool:
-        """What pods may take of the network cards there. Whether it changed."""
+        """Sets the capacity of the row's NICs. Returns whether it changed."""
         known = self.nics.pop(row, None)
         if capacity is not None:
             self.nics[row] = capacity
         if known == capacity:
             return False
-        self.dirty.note([row])
+        self.dirty.add([row])
         return True
 
     # --- capacity ------------------------------------------------------------
 
     def recount(self, row: int) -> None:
-        """Counts the row's GPUs that may be given."""
+        """Counts the row's free GPUs again."""
         self.gpus.recount(row, max(int(self.free[row, 0]), 0))
-        self.dirty.note([row])
+        self.dirty.add([row])
 
     def recount_many(self, rows: Ints) -> None:
         self.gpus.recount_many(rows, np.maximum(self.free[rows, 0], 0))
-        self.dirty.note(rows.tolist())
+        self.dirty.add(rows.tolist())
 
     def take_amounts(self, rows: Ints, columns: Ints, counts: Ints, amounts: Ints) -> None:
-        """Takes the amounts, by column, counts[i] times on rows[i]."""
+        """Takes the amounts (by column) counts[i] times on rows[i]."""
         self.free[np.ix_(rows, columns)] -= counts[:, None] * amounts
 
     def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:
-        """Frees or takes amounts (by row and column) and GPUs of different rows, tentatively."""
+        """Frees or takes amounts (by row and column) and GPU masks on different rows, tentatively."""
         width = amounts.shape[1]
         self.free[rows, :width] += amounts if free else -amounts
         free_mask = self.gpus.free_mask
@@ -134,16 +132,16 @@ class Columns:
         self.recount_many(rows)
 
     def request(self, spec: PodSpec) -> ClassRequest:
-        """What a pod of the class takes, as columns."""
+        """What a pod of the class takes. Cached by class."""
         found = self._requests.get(spec)
         if found is None:
             if len(self._requests) >= REQUESTS_KEPT:
                 self._requests.clear()
-            asked = [(self._column(name), amount) for name, amount in spec.requests if amount > 0]
+            pairs = [(self._column(name), amount) for name, amount in spec.requests if amount > 0]
             share = spec.request(GPU_SHARE)
             found = self._requests[spec] = ClassRequest(
-                np.array([column for column, _ in asked], dtype=np.int64),
-                np.array([amount for _, amount in asked], dtype=np.int64),
+                np.array([column for column, _ in pairs], dtype=np.int64),
+                np.array([amount for _, amount in pairs], dtype=np.int64),
                 spec.request(GPU),
                 share,
                 RANKS[spec.memory_level] if share else 0,
@@ -151,7 +149,7 @@ class Columns:
         return found
 
     def name_rank(self) -> Ints:
-        """Each row's index in the order of names: ties are broken by it."""
+        """Each row's index in the order of names, which breaks ties."""
         if self._name_rank is None:
             order = sorted(range(len(self.names)), key=self.names.__getitem__)
             self._name_rank = np.empty(len(order), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""The network tree: which zone, block and rack each node is in, as dense numbers. Built from node
-labels, level by level; a node without a level's label is in no domain of that level, which
-disables nothing else."""
+"""The network tree: the zone, block and rack of each node, as dense numbers, built from node labels.
+
+A node without a level's label is in no domain of that level. Its other levels still count."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,14 +26,14 @@ class Domains:
         self._above: list[list[int]] = [[] for _ in self.levels]
         self._parents: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
         self._ranks: list[Ints] = [np.zeros(0, dtype=np.int64) for _ in self.levels]
-        self._annotations: dict[int, Pairs] = {}  # by row: what its pods are told
+        self._annotations: dict[int, Pairs] = {}  # by row
 
     def grow(self, rows: int) -> None:
         more = np.full((len(self.levels), rows - self.of.shape[1]), -1, dtype=np.int64)
         self.of = np.hstack([self.of, more])
 
     def put(self, row: int, labels: Mapping[str, str]) -> bool:
-        """Files the row by its labels; says whether it moved."""
+        """Sets the row's domains from the labels. Returns whether they changed."""
         self._annotations.pop(row, None)
         before = self.of[:, row].copy()
         path: tuple[str, ...] = ()
@@ -60,13 +60,13 @@ class Domains:
         return len(self.names[level])
 
     def parents(self, level: int) -> Ints:
-        """For each domain of the level the one of the next wider level that it is in, -1 for none."""
+        """For each domain of the level, its domain of the next wider level; -1 for none."""
         if len(self._parents[level]) != self.count(level):
             self._parents[level] = np.array(self._above[level], dtype=np.int64)
         return self._parents[level]
 
     def ranks(self, level: int) -> Ints:
-        """Each domain's place in the order of names: ties are broken by it."""
+        """Each domain's index in the order of names, which breaks ties."""
         if len(self._ranks[level]) != self.count(level):
             order = np.argsort(np.array(self.names[level]), kind="stable")
             self._ranks[level] = np.empty(len(order), dtype=np.int64)
@@ -81,8 +81,8 @@ class Domains:
         )
 
     def annotations(self, row: int) -> Pairs:
-        """The row's domains as annotations of the pods that are bound there: each under its level's
-        own key, and all of them in one."""
+        """The annotations of pods that are bound there: each domain under its level's key, and all of them
+        joined in one."""
         if row not in self._annotations:
             found = [
                 (level if "/" in level else f"{names.DOMAIN}/{level}", name)

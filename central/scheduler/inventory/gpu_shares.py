@@ -1,8 +1,11 @@
-"""GPUs in shares: how many more pods have room on a node's GPUs, one by one, and which GPU each of them goes
-to. A share is a hundredth of a GPU; all of a pod's are of one GPU.
+"""Shared GPUs: how many more pods fit on a node's GPUs, and which GPU each of them gets. A share is a number of
+hundredths of one GPU.
 
-A node's GPU is free, somebody's, or open: then left[row] tells how much of it may still be had. Pods go to the open GPU that
-will be left with the least, and open another one only where none has so much."""
+A GPU is free, in use as a whole, or open (in use as shares). A pod gets the open GPU that is left with the
+least, and opens a free GPU only if no open one has its share free.
+
+Design: docs/design/0030-gpu-shares.md
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,30 +24,28 @@ GpuShares = dict[int, int]  # hundredths by GPU
 
 
 class ShareRequest(Protocol):
-    """What a pod wants of a node's GPUs: whole ones, or hundredths of one that enforces caps so surely."""
+    """What one pod requests: whole GPUs, or hundredths of one GPU of at least an enforcement rank."""
 
     gpus: int
     share: int
-    least: int  # a rank
+    least: int  # the rank (protos.gpu_sharing.RANKS)
 
 
-# The GPUs that may be used in shares, by how surely caps of their memory hold at least: of rank 0 all.
+# Masks of the GPUs that may be shared, by the enforcement rank that they have at least; rank 0: all.
 Offered = tuple[int, ...]
 NOTHING: Offered = (0,) * (HIGHEST + 1)
 
 
 class GpuColumns:
-    """The GPUs of each row."""
+    """The GPUs of each row. Masks have a bit for each GPU index."""
 
     def __init__(self) -> None:
-        self.count: Ints = np.zeros(0, dtype=np.int64)  # whole GPUs that may be given
-        self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one island
+        self.count: Ints = np.zeros(0, dtype=np.int64)  # whole GPUs that are free
+        self.island: Ints = np.zeros(0, dtype=np.int64)  # of them, the most in one NVLink island
         self.shape: list[Shape | None] = []  # None: no agent has reported
-        self.free_mask: list[int] = []  # healthy and given to nobody
-        self.offered: list[Offered] = []  # that may be used in shares
-        self.free_shares: list[
-            GpuShares
-        ] = []  # of those in use as shares: hundredths that are free
+        self.free_mask: list[int] = []  # healthy, and no pod has them
+        self.offered: list[Offered] = []  # that may be shared
+        self.free_shares: list[GpuShares] = []  # of open GPUs
 
     def grow(self, more: int) -> None:
         self.count = np.append(self.count, np.zeros(more, dtype=np.int64))
@@ -57,8 +58,7 @@ class GpuColumns:
     def put(
         self, row: int, shape: Shape | None, free_mask: int, offered: Offered, left: GpuShares
     ) -> bool:
-        """What an agent says: the GPUs' shape, which are healthy and given to nobody, which may be
-        used in shares, and what is free of those that are. Whether more may be given than before."""
+        """Sets what an agent reports. Returns whether more may be free than before."""
         known = self.free_shares[row]
         more = (
             bool(free_mask & ~self.free_mask[row])
@@ -71,7 +71,7 @@ class GpuColumns:
         return more
 
     def recount(self, row: int, have: int) -> None:
-        """have: GPUs that are free by the API server's count."""
+        """have: free GPUs by the API server's allocatable. The smaller count holds."""
         shape = self.shape[row]
         if shape is None:
             self.count[row], self.island[row] = have, 0
@@ -97,7 +97,7 @@ class GpuColumns:
 
 @lru_cache(maxsize=1 << 16)
 def _free_in(shape: Shape, mask: int) -> tuple[int, int]:
-    """How many GPUs of the mask there are in all, and in the island with the most of them."""
+    """The number of GPUs in the mask, and in the island with the most of them."""
     return mask.bit_count(), max(
         ((mask & island).bit_count() for island in shape.islands), default=0
     )
@@ -111,13 +111,14 @@ def offered(topology: NodeTopology) -> Offered:
 
 
 def best_enforcement(topology: NodeTopology) -> str:
-    """How surely a cap of a share's memory holds there at best."""
+    """The strongest enforcement of memory caps that a shared GPU of the node has."""
     found = [gpu.enforcement for gpu in topology.gpus if gpu.shares]
     return max(found, key=RANKS.__getitem__, default="none")
 
 
 def capacity_at(gpus: "GpuColumns", row: int, wanted: int, least: int = 0, within: int = -1) -> int:
-    """How many pods of so many hundredths each the node has room for, on GPUs of that rank."""
+    """How many pods of `wanted` hundredths each fit on the row's GPUs of rank `least` in the mask
+    `within`."""
     fit = gpus.offered[row][least] & within
     if not fit or wanted > WHOLE:
         return 0
@@ -127,28 +128,28 @@ def capacity_at(gpus: "GpuColumns", row: int, wanted: int, least: int = 0, withi
 
 
 def _free_shares(gpus: "GpuColumns", row: int, least: int, within: int = -1) -> Iterable[int]:
-    """Of open GPUs of that rank what may still be had; GPUs that are not offered have nothing left."""
+    """The free hundredths of each open GPU of the rank in the mask."""
     left, fit = gpus.free_shares[row], gpus.offered[row][least] & within
     every = not least and within == -1
     return left.values() if every else (part for gpu, part in left.items() if fit >> gpu & 1)
 
 
 def capacity(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
-    """The same of many."""
+    """capacity_at() of many rows."""
     found = (capacity_at(gpus, row, wanted, least) for row in rows.tolist())
     return np.fromiter(found, np.int64, len(rows))
 
 
 def remaining(gpus: "GpuColumns", rows: Ints, least: int = 0) -> tuple[int, int]:
-    """The hundredths that are left in all, and the most of any one GPU."""
+    """The free hundredths of all GPUs together, and of the GPU with the most."""
     parts = [part for row in rows.tolist() for part in _free_shares(gpus, row, least)]
     free = WHOLE * int(capacity(gpus, rows, WHOLE, least).sum())
     return sum(parts) + free, max((*parts, min(free, WHOLE)))
 
 
 def waste(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
-    """What the GPU that such a pod would go to has left after it; a GPU that must be opened counts
-    more than any other."""
+    """By row, the hundredths that the pod's GPU would have left. Opening a GPU costs more than using any
+    open one."""
     found = (
         min(
             (part - wanted for part in _free_shares(gpus, row, least) if part >= wanted),
@@ -162,8 +163,8 @@ def waste(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
 def assign(
     gpus: "GpuColumns", row: int, ask: "ShareRequest", count: int, within: int = -1
 ) -> list[tuple[int, int]]:
-    """GPUs of the mask `within`, as masks, for count pods, and how many pods go to each; the mask 0
-    for those who have no room."""
+    """Chooses GPUs of the mask `within` for count pods: (mask of one GPU, number of pods on it). Pods that
+    do not fit have mask 0."""
     shape = gpus.shape[row]
     if shape is None:
         return [(0, count)]
@@ -174,8 +175,8 @@ def assign(
 def fits(
     gpus: "GpuColumns", row: int, asks: Iterable[tuple["ShareRequest", int]], within: int = -1
 ) -> bool:
-    """Whether so many pods of each kind find GPUs of the mask `within` there, if they are seated widest_first:
-    whole GPUs first, then the largest parts. For parts of one size a "no" is certain."""
+    """Whether the row has GPUs in the mask `within` for so many pods of each request, assigned
+    widest_first(). Exact for shares of one size; for shares of different sizes a packing may be missed."""
     shape = gpus.shape[row]
     if shape is None:
         return True
@@ -189,7 +190,8 @@ def fits(
 
 
 def widest_first(asks: Sequence["ShareRequest"]) -> list[int]:
-    """The order in which to seat them, as places: the widest first, since they fit in fewest places."""
+    """The order of assignment, as indices: most whole GPUs first, then the largest shares, because these
+    have the fewest choices."""
     return sorted(range(len(asks)), key=lambda i: (-asks[i].gpus, -asks[i].share, i))
 
 
@@ -219,24 +221,24 @@ def _fits(
 def _assign(
     shape: Shape, parts: Mapping[int, int], free: tuple[int, int], wanted: int, count: int
 ) -> list[tuple[int, int]]:
-    """free: GPUs that are free, and those that may be used, open ones too."""
+    """free: the masks of free GPUs and of usable GPUs, open ones included."""
     mask, fit = free
     left = {gpu: part for gpu, part in parts.items() if fit >> gpu & 1}
     left |= dict.fromkeys(indices_of(mask & fit), WHOLE)
-    dealt: list[tuple[int, int]] = []
+    assigned: list[tuple[int, int]] = []
     while count:
         gpu = choose_gpu(shape, left, wanted)
         if gpu < 0:
-            return [*dealt, (0, count)]
+            return [*assigned, (0, count)]
         some = min(count, left[gpu] // wanted)
         left[gpu] -= some * wanted
         count -= some
-        dealt.append((1 << gpu, some))
-    return dealt
+        assigned.append((1 << gpu, some))
+    return assigned
 
 
 def change(gpus: "GpuColumns", row: int, gpu: int, by: int) -> None:
-    """Takes hundredths of a GPU (a mask) or, by more than 0, gives them back."""
+    """Takes hundredths of the GPU (a mask of one), or gives them back if by > 0."""
     left, index = gpus.free_shares[row], gpu.bit_length() - 1
     now = left.get(index, WHOLE) + by
     if now < WHOLE:
@@ -247,9 +249,9 @@ def change(gpus: "GpuColumns", row: int, gpu: int, by: int) -> None:
         gpus.free_mask[row] |= gpu
 
 
-def used(pods: Iterable[Pod], strangers: Mapping[int, int]) -> Counter[int]:
-    """Hundredths by GPU that pods of a node have, or are planned to have."""
-    found = Counter(strangers)
+def used(pods: Iterable[Pod], foreign: Mapping[int, int]) -> Counter[int]:
+    """Hundredths by GPU that a node's pods have, observed or planned, and foreign ones."""
+    found = Counter(foreign)
     for pod in pods:
         if pod.gpus and pod.share:
             found[pod.gpus.bit_length() - 1] += pod.share

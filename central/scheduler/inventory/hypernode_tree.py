@@ -1,5 +1,5 @@
-"""The network tree from HyperNode objects: which nodes each holds, tier by tier. What is wrong with an
-object disables that object and is said of it; the others stand. Pure.
+"""The network tree from HyperNode objects: the nodes of each HyperNode, tier by tier. An invalid HyperNode is
+ignored, with its error; the others stay in effect.
 
 Design: docs/design/0017-hypernode-errors.md
 """
@@ -11,36 +11,36 @@ from dataclasses import dataclass, field
 
 from central.model.facts import HyperNodeSeen, Member, NodeSeen
 
-LEVEL = "tier-"  # of the levels' names: tier-2
+LEVEL = "tier-"  # level names: tier-2
 
 
 @dataclass(frozen=True, slots=True)
 class HyperNodeTree:
-    """levels: widest first. domains: by node, the HyperNode that holds it at each level."""
+    """levels: widest first. domains: by node and level, the HyperNode that contains the node."""
 
     levels: tuple[str, ...] = ()
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)  # by HyperNode: a sentence
-    sizes: Mapping[str, int] = field(default_factory=dict)  # by HyperNode: how many nodes
+    errors: Mapping[str, str] = field(default_factory=dict)  # by HyperNode
+    sizes: Mapping[str, int] = field(default_factory=dict)  # number of nodes by HyperNode
 
 
 def build(hypernodes: Mapping[str, HyperNodeSeen], nodes: Iterable[NodeSeen]) -> HyperNodeTree:
-    holds = _Holdings(hypernodes, list(nodes))
+    nodes_of = _Nodes(hypernodes, list(nodes))
     domains: dict[str, dict[str, str]] = {}
     tiers: set[int] = set()
     for name, hypernode in sorted(hypernodes.items()):
         level = level_of(hypernode.tier)
-        for node in sorted(holds.of(name)):
+        for node in sorted(nodes_of.of(name)):
             mine = domains.setdefault(node, {})
             if (other := mine.setdefault(level, name)) != name:
-                holds.add_error(
+                nodes_of.add_error(
                     name, f"node {node} is in HyperNode {other} of tier {hypernode.tier} too"
                 )
             else:
                 tiers.add(hypernode.tier)
     levels = tuple(level_of(tier) for tier in sorted(tiers, reverse=True))
     sizes = Counter(name for mine in domains.values() for name in mine.values())
-    return HyperNodeTree(levels, domains, holds.errors, sizes)
+    return HyperNodeTree(levels, domains, nodes_of.errors, sizes)
 
 
 def level_of(tier: int) -> str:
@@ -48,14 +48,14 @@ def level_of(tier: int) -> str:
 
 
 def widest_within(levels: Iterable[str], tier: int) -> str:
-    """The name of the widest level of at most this tier; empty where there is none."""
+    """The name of the widest level of at most this tier; empty if there is none."""
     tiers = [int(level.removeprefix(LEVEL)) for level in levels if level.startswith(LEVEL)]
     within = [known for known in tiers if known <= tier]
     return level_of(max(within)) if within else ""
 
 
-class _Holdings:
-    """Each HyperNode's nodes, found once."""
+class _Nodes:
+    """The nodes of each HyperNode, cached."""
 
     def __init__(self, hypernodes: Mapping[str, HyperNodeSeen], nodes: list[NodeSeen]) -> None:
         self.errors: dict[str, str] = {}
@@ -71,7 +71,7 @@ class _Holdings:
         if name in self._known:
             return self._known[name]
         if name in self._path:
-            self.add_error(name, f"it holds itself: {' in '.join([*self._path, name])}")
+            self.add_error(name, f"it contains itself: {' in '.join([*self._path, name])}")
             return frozenset()
         hypernode = self._all[name]
         if hypernode.error:

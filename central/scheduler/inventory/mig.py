@@ -1,5 +1,9 @@
-"""MIG slices of a node: who holds which, as its agent says, and how many are fit. By number slices are
-resources like any other; which ones a pod gets, its node's agent chooses. Pure."""
+"""MIG slices of a node, from its agent's report: which pod holds which, and how many are healthy.
+
+The scheduler counts slices as plain resources. The agent chooses which slices a pod gets.
+
+Design: docs/design/0033-mig-slices.md
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,25 +18,23 @@ Name = tuple[str, str]  # namespace and pod
 
 @dataclass(frozen=True, slots=True)
 class MigSlices:
-    """Of one node, by its agent's report."""
-
     held: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)  # uuids by pod
-    healthy: tuple[tuple[str, int], ...] = ()  # how many by resource, in use or not
+    healthy: tuple[tuple[str, int], ...] = ()  # number by resource, in use or not
     unhealthy: Mapping[str, str] = field(
         default_factory=dict
-    )  # of those that are held: why, by uuid
+    )  # reasons by uuid, of slices that pods hold
 
     def without(self, name: Name) -> "MigSlices":
-        """The pod has gone."""
+        """The same without a pod that was deleted."""
         if name not in self.held:
             return self
         return replace(self, held={each: ids for each, ids in self.held.items() if each != name})
 
     def limit(self, has: Mapping[str, int]) -> dict[str, int]:
-        """The smaller of what the API server and the agent say: the agent tells sooner."""
-        fit = dict(self.healthy)
+        """Limits amounts of MIG resources to healthy slices, which the agent reports before the kubelet does."""
+        healthy = dict(self.healthy)
         return {
-            name: min(count, fit.get(name, 0)) if slicing.is_slice(name) else count
+            name: min(count, healthy.get(name, 0)) if slicing.is_slice(name) else count
             for name, count in has.items()
         }
 
@@ -49,20 +51,20 @@ def from_report(report: NodeReported) -> MigSlices:
     here = by_uuid(report)
     if not held and not here:
         return NONE
-    fit = Counter(slicing.resource(part.profile) for _, part in here.values() if part.healthy)
-    troubles = {uuid: _why(here.get(uuid)) for ids in held.values() for uuid in ids}
-    bad = {uuid: why for uuid, why in troubles.items() if why}
-    return MigSlices(held, tuple(sorted(fit.items())), bad)
+    healthy = Counter(slicing.resource(part.profile) for _, part in here.values() if part.healthy)
+    reasons = {uuid: _why(here.get(uuid)) for ids in held.values() for uuid in ids}
+    unhealthy = {uuid: why for uuid, why in reasons.items() if why}
+    return MigSlices(held, tuple(sorted(healthy.items())), unhealthy)
 
 
 def _why(found: tuple[Gpu, Slice] | None) -> str:
     if found is None:
-        return "it is gone: its GPU was divided anew"
-    return "" if found[1].healthy else found[1].why or "not told why"
+        return "it is gone: its GPU was repartitioned"
+    return "" if found[1].healthy else found[1].why or "the agent gave no reason"
 
 
 def by_uuid(report: NodeReported | None) -> dict[str, tuple[Gpu, Slice]]:
-    """By uuid."""
+    """The report's slices with their GPUs."""
     if report is None:
         return {}
     return {part.uuid: (gpu, part) for gpu, part in slicing.of(report.topology)}

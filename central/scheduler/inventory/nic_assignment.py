@@ -1,5 +1,10 @@
-"""Network cards for pods that have none yet, where limits are summed: the nearest to their GPUs, such that
-those who come after find room, too. What was planned stays planned: the pod may have it by now. Pure."""
+"""Assigns RDMA NICs to pods that have none yet, on nodes whose NICs have limits: the nearest to their GPUs that
+leave the remaining pods a way to fit.
+
+A planned assignment is kept while it fits, because the pod may already have those NICs.
+
+Design: docs/design/0028-rdma-limits.md
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +26,13 @@ def assign(
     known: nics.Nics,
     planned: nics.Nics,
 ) -> Assigned:
-    """For all who hold room and whose cards are not known."""
+    """Plans NICs for all charged pods whose NICs are not known. planned: the assignment until now."""
     pods = tuple(pods)
-    room = nics.capacity(topology, pods, known)  # who has ended there is known, and is no stranger
-    if room is None:
+    free = nics.free_capacity(topology, pods, known)  # with ended pods, which are not unknown ones
+    if free is None:
         return {}
     wanting = [pod for pod in pods if pod.charged_spec is not None and pod.spec.rdma_containers]
-    return _Assigner(topology, gpus, known, room).assign(wanting, planned)
+    return _Assigner(topology, gpus, known, free).assign(wanting, planned)
 
 
 class _Assigner:
@@ -36,30 +41,30 @@ class _Assigner:
         topology: NodeTopology,
         gpus: Mapping[Container, int],
         known: nics.Nics,
-        room: NicCapacity,
+        free: NicCapacity,
     ) -> None:
-        self._topology, self._gpus, self._known, self._capacity = topology, gpus, known, room
+        self._topology, self._gpus, self._known, self._free = topology, gpus, known, free
 
     def assign(self, pods: Iterable[Pod], planned: nics.Nics) -> Assigned:
-        room, found, rest_of_pods = self._capacity, {}, []
+        free, found, others = self._free, {}, []
         for pod in sorted(pods, key=lambda pod: (pod.seen.namespace, pod.seen.name)):
             if not (rest := nics.unassigned_shares(pod, self._known)):
                 continue
-            wanted = room.request(pod.spec)._replace(shares=rest)
+            wanted = free.request(pod.spec)._replace(shares=rest)
             before = self._before(pod, planned)
             if before and self._take(wanted, before):
-                room.unassigned[wanted] -= 1
+                free.unassigned[wanted] -= 1
                 found.update(before)
             else:
-                rest_of_pods.append((wanted, pod))
-        rest_of_pods.sort(key=lambda each: each[0], reverse=True)  # whoever asks for the most first
-        for wanted, pod in rest_of_pods:
-            room.unassigned[wanted] -= 1
+                others.append((wanted, pod))
+        others.sort(key=lambda each: each[0], reverse=True)  # the largest requests first
+        for wanted, pod in others:
+            free.unassigned[wanted] -= 1
             found.update(self._next(wanted, pod))
         return found
 
     def _before(self, pod: Pod, planned: nics.Nics) -> Assigned:
-        """What it was planned, if that was for all of its containers."""
+        """The pod's planned assignment if it is complete, else nothing."""
         found = {}
         for name, count in pod.spec.rdma_containers:
             key = (pod.seen.namespace, pod.seen.name, name)
@@ -71,42 +76,43 @@ class _Assigner:
         return found
 
     def _take(self, wanted: NicRequest, chosen: Assigned) -> bool:
-        """Whether there is room for it; then it is taken."""
-        counts, has = _counts(chosen), self._capacity.nics
-        self._capacity.charge(wanted, counts)
+        """Charges the assignment if it fits. Returns whether it does."""
+        counts, has = _counts(chosen), self._free.nics
+        self._free.charge(wanted, counts)
         if all(name in has and min(has[name]) >= 0 for name in counts):
             return True
-        self._capacity.charge(wanted, counts, -1)
+        self._free.charge(wanted, counts, -1)
         return False
 
     def _next(self, wanted: NicRequest, pod: Pod) -> Assigned:
-        """The nearest cards that leave the others a way; where there is none, the nearest with shares."""
-        room, choices = self._capacity, []
-        for roomy in self._choices(wanted):
-            chosen = self._near(pod, roomy)
+        """Assigns the nearest NICs that leave the other pods a way to fit; without such NICs, the nearest with
+        shares left."""
+        free, choices = self._free, []
+        for shares in self._choices(wanted):
+            chosen = self._nearest(pod, shares)
             if not chosen or not self._take(wanted, chosen):
                 continue
-            if nic_limits.greedy_order(list(room.nics.values()), room.unassigned) is not None:
+            if nic_limits.greedy_order(list(free.nics.values()), free.unassigned) is not None:
                 return chosen
             choices.append(chosen)
-            room.charge(wanted, _counts(chosen), -1)
-        shares = {name: card[2] for name, card in room.nics.items()}
-        last = choices[0] if choices else self._near(pod, shares)
-        room.charge(wanted, _counts(last))
+            free.charge(wanted, _counts(chosen), -1)
+        shares = {name: nic[2] for name, nic in free.nics.items()}
+        last = choices[0] if choices else self._nearest(pod, shares)
+        free.charge(wanted, _counts(last))
         return last
 
     def _choices(self, wanted: NicRequest) -> Iterator[dict[str, int]]:
-        """Cards to choose from, with their shares: all with room, then those that leave the most."""
-        has = self._capacity.nics
+        """NICs to choose from with their shares: all that fit, then those of choose_nics()."""
+        has = self._free.nics
         names, left = list(has), list(has.values())
-        yield {name: card[2] for name, card in has.items() if nic_limits.pods_per_nic(card, wanted)}
+        yield {name: nic[2] for name, nic in has.items() if nic_limits.pods_per_nic(nic, wanted)}
         for tight in (False, True):
             if chosen := nic_limits.choose_nics(left, wanted, tight=tight):
                 yield {names[index]: left[index][2] for index in chosen}
 
-    def _near(self, pod: Pod, roomy: Mapping[str, int]) -> Assigned:
-        """For each container; nothing where there are not shares enough."""
-        left, found = dict(roomy), {}
+    def _nearest(self, pod: Pod, shares: Mapping[str, int]) -> Assigned:
+        """The nearest NICs for each container; nothing if shares are missing."""
+        left, found = dict(shares), {}
         for name, count in pod.spec.rdma_containers:
             key = (pod.seen.namespace, pod.seen.name, name)
             if key in self._known:
@@ -119,4 +125,4 @@ class _Assigner:
 
 
 def _counts(chosen: Assigned) -> Counter[str]:
-    return Counter(card for names in chosen.values() for card in names)
+    return Counter(name for names in chosen.values() for name in names)

@@ -1,9 +1,15 @@
-"""Room for pods on a node's network cards, card by card: where the cgroup of all pods has limits, the limits of
-pods must fit below them on each card, and a sum over the cards would promise what no card can keep.
+"""What pods can still take of a node's RDMA NICs, NIC by NIC.
 
-A pod asks for shares, and on each of its cards for a limit: its own wish, else what the node's agent gives by default.
-It gets as many different cards as it has shares, as far as there are so many. Whose cards are known takes from these;
-the others are asked for, and dealt to cards when the node's agent is told (see cards). Pure."""
+Each NIC has a cgroup limit (handles, objects) that all pods share. A pod requests N NIC shares and, on each of
+its NICs, a limit: its own (annotation), or the default of the node's agent. It gets as many different NICs as
+it has shares, if there are that many. Pods whose NICs are known are subtracted from those NICs. The requests of
+the others are kept as unassigned, and nic_assignment.py assigns NICs before the agent receives the plan.
+
+A sum over the NICs would be too much. Example: two NICs have 15 handles left each. Of pods that need 10 handles
+only two fit, one on each NIC, although 30 handles are left.
+
+Design: docs/design/0028-rdma-limits.md
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,28 +18,28 @@ from typing import NamedTuple
 from central.model.facts import PodSpec
 from protos.topology import NodeTopology, RdmaLimit
 
-PLENTY = 2**40  # of a card without a limit
-KEYS = ("hca_handle", "hca_object")  # also the names of the resources that wishes are summed as
+PLENTY = 2**40  # of a NIC without a limit
+KEYS = ("hca_handle", "hca_object")  # resource names
 
 
 class NicRequest(NamedTuple):
-    """Of one pod on each of its cards; the most first when sorted."""
+    """What one pod takes of each of its NICs, and its shares. Sorted in reverse, the largest come first."""
 
     handles: int
     objects: int
-    shares: int  # in all
+    shares: int  # on all NICs together
 
 
-Card = list[int]  # handles, objects and shares that are left
+FreeNic = list[int]  # handles, objects and shares that are left
 
 
 class NicCapacity:
-    """Of one node. cards are those that are offered and fit for work."""
+    """What is left of the NICs of one node. nics: those that are offered and healthy."""
 
     __slots__ = ("default", "nics", "unassigned")
 
-    def __init__(self, cards: dict[str, Card], default: RdmaLimit) -> None:
-        self.nics, self.default = cards, default
+    def __init__(self, nics: dict[str, FreeNic], default: RdmaLimit) -> None:
+        self.nics, self.default = nics, default
         self.unassigned: Counter[NicRequest] = Counter()
 
     def __eq__(self, other: object) -> bool:
@@ -49,28 +55,28 @@ class NicCapacity:
         return request(spec, self.default)
 
     def add_requests(self, spec: PodSpec, count: int) -> None:
-        """So many more pods, or fewer."""
+        """Adds requests of pods without NICs; a count below 0 removes them."""
         self.unassigned[self.request(spec)] += count
 
-    def charge(self, wanted: NicRequest, cards: Mapping[str, int], sign: int = 1) -> None:
-        """Of a pod that holds so many shares of these."""
-        for name, shares in cards.items():
-            if (card := self.nics.get(name)) is not None:
-                card[0] -= sign * wanted.handles
-                card[1] -= sign * wanted.objects
-                card[2] -= sign * shares
+    def charge(self, wanted: NicRequest, nics: Mapping[str, int], sign: int = 1) -> None:
+        """Takes what a pod with these shares by NIC uses; sign=-1 gives it back."""
+        for name, shares in nics.items():
+            if (nic := self.nics.get(name)) is not None:
+                nic[0] -= sign * wanted.handles
+                nic[1] -= sign * wanted.objects
+                nic[2] -= sign * shares
 
     def fits(self, wanted: Iterable[tuple[PodSpec, int]]) -> bool:
-        """Whether there is room for so many of each kind, together."""
+        """Whether so many more pods of each class fit together, beside the unassigned ones."""
         asked = +self.unassigned
         for spec, count in wanted:
             asked[self.request(spec)] += count if spec.rdma_containers else 0
         return greedy_order(list(self.nics.values()), asked) is not None
 
     def capacity(self, wanted: NicRequest) -> int:
-        """How many more pods of this kind there is room for, beside those that asked before."""
-        cards = list(self.nics.values())
-        most = max_pods(cards, wanted)
+        """How many more pods with this request fit beside the unassigned ones."""
+        nics = list(self.nics.values())
+        most = max_pods(nics, wanted)
         others = +self.unassigned
         if not most or not others:
             return most
@@ -79,73 +85,73 @@ class NicCapacity:
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if greedy_order(cards, others + Counter({wanted: middle})) is None:
+            if greedy_order(nics, others + Counter({wanted: middle})) is None:
                 high = middle - 1
             else:
                 low = middle
         return low
 
 
-def capacities(cards: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSpec) -> list[int]:
-    """Of many nodes; those where only shares count have plenty."""
+def capacities(nics: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSpec) -> list[int]:
+    """By row, how many more pods of the class fit; PLENTY on nodes whose NICs have no limits."""
     found = []
     for row in rows:
-        room = cards.get(row)
-        found.append(PLENTY if room is None else room.capacity(room.request(spec)))
+        one = nics.get(row)
+        found.append(PLENTY if one is None else one.capacity(one.request(spec)))
     return found
 
 
 def request(spec: PodSpec, default: RdmaLimit) -> NicRequest:
-    wished = dict(spec.rdma_limits)
+    limits = dict(spec.rdma_limits)
     return NicRequest(
-        max(wished.get("hca_handle", default.hca_handle), 0),
-        max(wished.get("hca_object", default.hca_object), 0),
+        max(limits.get("hca_handle", default.hca_handle), 0),
+        max(limits.get("hca_object", default.hca_object), 0),
         sum(count for _, count in spec.rdma_containers),
     )
 
 
 def from_topology(topology: NodeTopology) -> NicCapacity | None:
-    """With nobody there; None: no card has a limit, or none is set, and only shares count."""
+    """The capacity without any pods; None if no NIC has a limit or the agent does not set limits."""
     limits = dict(topology.rdma_cgroup or ())
     offered = [hca for hca in topology.hcas if hca.shares]
     if not topology.rdma_settable or all(
         limits.get(hca.name, RdmaLimit()) == RdmaLimit() for hca in offered
     ):
         return None
-    cards = {}
+    nics = {}
     for hca in offered:
         limit = limits.get(hca.name, RdmaLimit())
         have = [most if most >= 0 else PLENTY for most in (limit.hca_handle, limit.hca_object)]
         if not hca.why:
-            cards[hca.name] = [*have, hca.shares]
-    return NicCapacity(cards, topology.rdma_default)
+            nics[hca.name] = [*have, hca.shares]
+    return NicCapacity(nics, topology.rdma_default)
 
 
-def pods_per_nic(card: Card, wanted: NicRequest, each: int = 1) -> int:
-    """How many such pods the card has room for, with so many shares of it each; none where more is
-    promised than there is."""
-    if min(card) < 0:
+def pods_per_nic(nic: FreeNic, wanted: NicRequest, each: int = 1) -> int:
+    """How many such pods fit on the NIC with `each` shares of it per pod; 0 if the NIC is overcommitted."""
+    if min(nic) < 0:
         return 0
-    found = card[2] // each
+    found = nic[2] // each
     if wanted.handles:
-        found = min(found, card[0] // wanted.handles)
+        found = min(found, nic[0] // wanted.handles)
     if wanted.objects:
-        found = min(found, card[1] // wanted.objects)
+        found = min(found, nic[1] // wanted.objects)
     return found
 
 
-def shares_per_nic(cards: Sequence[Card], wanted: NicRequest) -> tuple[int, int]:
-    """On how many cards such a pod is, and with how many shares of each, at most."""
-    count = min(wanted.shares, len(cards))
+def shares_per_nic(nics: Sequence[FreeNic], wanted: NicRequest) -> tuple[int, int]:
+    """The number of NICs that such a pod gets, and the most shares that it has of one of them."""
+    count = min(wanted.shares, len(nics))
     return count, -(-wanted.shares // count) if count else 0
 
 
-def max_pods(cards: Sequence[Card], wanted: NicRequest) -> int:
-    """How many such pods there is room for, none twice on a card."""
-    count, each = shares_per_nic(cards, wanted)
+def max_pods(nics: Sequence[FreeNic], wanted: NicRequest) -> int:
+    """How many such pods fit, each on different NICs. Exact: n pods fit if and only if the NICs, each
+    counted for at most n, have n times the NICs of a pod."""
+    count, each = shares_per_nic(nics, wanted)
     if not count:
         return 0
-    caps = [pods_per_nic(card, wanted, each) for card in cards]
+    caps = [pods_per_nic(nic, wanted, each) for nic in nics]
     if count == 1:
         return sum(caps)
     low, high = 0, sum(caps) // count
@@ -159,12 +165,12 @@ def max_pods(cards: Sequence[Card], wanted: NicRequest) -> int:
 
 
 def choose_nics(
-    cards: Sequence[Card], wanted: NicRequest, *, tight: bool
+    nics: Sequence[FreeNic], wanted: NicRequest, *, tight: bool
 ) -> tuple[int, ...] | None:
-    """The cards of the next such pod: those with the most room, or tight: with the least. Equal pods
-    that get those with the most are as many as can be."""
-    count, each = shares_per_nic(cards, wanted)
-    caps = [pods_per_nic(card, wanted, each) for card in cards] if count else []
+    """The NICs of the next such pod, as indices: those that fit the most such pods, or with `tight`, the
+    fewest. For equal pods the former is optimal. None: the pod does not fit."""
+    count, each = shares_per_nic(nics, wanted)
+    caps = [pods_per_nic(nic, wanted, each) for nic in nics] if count else []
     able = [index for index, one in enumerate(caps) if one]
     if len(able) < count or not count:
         return None
@@ -172,14 +178,15 @@ def choose_nics(
     return tuple(able[:count])
 
 
-def greedy_order(cards: Sequence[Card], asked: Mapping[NicRequest, int]) -> bool | None:
-    """How choose_nics() finds room for all of them, the greediest first: tight or not; None: it does not."""
+def greedy_order(nics: Sequence[FreeNic], asked: Mapping[NicRequest, int]) -> bool | None:
+    """Whether assigning all requests, the largest first, works with choose_nics(): with tight=False, else
+    with True; None if with neither. A None is not proof that they do not fit."""
     groups = sorted(((wanted, count) for wanted, count in asked.items() if count > 0), reverse=True)
-    return next((tight for tight in (False, True) if _fit(cards, groups, tight=tight)), None)
+    return next((tight for tight in (False, True) if _fit(nics, groups, tight=tight)), None)
 
 
-def _fit(cards: Sequence[Card], groups: Iterable[tuple[NicRequest, int]], *, tight: bool) -> bool:
-    left = [list(card) for card in cards]
+def _fit(nics: Sequence[FreeNic], groups: Iterable[tuple[NicRequest, int]], *, tight: bool) -> bool:
+    left = [list(nic) for nic in nics]
     *first, (last, rest) = groups or [(NicRequest(0, 0, 0), 0)]
     for wanted, count in first:
         for _ in range(count):
@@ -189,9 +196,10 @@ def _fit(cards: Sequence[Card], groups: Iterable[tuple[NicRequest, int]], *, tig
     return rest <= 0 or max_pods(left, last) >= rest
 
 
-def charge(cards: Sequence[Card], wanted: NicRequest, chosen: Sequence[int]) -> None:
-    _, each = shares_per_nic(cards, wanted)
+def charge(nics: Sequence[FreeNic], wanted: NicRequest, chosen: Sequence[int]) -> None:
+    """Takes what a pod on the chosen NICs uses."""
+    _, each = shares_per_nic(nics, wanted)
     for index in chosen:
-        cards[index][0] -= wanted.handles
-        cards[index][1] -= wanted.objects
-        cards[index][2] -= each
+        nics[index][0] -= wanted.handles
+        nics[index][1] -= wanted.objects
+        nics[index][2] -= each

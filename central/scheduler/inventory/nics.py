@@ -1,5 +1,7 @@
-"""Which network cards the pods of a node should get, those closest to their GPUs, and how much of
-them. Pure: the agent's report, the node's pods and their GPUs in; intents out."""
+"""Which RDMA NICs the pods of a node have and should get, those closest to their GPUs, and with which limits.
+
+Design: docs/design/0027-rdma-nics.md
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +16,12 @@ from protos.nearest import device_of, nearest
 from protos.topology import Grant, NodeTopology, mask_of
 
 Container = tuple[str, str, str]  # namespace, pod, container
-Nics = Mapping[Container, tuple[str, ...]]  # one for each share
+Nics = Mapping[Container, tuple[str, ...]]  # a NIC name for each share
 NO_POD = PodSpec(())
 
 
 def observed(report: NodeReported) -> dict[Container, tuple[str, ...]]:
-    """The truth."""
+    """The NICs that containers have, from the report."""
     return {
         (grant.namespace, grant.pod, grant.container): tuple(map(device_of, grant.device_ids))
         for grant in report.grants
@@ -28,7 +30,7 @@ def observed(report: NodeReported) -> dict[Container, tuple[str, ...]]:
 
 
 def unhealthy(topology: NodeTopology, held: Nics) -> dict[str, str]:
-    """Why, by name: of those that are offered, and those that somebody has and are gone."""
+    """Reasons by name, of NICs that are offered or that a container holds."""
     here = {hca.name: hca.why for hca in topology.hcas}
     offered = (hca.name for hca in topology.hcas if hca.shares)
     mine = (name for names in held.values() for name in names)
@@ -37,7 +39,7 @@ def unhealthy(topology: NodeTopology, held: Nics) -> dict[str, str]:
 
 
 def gpu_masks(report: NodeReported, planned: Mapping[Container, int]) -> dict[Container, int]:
-    """As masks: the truth goes before plans."""
+    """The GPU mask of each container: observed, else planned."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
     index |= {part.uuid: gpu.index for gpu, part in slicing.of(report.topology)}
     found = dict(planned)
@@ -49,13 +51,13 @@ def gpu_masks(report: NodeReported, planned: Mapping[Container, int]) -> dict[Co
 
 
 def unassigned_shares(pod: Pod, known: Nics) -> int:
-    """Shares of the pod whose cards are not known."""
+    """The shares of the pod for which no NIC is known."""
     name = (pod.seen.namespace, pod.seen.name)
     return sum(count for each, count in pod.spec.rdma_containers if (*name, each) not in known)
 
 
 def shares_of_pod(pod: Pod, known: Nics) -> Counter[str]:
-    """The shares of each card that the pod is known to have."""
+    """The shares that the pod has of each NIC, as far as known."""
     name = (pod.seen.namespace, pod.seen.name)
     found: Counter[str] = Counter()
     for each, _ in pod.spec.rdma_containers:
@@ -63,9 +65,9 @@ def shares_of_pod(pod: Pod, known: Nics) -> Counter[str]:
     return found
 
 
-def capacity(topology: NodeTopology, pods: Iterable[Pod], known: Nics) -> NicCapacity | None:
-    """What pods have room for there, card by card; None: only shares count. Of strangers the limits
-    are those that the agent gives by default."""
+def free_capacity(topology: NodeTopology, pods: Iterable[Pod], known: Nics) -> NicCapacity | None:
+    """What is left of the NICs with these pods there; None if only shares count. Unknown pods have the
+    default limits of the agent."""
     made = nic_limits.from_topology(topology)
     if made is None:
         return None
@@ -73,10 +75,10 @@ def capacity(topology: NodeTopology, pods: Iterable[Pod], known: Nics) -> NicCap
     counts: dict[tuple[str, str], Counter[str]] = {}
     for key, names in known.items():
         counts.setdefault(key[:2], Counter()).update(names)
-    for name, cards in counts.items():
+    for name, shares in counts.items():
         pod = here.get(name)
         if pod is None or pod.alive:
-            made.charge(made.request(pod.spec if pod else NO_POD), cards)
+            made.charge(made.request(pod.spec if pod else NO_POD), shares)
     for pod in here.values():
         if (
             pod.charged_spec is not None
@@ -90,11 +92,11 @@ def capacity(topology: NodeTopology, pods: Iterable[Pod], known: Nics) -> NicCap
 def nearest_nics(
     topology: NodeTopology, gpus: Mapping[Container, int], pods: Iterable[Pod], known: Nics
 ) -> dict[Container, tuple[str, ...]]:
-    """Where only shares count: the cards nearest to the GPUs of whoever has no cards yet. Without GPUs
-    the agent chooses."""
+    """The NICs nearest to the GPUs of each container without NICs, if only shares count. For containers
+    without GPUs the agent chooses."""
     left = {hca.name: hca.shares for hca in topology.hcas if not hca.why}
-    for cards in known.values():
-        take_shares(left, cards)
+    for names in known.values():
+        take_shares(left, names)
     found = {}
     for pod in sorted(pods, key=lambda pod: (pod.seen.namespace, pod.seen.name)):
         for name, count in pod.spec.rdma_containers if pod.alive else ():
@@ -105,26 +107,27 @@ def nearest_nics(
     return found
 
 
-def take_shares(left: dict[str, int], cards: Iterable[str]) -> None:
-    for card in cards:
-        left[card] = left.get(card, 0) - 1
+def take_shares(left: dict[str, int], names: Iterable[str]) -> None:
+    for name in names:
+        left[name] = left.get(name, 0) - 1
 
 
 def grants(pods: Iterable[Pod], known: Nics, planned: Nics) -> list[Grant]:
-    """A pod with limits has an intent as long as it lives: its agent may lose them, and so may a card."""
+    """The planned NICs and limits of containers. Pods with limits are included while they live, because an
+    agent or a NIC may lose them."""
     grants = []
     for pod in pods:
         limits = pod.spec.rdma_limits
         for name, _ in pod.spec.rdma_containers if pod.alive else ():
             key = (pod.seen.namespace, pod.seen.name, name)
-            cards = known.get(key, planned.get(key, ()))
-            if limits or (cards and key not in known):
-                grants.append(Grant(*key, RDMA, tuple(sorted(cards)), limits))
+            names = known.get(key, planned.get(key, ()))
+            if limits or (names and key not in known):
+                grants.append(Grant(*key, RDMA, tuple(sorted(names)), limits))
     return grants
 
 
 def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
-    """Of all cards that are offered, what the pods' wishes may be in sum."""
+    """The sums of the limits of all offered NICs, as resources of the node; empty if no limits are set."""
     if not topology.rdma_settable or topology.rdma_cgroup is None:
         return ()
     offered = {hca.name for hca in topology.hcas if hca.shares}
@@ -135,7 +138,7 @@ def allocatable(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
 
 
 def max_limits(topology: NodeTopology) -> tuple[tuple[str, int], ...] | None:
-    """What a pod may have of some card at most (-1: no limit); None: nobody here sets limits."""
+    """The highest limits that a pod can have on one NIC (-1: unlimited); None if the agent sets no limits."""
     if not topology.rdma_settable or topology.rdma_cgroup is None:
         return None
     offered = {hca.name for hca in topology.hcas if hca.shares}

@@ -1,4 +1,4 @@
-"""What an agent's report says of pods and of the node's place, read off it. Pure."""
+"""Reads an agent's report: the devices of each pod, GPU models, and network levels."""
 
 from central.model.facts import NodeReported
 from central.scheduler.inventory.gpu_shares import GpuShares
@@ -10,7 +10,7 @@ Name = tuple[str, str]  # namespace and pod
 
 
 def levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
-    """Of a machine whose GPUs are not all in one clique there is none."""
+    """The node's NVLink clique and chassis, each only if all its GPUs are in the same one."""
     found = []
     for level, values in (
         (CLIQUE, {gpu.clique for gpu in topology.gpus}),
@@ -22,7 +22,7 @@ def levels(topology: NodeTopology) -> tuple[tuple[str, str], ...]:
 
 
 def observed_shares(report: NodeReported) -> dict[Name, GpuShares]:
-    """The hundredths that each pod holds, by GPU."""
+    """The hundredths that each pod has, by GPU."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
     found: dict[Name, GpuShares] = {}
     for grant in report.grants:
@@ -34,7 +34,7 @@ def observed_shares(report: NodeReported) -> dict[Name, GpuShares]:
 
 
 def observed_gpus(report: NodeReported) -> dict[Name, int]:
-    """The GPUs that each pod holds, as masks; what names no GPU of the node is left out."""
+    """The mask of GPUs that each pod has. Unknown device ids are ignored."""
     index = {gpu.uuid: gpu.index for gpu in report.topology.gpus}
     masks: dict[Name, int] = {}
     for grant in report.grants:
@@ -46,5 +46,5 @@ def observed_gpus(report: NodeReported) -> dict[Name, int]:
 
 
 def gpu_models(topology: NodeTopology) -> tuple[tuple[str, int], ...]:
-    """Model and memory of its GPUs; one that can't be read just now is none of a kind of its own."""
+    """The distinct (model, memory in bytes) of the GPUs. A GPU whose model cannot be read is left out."""
     return tuple(sorted({(g.model, g.memory_bytes) for g in topology.gpus if g.model}))

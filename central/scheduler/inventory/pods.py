@@ -1,4 +1,4 @@
-"""A pod as the scheduler keeps it."""
+"""A pod in the scheduler's state: its node and devices, and where it is between creation and end."""
 
 from functools import lru_cache
 from math import inf
@@ -93,7 +93,7 @@ class Pod:
         self.gpus = 0  # mask: planned devices, or observed ones if life.observed
         self.charged_spec: PodSpec | None = None  # what the snapshot has charged for it
         self.evict_backoff = NO_BACKOFF
-        # Bound, or first seen running, by the scheduler's clock. The kubelet's own time goes first.
+        # Scheduler time of its binding or first sight as running; seen.started takes precedence.
         self.since: float | None = None
 
     def advance(self, event: str, why: str = "") -> None:
@@ -109,7 +109,7 @@ class Pod:
 
     @property
     def bind_error(self) -> str:
-        """Why the API server refused its binding for good; empty: it did not."""
+        """Why the API server refused its binding for good; empty if it did not."""
         return self.life.why
 
     @property
@@ -122,7 +122,7 @@ class Pod:
 
     @property
     def share(self) -> int:
-        """Hundredths of one GPU that it asks for; then gpus is that GPU, beside others' shares."""
+        """The hundredths of one GPU that it requests; gpus is then the mask of that GPU."""
         return self.spec.request(GPU_SHARE) if self.spec.share_containers else 0
 
     @property
@@ -130,8 +130,8 @@ class Pod:
         return self.seen.phase not in ENDED
 
     def ends(self, now: float) -> float:
-        """When its room is expected to be free; inf: nobody knows. Who is late is expected to be
-        late by a minute, then by two, four, and so on."""
+        """When its capacity is expected to be free; inf if unknown. A pod that runs longer than announced is
+        expected to end one minute late, then two, four, and so on."""
         seen = self.seen
         if seen.deleting or self.evicting:
             return now
@@ -145,7 +145,7 @@ class Pod:
         return end if end >= now else end + 60 * late_min
 
     def lost(self, now: float) -> int:
-        """GPU-seconds of work that its eviction would cost."""
+        """GPU-seconds of work since its start or last checkpoint, which its eviction would lose."""
         seen = self.seen
         began = seen.started if seen.started is not None else self.since
         kept = max(now if began is None else began, seen.checkpoint or 0.0)
@@ -163,5 +163,5 @@ class Pod:
 
     @property
     def placed(self) -> bool:
-        """Bound, or ended after it was: what a gang's minimum counts."""
+        """Bound, or ended after it was bound. These count towards a gang's minimum."""
         return bool(self.node) and not self.seen.deleting
