@@ -206,6 +206,20 @@ def test_a_tensorflow_job(roles: Roles | None) -> None:
     check_invariants(cluster)
 
 
+def test_roles_count_on_clusters_that_sum_nic_limits_elsewhere() -> None:
+    """Limits of a node's NICs concern gangs that ask for NICs, and this one asks for none."""
+    cluster = new_scheduler(factories.LEVELS)
+    nodes = [factories.node(name, rack="r", gpus=3) for name in "abc"]
+    limited = factories.node("d", gpus=1, unschedulable=True)
+    report = factories.report("d", factories.carded(factories.topology(1), 40))
+    pods = [member("ps", i) for i in range(2)] + [member("worker", i) for i in range(4)]
+    schedule_once(cluster, [*nodes, limited, report, factories.gang("g", 6, roles=TF), *pods], 0.0)
+    assert cluster.state.nodes["d"].nics_limited
+    at = where(cluster)
+    assert at["ps-0"] != at["ps-1"]
+    assert sum(at[f"ps-{p}"] == at[f"worker-{w}"] for p in range(2) for w in range(4)) == 4
+
+
 def test_a_lost_worker_comes_back_to_the_server_with_fewer() -> None:
     cluster = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r", gpus=4) for name in "abc"]

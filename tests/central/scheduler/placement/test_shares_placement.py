@@ -109,6 +109,30 @@ def test_equal_parts_close_together_exactly(level: str) -> None:
     assert min(answers.values()) > 50
 
 
+def one_node(left: dict[int, int], free: Sequence[int]) -> Snapshot:
+    """Two pairs of GPUs. left: hundredths of shared GPUs; free: the GPUs that are whole."""
+    snapshot = Snapshot((RACK,))
+    row = snapshot.put_node(factories.node("a", rack="r", gpus=4, shares=True))
+    shape = factories.topology(4, PAIRS).shape()
+    snapshot.put_gpus(row, shape, mask_of(free), (0b1111, *NOTHING[1:]), left)
+    return snapshot
+
+
+def gpus_for(snapshot: Snapshot, share: int, count: int) -> list[list[int]]:
+    seats = fit(Draft(snapshot), PlacementRequest(((part(share), count),)))
+    return [list(indices_of(seat.gpus)) for seat in seats]
+
+
+def test_one_share_takes_the_fullest_gpu_of_the_node_whatever_its_island() -> None:
+    """GPU 0 has the least left. Its island has more free than the other, which islands would prefer."""
+    assert gpus_for(one_node({0: 30, 2: 50}, free=[1]), share=20, count=1) == [[0]]
+
+
+def test_two_shares_of_a_gang_stay_in_one_island() -> None:
+    """GPU 2 has the least left, but its island cannot take both without opening GPU 3."""
+    assert gpus_for(one_node({0: 30, 1: 30, 2: 20}, free=[3]), share=20, count=2) == [[0], [1]]
+
+
 def test_whole_gpus_and_equal_parts_in_one_island_exactly() -> None:
     answers: Counter[bool] = Counter()
     for seed in range(300):

@@ -1,0 +1,82 @@
+"""A node's GPU accounting: what reports confirm, and what stays planned beside it."""
+
+from central.controllers.composite import new_scheduler
+from central.model.facts import Fact, PodSeen
+from central.scheduler.apply import apply
+from central.scheduler.cycle import schedule_once
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.scheduler import Scheduler
+from protos.topology import Grant
+from tests.central import factories
+
+TOPOLOGY = factories.topology(4, ((0, 1), (2, 3)), shares=True)
+
+
+def scheduler_with(*pods: PodSeen) -> Scheduler:
+    """One node of four GPUs, and pods that are bound to it."""
+    made = new_scheduler(factories.LEVELS)
+    facts: list[Fact] = [factories.node("a", gpus=4, shares=True), factories.report("a", TOPOLOGY)]
+    schedule_once(made, facts, 0.0)
+    for pod in pods:  # one after another, so that the order of their GPUs is plain
+        schedule_once(made, [pod], 0.0)
+    assert all(pod.node == "a" for pod in made.state.pods.values())
+    return made
+
+
+def report(made: Scheduler, generation: int, *grants: Grant) -> ClusterNode:
+    apply(made, factories.report("a", TOPOLOGY, generation, grants))
+    return made.state.nodes["a"]
+
+
+def gpus_of(made: Scheduler, name: str) -> int:
+    return made.state.pods[f"uid-{name}"].gpus
+
+
+def test_a_planned_share_is_charged_to_its_own_gpu() -> None:
+    made = scheduler_with(factories.part("p", 60), factories.part("q", 60))
+    assert {gpus_of(made, "p"), gpus_of(made, "q")} == {0b01, 0b10}
+    node = report(made, 2)
+    assert node.free_shares() == {0: 40, 1: 40}
+    assert node.free() == 0b1100
+
+
+def test_shares_planned_for_one_gpu_do_not_exceed_it() -> None:
+    """The report moves p to q's GPU, and q's plan moves away from it, but not onto r's."""
+    pods = [factories.part(name, 60) for name in "pqr"]
+    made = scheduler_with(*pods)
+    before = {name: gpus_of(made, name) for name in "pqr"}
+    assert len(set(before.values())) == 3
+    taken = before["q"].bit_length() - 1
+    report(made, 2, factories.grant_part("p", taken, 60))
+    after = {name: gpus_of(made, name) for name in "pqr"}
+    assert after["p"] == before["q"]
+    assert after["r"] == before["r"]
+    assert len(set(after.values())) == 3
+
+
+def test_whole_gpus_are_planned_beside_planned_shares() -> None:
+    """The report gives another pod the GPUs planned for w. What is left beside the share is one
+    pair of GPUs with the share on it, so w's two GPUs cannot be planned there."""
+    made = scheduler_with(factories.part("a-share", 50), factories.pod("w", 2))
+    assert (gpus_of(made, "a-share"), gpus_of(made, "w")) == (0b0001, 0b1100)
+    report(made, 2, factories.grant("unknown", 2))
+    assert gpus_of(made, "a-share") == 0b0001
+    assert gpus_of(made, "w") == 0b1010
+
+
+def test_a_pod_keeps_observed_gpus_that_a_later_report_leaves_out() -> None:
+    """pod-resources leaves out a pod that the kubelet admits again; its GPUs stay its own."""
+    made = scheduler_with(factories.part("s", 60), factories.pod("w", 1))
+    report(made, 2, factories.grant_part("s", 3, 60), factories.grant("w", 2))
+    report(made, 3)
+    assert (gpus_of(made, "s"), gpus_of(made, "w")) == (0b1000, 0b0100)
+    assert all(pod.observed for pod in made.state.pods.values())
+
+
+def test_an_observed_gpu_that_a_report_gives_to_another_pod_is_planned_again() -> None:
+    made = scheduler_with(factories.pod("w", 1))
+    report(made, 2, factories.grant("w", 2))
+    report(made, 3, factories.grant("unknown", 2))
+    pod = made.state.pods["uid-w"]
+    assert not pod.observed
+    assert pod.gpus not in (0, 0b0100)
