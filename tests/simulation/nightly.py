@@ -1,0 +1,62 @@
+"""Ten thousand days and a hundred thousand stories, spread over all processors: `make nightly`.
+
+Smaller runs set LOCKSTEP_DAYS, LOCKSTEP_STORIES and the seeds to begin with, LOCKSTEP_FIRST_DAY and
+LOCKSTEP_FIRST_STORIES. Each failure ends with the command that repeats it."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from central.model.facts import Fact
+from tests.simulation.busy_day import live
+from tests.simulation.fact_strategies import FACTS, OF_SHARES, OF_VOLUMES
+from tests.simulation.test_busy_days import assert_healed
+from tests.simulation.test_stories import assert_story_is_safe
+
+DAYS = int(os.environ.get("LOCKSTEP_DAYS", "10000"))
+FIRST_DAY = int(os.environ.get("LOCKSTEP_FIRST_DAY", "0"))
+STORIES = int(os.environ.get("LOCKSTEP_STORIES", "100000"))
+FIRST_STORIES = int(os.environ.get("LOCKSTEP_FIRST_STORIES", "0"))
+SHARD = 500  # stories that one seed of Hypothesis makes
+SHARDS = -(-STORIES // SHARD)
+SOURCES = (FACTS, OF_SHARES, OF_VOLUMES)
+Record = Callable[[str, object], None]
+
+
+def repeat(record_property: Record, *, day: int | None = None, shard: int | None = None) -> None:
+    days = (0, 0) if day is None else (day, 1)
+    stories = (0, 0) if shard is None else (shard, SHARD)
+    command = (
+        f"LOCKSTEP_FIRST_DAY={days[0]} LOCKSTEP_DAYS={days[1]} "
+        f"LOCKSTEP_FIRST_STORIES={stories[0]} LOCKSTEP_STORIES={stories[1]} "
+        "pytest -q tests/simulation/nightly.py"
+    )
+    record_property("repeat", command)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("day", range(FIRST_DAY, FIRST_DAY + DAYS))
+def test_day(day: int, record_property: Record) -> None:
+    repeat(record_property, day=day)
+    assert_healed(live(day))
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shard", range(FIRST_STORIES, FIRST_STORIES + SHARDS))
+def test_stories(shard: int, record_property: Record) -> None:
+    """Half of them of all facts, the others of shares or of volumes."""
+    repeat(record_property, shard=shard)
+    facts = SOURCES[max(0, shard % 4 - 1)]
+
+    @seed(shard)
+    @settings(
+        max_examples=SHARD, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(st.lists(st.lists(facts, max_size=6), max_size=10))
+    def told(story: list[list[Fact]]) -> None:
+        assert_story_is_safe(story)
+
+    told()
