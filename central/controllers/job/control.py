@@ -5,7 +5,6 @@ Design: docs/design/0036-jobs.md
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from central.controllers.job import desired, job_status, policies, state_machine
 from central.controllers.job.job import WATCH_TIMEOUT_S, Job
@@ -16,15 +15,13 @@ from central.controllers.job.state_machine import ACTIVE, Cause
 from central.model.decisions import Create, Decision, SetStatus
 from central.model.jobspec import PENDING, JobStatus
 from central.model.timestamps import stamp
-
-if TYPE_CHECKING:
-    from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Gang
 
 MAX_TRANSITIONS = 4  # phases that may be passed through in one cycle
 
 
 def decide(
-    job: Job, gang: "Gang | None", status_limiter: StatusRateLimiter, now: float
+    job: Job, gang: Gang | None, status_limiter: StatusRateLimiter, now: float
 ) -> list[Decision]:
     """The calls that the Job needs now. gang: of its PodGroup, if that exists."""
     job.requeue_at = None
@@ -71,7 +68,7 @@ def _is_transition(before: JobStatus, after: JobStatus) -> bool:
 # --- the next state ------------------------------------------------------------
 
 
-def _next_status(job: Job, gang: "Gang | None", counts: PodTally, now: float) -> JobStatus:
+def _next_status(job: Job, gang: Gang | None, counts: PodTally, now: float) -> JobStatus:
     status = job.status
     if not status.phase:
         return state_machine.enter_phase(status, PENDING, now, "Created", "")
@@ -105,7 +102,7 @@ def _next_status(job: Job, gang: "Gang | None", counts: PodTally, now: float) ->
     return status
 
 
-def _view(job: Job, gang: "Gang | None", counts: PodTally) -> JobView:
+def _view(job: Job, gang: Gang | None, counts: PodTally) -> JobView:
     unknown = ""
     if gang is not None and gang.started and gang.missing() and gang.counts.running:
         unknown = f"{gang.missing()} pods of the gang are missing: {gang.attempt.reason}" * bool(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from central.controllers.job import job_podgroup, plugins, pod_manifest
 from central.controllers.job.job import Job, ObjectRef
@@ -12,13 +11,11 @@ from central.model.decisions import Create, Decision, Delete, Patch
 from central.model.facts import PodSeen
 from central.model.jobspec import FINISHED, RESTARTING, TaskSpec
 from central.model.json_types import ReadOnlyJson
-
-if TYPE_CHECKING:
-    from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Gang
 
 
 def reconcile_objects(
-    job: Job, gang: "Gang | None", counts: PodTally, now: float
+    job: Job, gang: Gang | None, counts: PodTally, now: float
 ) -> Iterator[Decision]:
     phase = job.status.phase
     if phase in ACTIVE:
@@ -55,7 +52,7 @@ def _delete_finished(job: Job, now: float) -> Iterator[Decision]:
 
 
 def _reconcile_active(
-    job: Job, gang: "Gang | None", counts: PodTally, now: float
+    job: Job, gang: Gang | None, counts: PodTally, now: float
 ) -> Iterator[Decision]:
     """An active Job has a PodGroup, the objects of its plugins and volumes and, once it is admitted, the pods
     of the tasks that may start."""
@@ -86,7 +83,7 @@ def _unwanted_pods(job: Job) -> list[PodSeen]:
     return [pod for pod in job.pods.values() if pod.uid not in keep]
 
 
-def _resize(job: Job, gang: "Gang", size: dict[str, object], now: float) -> Iterator[Decision]:
+def _resize(job: Job, gang: Gang, size: dict[str, object], now: float) -> Iterator[Decision]:
     seen = gang.object
     place = ("PodGroup", job.group)
     assert seen is not None
