@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fix lint types layers unit sim e2e bench stubs reference docs lock clean
+.PHONY: help install demo test check quick fix lint types layers fast unit sim nightly mutants e2e bench stubs reference docs lock clean
 
 help:                ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 18
@@ -26,8 +26,8 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 demo: $(VENV)/.user  ## three workloads on a local cluster; needs no GPU and no Kubernetes
 	lockstep demo
 
-test: check e2e      ## everything: lint, types, contracts, tests, and e2e on a real Kubernetes
-check: lint types layers unit
+test: lint types layers unit e2e  ## everything: lint, types, contracts, tests, and e2e on a real Kubernetes
+check: lint types layers fast     ## before each commit: all but slow tests and e2e; two minutes
 fix: install         ## format, and mend what ruff can
 	ruff check -q --fix . ; ruff format -q .
 lint: install
@@ -36,10 +36,19 @@ types: install
 	mypy
 layers: install
 	lint-imports --no-cache | tail -8
-unit: install        ## unit, scenario and simulation tests
+quick: install       ## the pure parts alone: names and layers, model, scheduler, controllers; half a minute
+	pytest -q -m "not slow" -n auto --dist worksteal tests/architecture tests/protos \
+	    tests/central/model tests/central/scheduler tests/central/controllers
+fast: install        # unit and scenario tests, one simulated day
+	pytest -q -m "not e2e and not slow" -n auto --dist worksteal
+unit: install        ## unit, scenario and simulation tests, slow ones too
 	pytest -q -m "not e2e" -n auto --dist worksteal
 sim: install         ## fifty seeded days that break and heal
 	LOCKSTEP_DAYS=50 pytest -q tests/simulation -n auto
+nightly: install     ## 10,000 seeded days, 100,000 stories; fewer: LOCKSTEP_DAYS=, LOCKSTEP_STORIES=
+	pytest -q tests/simulation/nightly.py -n auto --dist worksteal -o console_output_style=count
+mutants: install     ## change the deciding modules one by one; tests should fail (MUTANTS=number, SEED=)
+	python -m tests.mutation.run --mutants $(or $(MUTANTS),20) --seed $(or $(SEED),1)
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)
 	tests/e2e/run
 bench: install       ## speed, as ratios in one run

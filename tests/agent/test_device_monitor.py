@@ -22,6 +22,8 @@ from tests.fakes.nodebox import gpus, pod
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
 
+pytestmark = pytest.mark.slow
+
 OLD = (
     "nvmlEventSetWait_v2",
     "nvmlEventSetCreate",

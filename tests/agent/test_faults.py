@@ -26,6 +26,8 @@ from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, node_box, pod
 from tests.fakes.nvml import build
 
+pytestmark = pytest.mark.slow
+
 # --- the driver
 
 

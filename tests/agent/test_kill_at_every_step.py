@@ -22,6 +22,8 @@ from tests.fakes import machines
 from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box
 
+pytestmark = pytest.mark.slow
+
 KIND = "lockstep.dev/gpu"
 GRACE_S = 30.0
 

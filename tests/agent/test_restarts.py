@@ -11,6 +11,8 @@ from protos.names import GPU
 from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 
+pytestmark = pytest.mark.slow
+
 DEATHS = 100
 GRACE_S = 30.0
 

@@ -27,6 +27,8 @@ from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nodebox import gpus, intent, pod
 from tests.fakes.nvml import build
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = (sys.executable, "-m", "agent")
 
 

@@ -10,6 +10,8 @@ import pytest
 from agent.machine import capture
 from tests.agent.nvml_fixture import CAPTURES, NAMES, Hardware, library
 
+pytestmark = pytest.mark.slow
+
 Cells = dict[tuple[str, str], str]
 PUBLISHED = CAPTURES / "published"
 COLUMNS = {"CPU Affinity": "CPU", "NUMA Affinity": "NUMA", "GPU NUMA ID": "GPU-NUMA"}

@@ -61,6 +61,7 @@ def box() -> Iterator[LocalCluster]:
             yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 def test_in_the_box(box: LocalCluster, name: str) -> None:
     job = example(name)["metadata"]["name"]

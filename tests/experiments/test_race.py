@@ -4,6 +4,8 @@ import pytest
 
 from tests.experiments.race import Race, Score
 
+pytestmark = pytest.mark.slow
+
 GANGS, SINGLES, OVER_S = 40, 160, 200.0
 
 

@@ -11,6 +11,8 @@ import yaml
 
 from tests.manifests.manifests import FOLDER
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 

@@ -52,6 +52,7 @@ def test_plans_are_carried_out_exactly() -> None:
         assert gpus(box.kubelet.add_pod(pod("a", 2))) == [0, 7]
 
 
+@pytest.mark.slow
 def test_fifty_identical_pods_in_any_order_get_their_own() -> None:
     with node_box(machines.machine(64, bridged=True)) as box:
         box.start()

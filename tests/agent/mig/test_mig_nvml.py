@@ -21,6 +21,8 @@ from tests.captures.mig import sliced
 from tests.fakes.eventually import eventually
 from tests.fakes.nvml import build
 
+pytestmark = pytest.mark.slow
+
 ONE, TWO, THREE = (f"nvidia.com/mig-{name}" for name in ("1g.5gb", "2g.10gb", "3g.20gb"))
 MACHINE = capture.load(CAPTURES / "dgx-a100-mig-8.json")
 

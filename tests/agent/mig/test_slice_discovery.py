@@ -13,6 +13,8 @@ from agent.machine.survey import survey
 from protos import matrix, slicing, wire
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 A100 = GpuFacts(0, model="NVIDIA A100-SXM4-40GB", memory_bytes=40536 * MIB)
 H100 = GpuFacts(0, model="NVIDIA H100 80GB HBM3", memory_bytes=81559 * MIB)

@@ -13,6 +13,8 @@ from tests.fakes import proc
 from tests.fakes.eventually import eventually
 from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, whole
 
+pytestmark = pytest.mark.slow
+
 LIMITS = ("nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1")
 
 

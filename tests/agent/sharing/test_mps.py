@@ -14,6 +14,8 @@ from protos.names import GPU, GPU_SHARE
 from tests.fakes.eventually import eventually
 from tests.fakes.sharebox import GIB, ShareBox, pod, share_box, uid, whole
 
+pytestmark = pytest.mark.slow
+
 ANYBODY, ONE_PROCESS = 0, 3
 
 

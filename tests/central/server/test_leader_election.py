@@ -19,6 +19,8 @@ from central.standalone.apiserver import StandaloneApi
 from protos.names import GPU, NAMESPACE
 from tests.fakes.eventually import eventually
 
+pytestmark = pytest.mark.slow
+
 PODS = "/api/v1/namespaces/default/pods"
 OWN = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/lockstep-central"

@@ -12,6 +12,8 @@ from central.standalone.local_cluster import CAPTURES, LocalCluster
 from protos.names import BLOCK, GPU, RACK, RDMA
 from protos.stubs import fleet_pb2 as pb
 
+pytestmark = pytest.mark.slow
+
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DEMO = [sys.executable, "-u", "-m", "central", "demo"]
 
 
