@@ -46,7 +46,7 @@ Handler = Callable[[Scheduler, Any], None]
 
 
 def apply(scheduler: Scheduler, fact: Fact) -> None:
-    _HANDLERS[type(fact)](scheduler, fact)
+    HANDLERS[type(fact)](scheduler, fact)
 
 
 def _node_silent(scheduler: Scheduler, fact: NodeSilent) -> None:
@@ -88,7 +88,7 @@ def _answered(scheduler: Scheduler, fact: Answered) -> None:
         scheduler.hypernode_statuses.answered(fact, now)
 
 
-_HANDLERS: dict[type, Handler] = {
+HANDLERS: dict[type, Handler] = {
     PodSeen: lambda scheduler, fact: on_owner.admit_pod(scheduler.state, fact),
     PodGone: lambda scheduler, fact: on_pod.delete_pod(scheduler.state, fact.uid),
     OwnerSeen: lambda scheduler, fact: on_owner.update_owner(scheduler.state, fact),

@@ -65,8 +65,6 @@ KEPT = {
     "central/scheduler/preemption/preemption_plan.py: room_for",
     "central/scheduler/snapshot/island_masks.py: rooms",
     "central/scheduler/snapshot/island_masks.py: room",
-    "central/scheduler/volumes/assignment.py: room",
-    "central/scheduler/volumes/free_volumes.py: on_shelves",
     "central/simulator/simulation_result.py: Waiting",
 }
 

@@ -7,13 +7,10 @@ Design: docs/design/0005-subgroups.md
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from central.model.facts import SubGroups
 from central.model.pod_rules import Labels
-
-if TYPE_CHECKING:
-    from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import Pod
 
 Values = tuple[str, ...]
 
@@ -22,8 +19,8 @@ Values = tuple[str, ...]
 class Subgroup:
     policy: SubGroups
     values: Values
-    placed: list["Pod"] = field(default_factory=list)
-    waiting: list["Pod"] = field(default_factory=list)  # in rank order
+    placed: list[Pod] = field(default_factory=list)
+    waiting: list[Pod] = field(default_factory=list)  # in rank order
 
     @property
     def name(self) -> str:
@@ -39,17 +36,17 @@ class Subgroup:
         return self.lacks <= len(self.waiting)
 
 
-Unit = tuple[Subgroup | None, list["Pod"]]  # pods that start together; None: in no subgroup
+Unit = tuple[Subgroup | None, list[Pod]]  # pods that start together; None: in no subgroup
 
 
 @dataclass(slots=True)
 class SubgroupDivision:
     groups: list[Subgroup]  # by policy, then by the first rank
-    ungrouped: list["Pod"]  # waiting pods in no subgroup
+    ungrouped: list[Pod]  # waiting pods in no subgroup
 
     @classmethod
     def of(
-        cls, policies: Sequence[SubGroups], waiting: Iterable["Pod"], placed: Iterable["Pod"]
+        cls, policies: Sequence[SubGroups], waiting: Iterable[Pod], placed: Iterable[Pod]
     ) -> "SubgroupDivision":
         found: dict[tuple[int, Values], Subgroup] = {}
         by_labels: dict[Labels, Subgroup | None] = {}

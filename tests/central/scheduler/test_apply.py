@@ -12,4 +12,4 @@ def fact_types(union: object) -> set[object]:
 
 
 def test_every_type_of_fact_has_a_handler_and_no_handler_is_left_over() -> None:
-    assert apply._HANDLERS.keys() == fact_types(Fact)
+    assert apply.HANDLERS.keys() == fact_types(Fact)
