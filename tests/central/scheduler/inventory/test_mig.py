@@ -123,7 +123,7 @@ def test_whoever_holds_a_bad_slice_is_told_once(cluster: Scheduler) -> None:
         f"MIG slice MIG-1 of node {node}, held by g-1, is unhealthy: it is gone"
     )
     assert "MIG slice MIG-1" in reason(cluster, "g")
-    assert "is unhealthy: it is gone: its GPU was divided anew" in reason(cluster, "g")
+    assert "is unhealthy: it is gone: its GPU was repartitioned" in reason(cluster, "g")
     schedule_once(cluster, [report(node, 3, 6, "g-0", "g-1")], 6.0)
     assert "unhealthy" not in reason(cluster, "g")
     check_invariants(cluster)
