@@ -140,7 +140,7 @@ def _try_in_order(
         gang for key in reservations if (gang := pending.waiting.get(key)) and key not in due_keys
     ]
     for gang in order.in_order(scheduler.queues, gangs):
-        if gang.key in due_keys or reserved.must_look(gang):
+        if gang.key in due_keys or reserved.must_retry(gang):
             attempt = gang.attempt
             same = None
             if gang.key not in reservations:
@@ -157,7 +157,7 @@ def _try_in_order(
                     )
                 if attempt.reason and attempt.equivalence and gang.key not in reservations:
                     first_refused[attempt.equivalence] = gang
-        reserved.on_passed(gang)
+        reserved.on_tried(gang)
     reserved.close()
     return decisions
 

@@ -205,13 +205,13 @@ def _reservations(scheduler: Scheduler) -> None:
         assert scheduler.state.pending.waiting.get(key) is kept.gang, (
             f"{key} has a reservation and is not waiting"
         )
-        heads[kept.queue] += not kept.made
-        free = snapshot.columns.free[kept.rows, : kept.kept.shape[1]]
-        assert (np.maximum(free, 0) >= kept.kept).all(), (
+        heads[kept.queue] += not kept.by_eviction
+        free = snapshot.columns.free[kept.rows, : kept.withheld.shape[1]]
+        assert (np.maximum(free, 0) >= kept.withheld).all(), (
             f"capacity reserved for {kept.gang.name} is in use"
         )
         volumes = snapshot.pod_counts.volumes.free
-        assert volumes.available(kept.shelved) == kept.shelved, (
+        assert volumes.available(kept.withheld_volumes) == kept.withheld_volumes, (
             f"volumes reserved for {kept.gang.name} are in use"
         )
     assert all(count <= 1 for count in heads.values()), "a queue has two reservations for its head"

@@ -1,11 +1,13 @@
-"""Undoes partially bound gangs: if the minimum of a gang is not bound within 30 s, its bound pods are
-evicted. A gang whose minimum ran once keeps its pods."""
+"""Partially bound gangs. A gang that never reached its minimum is evicted if the rest of its pods
+is not bound in time, so that it does not hold GPUs in vain. A gang that once started keeps its
+pods.
+"""
 
 from central.model.decisions import Decision, Evict
 from central.scheduler.inventory.pods import EVICTED
 from central.scheduler.state.gangs import Gang
 
-UNDO_AFTER_S = 30.0  # after the first cycle that finds the gang bound below its minimum
+UNDO_AFTER_S = 30.0  # how long a gang may stay partially bound
 
 
 def undo_partial(gang: Gang, now: float) -> list[Decision]:
@@ -13,11 +15,11 @@ def undo_partial(gang: Gang, now: float) -> list[Decision]:
         gang.attempt.partial_since = now
     if now - gang.attempt.partial_since < UNDO_AFTER_S:
         return []
-    gang.attempt.partial_since = now  # a refused eviction is repeated after the same time
+    gang.attempt.partial_since = now  # refused evictions are retried after the same time
     placed = gang.placed()
     why = (
-        f"gang {gang.display_name} could not be completed: {len(placed)} of {gang.minimum} pods were "
-        f"bound, and the rest did not follow within {UNDO_AFTER_S:.0f} s"
+        f"gang {gang.display_name} is incomplete: {len(placed)} of {gang.minimum} pods were bound, "
+        f"and the rest did not follow within {UNDO_AFTER_S:.0f} s"
     )
     evictions: list[Decision] = []
     for pod in placed:

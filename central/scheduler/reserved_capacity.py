@@ -1,5 +1,11 @@
-"""Who may take which room, while the line is walked: reserved room is taken out of the snapshot for
-those who must leave it alone, and put back for those who need not."""
+"""Which capacity a gang may use while other gangs hold reservations.
+
+While the pending gangs are tried in order, reserved capacity is taken out of the shared snapshot
+for the gangs that must leave it free, and put back for the others. So placement needs to know
+nothing of reservations, and gangs bound by the same reservations share refusals.
+
+Design: docs/design/0018-reservations.md
+"""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -11,18 +17,23 @@ from central.model.decisions import Evict
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import defragment, reclaim
 from central.scheduler.preemption.preemption_request import PreemptionRequest
-from central.scheduler.reservation import reservation
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import Reservation, plan_reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 
-REPLAN_S = 10.0  # a better place for the head is looked for this often
-CLAIM_AGAIN_S = 2.0  # after a "no": it costs a look at every gang there is
-MAX_HEADS = 8  # queues whose heads have a reservation
+REPLAN_S = 10.0  # how often a better place for a reservation is looked for
+PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
+MAX_HEADS = 8  # queues whose first gang has a reservation
 
 
 class ReservedCapacity:
-    """For one walk along the line; close() at its end."""
+    """Used for one pass over the pending gangs.
+
+    for view in reserved.views_for(gang):   # try to place the gang; stop when it fits
+    reserved.on_bound(gang) | reserved.on_refused(gang, request) | reserved.release(gang)
+    reserved.on_tried(gang)                 # always, before the next gang
+    reserved.close()                        # at the end: the snapshot is whole again
+    """
 
     def __init__(self, scheduler: Scheduler, now: float) -> None:
         self._scheduler = scheduler
@@ -32,212 +43,249 @@ class ReservedCapacity:
         self._context = scheduler.preemption
         self._patience_s = scheduler.policy.patience_s
         self._now = now
-        self.dropped = False  # room that was kept is not any more
-        self.evictions: list[Evict] = []  # of those who were asked first and agreed
-        self._passed: set[GangKey] = set()
-        self._refused: dict[
-            tuple[str, int, PlacementRequest], str
-        ] = {}  # for whom nobody can be evicted
-        self._shelved: frozenset[str] = frozenset()  # volumes that are kept now
-        self._lending: list[Reservation] = []  # whose volumes alone are
-        self._held: dict[GangKey, tuple[Reservation, list[int]]] = {}
-        self._broken: set[GangKey] = set()
+        self.dropped = False  # a reservation ended, so others may fit
+        self.evictions: list[Evict] = []  # whose dry runs succeeded
+        self._tried: set[GangKey] = set()
+        # Requests without possible victims, by queue and priority, with the budgets that block.
+        self._no_victims: dict[tuple[str, int, PlacementRequest], str] = {}
+        self._withheld_volumes: frozenset[str] = frozenset()
+        self._withheld: dict[GangKey, tuple[Reservation, list[int]]] = {}
+        self._volumes_only: list[Reservation] = []  # of these only volumes are withheld
+        self._broken: set[GangKey] = set()  # reservations that cannot be met as planned
         self._pending.end_preemption_backoff(now)
-        for key, kept in list(self._reservations.items()):
-            if self._pending.waiting.get(key) is not kept.gang:
+        for key, held in list(self._reservations.items()):
+            if self._pending.waiting.get(key) is not held.gang:
                 self.drop(key)
                 continue
-            kept.firm = kept.made or now - kept.since >= self._patience_s
-            if kept.refresh(self._state, now):
-                self.evictions += reclaim.go_on(self._context, kept)
+            held.strict = held.by_eviction or now - held.head_since >= self._patience_s
+            if held.refresh(self._state, now):
+                self.evictions += reclaim.continue_evictions(self._context, held)
             else:
                 self._broken.add(key)
-                reclaim.call_off(self._context, kept)
-        self._one_head_each()
+                reclaim.cancel(self._context, held)
+        self._keep_one_head_per_queue()
 
-    def _one_head_each(self) -> None:
-        """Queues that were two are one when they are deleted, and may have a head each: the one
-        that heads it for longer stays."""
-        heads = [kept for kept in self._reservations.values() if not kept.made]
+    def _keep_one_head_per_queue(self) -> None:
+        """Gangs of two deleted queues are in one queue then, so that it may have two heads. The
+        older one stays."""
+        heads = [held for held in self._reservations.values() if not held.by_eviction]
         seen: set[str] = set()
-        for kept in sorted(heads, key=lambda kept: kept.since):
-            if kept.queue in seen:
-                self.drop(kept.gang.key)
-            seen.add(kept.queue)
+        for held in sorted(heads, key=lambda held: held.head_since):
+            if held.queue in seen:
+                self.drop(held.gang.key)
+            seen.add(held.queue)
 
     def views_for(self, gang: Gang) -> Iterator[frozenset[object]]:
-        """The snapshot as the gang may use it; then, for one that ends in time, as it may be used
-        until then. Ask for the next one only if the first did not do."""
-        binding = [kept for kept in self._reservations.values() if self._binds(kept, gang)]
-        self._switch(binding)
+        """Changes the snapshot to what the gang may use, and yields a key for refusals that hold:
+        first without all capacity that is reserved against the gang. Then, if the gang has a run
+        time, with the reserved capacity that it gives back before the reservation starts (EASY
+        backfill). Volumes stay withheld even then: a bound volume does not come back."""
+        binding = [held for held in self._reservations.values() if self._binds(held, gang)]
+        self._withhold(binding)
         yield frozenset(binding)
-        end = self._now + _lasts(gang)
-        strict = [kept for kept in binding if kept.firm or kept.start == inf or end > kept.start]
-        if len(strict) < len(binding):
-            rest = [kept for kept in binding if kept not in strict]
-            self._switch(strict, rest)
-            yield frozenset((*strict, *((kept, "volumes") for kept in rest if kept.shelved)))
+        end = self._now + _run_time_s(gang)
+        delayed = [held for held in binding if held.strict or held.start == inf or end > held.start]
+        if len(delayed) < len(binding):
+            rest = [held for held in binding if held not in delayed]
+            self._withhold(delayed, rest)
+            yield frozenset(
+                (*delayed, *((held, "volumes") for held in rest if held.withheld_volumes))
+            )
 
     def on_bound(self, gang: Gang) -> None:
-        """The gang took room: what is kept of it for others is less if they are allowed that."""
+        """Drops the gang's reservation, and updates those that it was allowed to use."""
         gang.preemption.head_since = None
         if gang.key in self._reservations:
             self.drop(gang.key)
-        for kept in self._reservations.values():
-            if kept.gang.key not in self._held:
-                kept.refresh(self._state, self._now)
+        for held in self._reservations.values():
+            if held.gang.key not in self._withheld:
+                held.refresh(self._state, self._now)
 
-    def on_refused(self, gang: Gang, want: PlacementRequest) -> list[Evict]:
-        """The gang's minimum waits for room. Room is made for it if others may be evicted for that;
-        else, if it is the first of its queue that waits, room is kept for it."""
+    def on_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
+        """Preempts for the gang's minimum if it may. Else, if the gang is the first of its queue
+        that does not fit, reserves capacity for it."""
         key = gang.key
-        mine = self._reservations.get(key)
-        if mine is not None and mine.made and key not in self._broken and mine.want == want:
-            return []  # those who make room for it are leaving
-        if (evictions := self._make_room(gang, want)) is not None:
+        own = self._reservations.get(key)
+        if (
+            own is not None
+            and own.by_eviction
+            and key not in self._broken
+            and own.request == request
+        ):
+            return []  # its victims are terminating
+        if (evictions := self._preempt(gang, request)) is not None:
             return evictions
-        if mine is not None and mine.made:  # those who left did not make the room after all
+        if own is not None and own.by_eviction:  # the victims have gone, and it still does not fit
             self.drop(key)
-            mine = None
-        if mine is None:
+            own = None
+        if own is None:
             head = self._head(gang)
             ahead = head is None or (
-                head.gang.key not in self._passed
-                and not (head.firm and head.gang.priority >= gang.priority)
+                head.gang.key not in self._tried
+                and not (head.strict and head.gang.priority >= gang.priority)
             )
             if ahead and len(self._reservations) < MAX_HEADS:
-                self._reserve(gang, want, instead=head)
-        elif key in self._broken or mine.want != want:
-            self._reserve(gang, want, instead=mine)
-        elif not mine.firm and self._now - mine.planned_at >= REPLAN_S:
-            mine.planned_at = self._now
-            self._reserve(gang, want, instead=mine, before=mine.start)
+                self._reserve(gang, request, instead=head)
+        elif key in self._broken or own.request != request:
+            self._reserve(gang, request, instead=own)
+        elif not own.strict and self._now - own.planned_at >= REPLAN_S:
+            own.planned_at = self._now
+            self._reserve(gang, request, instead=own, before=own.start)
         return []
 
     def annotate(self, gang: Gang) -> None:
-        """Says what the room that is kept means for a gang that was refused."""
-        if mine := self._reservations.get(gang.key):
-            gang.attempt.reason += f"; {mine.sentence(self._now)}"
-        elif self._held or self._lending:
-            names = sorted({kept.gang.display_name for kept in (*self._lending, *self._keeping())})
-            gang.attempt.reason += f"; not counting the room that is kept for {', '.join(names)}"
+        """Adds to the gang's reason what reservations and disruption budgets mean for it."""
+        if own := self._reservations.get(gang.key):
+            gang.attempt.reason += f"; {own.describe(self._now)}"
+        elif self._withheld or self._volumes_only:
+            names = sorted(
+                {held.gang.display_name for held in (*self._volumes_only, *self._withheld_now())}
+            )
+            gang.attempt.reason += f"; excluding capacity reserved for {', '.join(names)}"
         if gang.preemption.blocked_by:
             gang.attempt.reason += f"; {gang.preemption.blocked_by}"
 
-    def must_look(self, gang: Gang) -> bool:
-        """Its reservation must be looked at though nothing was gained."""
+    def must_retry(self, gang: Gang) -> bool:
+        """Whether the gang is tried even if no capacity was freed."""
         return gang.key in self._broken
 
-    def on_passed(self, gang: Gang) -> None:
-        self._passed.add(gang.key)
+    def on_tried(self, gang: Gang) -> None:
+        self._tried.add(gang.key)
 
     def release(self, gang: Gang) -> None:
-        """The gang can't be tried at all now: it keeps no capacity."""
+        """Drops the reservation of a gang that cannot be tried now."""
         if gang.key in self._reservations:
             self.drop(gang.key)
 
     def drop(self, key: GangKey) -> None:
-        reclaim.call_off(self._context, self._reservations.pop(key))
+        reclaim.cancel(self._context, self._reservations.pop(key))
         self.dropped = True
         self._pending.capacity_freed("reservation dropped")
 
     def close(self) -> None:
-        self._switch([])
+        self._withhold([])
 
-    def _binds(self, kept: Reservation, gang: Gang) -> bool:
-        if kept.gang is gang:
+    def _binds(self, held: Reservation, gang: Gang) -> bool:
+        """Whether the gang must leave the reserved capacity free. The first rule that applies
+        decides:
+
+        1. A gang may use its own reservation.
+        2. A gang with victims may use the plan of another gang, unless that one is more urgent in
+        the
+           same queue. Else both would wait for each other.
+        3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
+        4. A strict reservation (and each by eviction) is closed to equal and lower priority.
+        5. Any other one is closed to equal and lower priority once its own gang was tried in this
+           pass. Gangs that were ahead of it in the order may use it.
+
+        Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it
+        and is bound by rule 5, "urgent" (9) is not. When queue "other" is served before "big" in
+        this pass, its gang "c" (5) is not bound, until the plan is strict after --patience (rule
+        4).
+        """
+        if held.gang is gang:
             return False
-        mine = self._reservations.get(gang.key)
-        if mine is not None and mine.made and not kept.made and _yields(kept, mine):
+        own = self._reservations.get(gang.key)
+        if own is not None and own.by_eviction and not held.by_eviction and _gives_way(held, own):
             return False
-        if kept.made and kept.queue != gang.queue:
-            return True  # priorities count inside a queue
-        if kept.firm and gang.priority <= kept.gang.priority:
+        if held.by_eviction and held.queue != gang.queue:
             return True
-        return kept.gang.key in self._passed and gang.priority <= kept.gang.priority
+        if held.strict and gang.priority <= held.gang.priority:
+            return True
+        return held.gang.key in self._tried and gang.priority <= held.gang.priority
 
-    def _switch(self, binding: list[Reservation], shelved: Sequence[Reservation] = ()) -> None:
-        """Each hold is put back before another is taken: they may overlap. shelved: whose volumes alone
-        are kept; who gets a volume has it still when it has ended."""
+    def _withhold(
+        self, binding: list[Reservation], volumes_only: Sequence[Reservation] = ()
+    ) -> None:
+        """Withholds these reservations, and no others. What was withheld is given back first,
+        because reservations may overlap."""
         snapshot = self._state.snapshot
         free = snapshot.pod_counts.volumes.free
-        free.release_all(self._shelved)
-        self._lending = [kept for kept in shelved if kept.shelved]
-        names = [kept.shelved for kept in (*binding, *shelved)]
-        self._shelved = free.reserve_available(frozenset().union(*names))
-        if self._keeping() == binding:
+        free.release_all(self._withheld_volumes)
+        self._volumes_only = [held for held in volumes_only if held.withheld_volumes]
+        names = [held.withheld_volumes for held in (*binding, *volumes_only)]
+        self._withheld_volumes = free.reserve_available(frozenset().union(*names))
+        if self._withheld_now() == binding:
             return
-        for kept, masks in reversed(self._held.values()):
-            kept.release(snapshot, masks)
-        self._held = {kept.gang.key: (kept, kept.hold(snapshot)) for kept in binding}
+        for held, masks in reversed(self._withheld.values()):
+            held.give_back(snapshot, masks)
+        self._withheld = {held.gang.key: (held, held.withhold(snapshot)) for held in binding}
 
-    def _keeping(self) -> list[Reservation]:
-        return [kept for kept, _ in self._held.values()]
+    def _withheld_now(self) -> list[Reservation]:
+        return [held for held, _ in self._withheld.values()]
 
     def _head(self, gang: Gang) -> Reservation | None:
         queue = gang.queue
         return next(
-            (kept for kept in self._reservations.values() if not kept.made and kept.queue == queue),
+            (
+                held
+                for held in self._reservations.values()
+                if not held.by_eviction and held.queue == queue
+            ),
             None,
         )
 
-    def _make_room(self, gang: Gang, want: PlacementRequest) -> list[Evict] | None:
-        """Evicts whoever must go so that all of the gang fits, and keeps that room for it; None:
-        nobody can be evicted to that end."""
+    def _preempt(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
+        """Evicts victims so that all of the request fits, and reserves what they free for the gang.
+        None: there are no such victims."""
         key = gang.key
-        asked = (gang.queue, gang.priority, want)
+        searched = (gang.queue, gang.priority, request)
         preempts = gang.priority > self._pending.lowest_priority or self._scheduler.queues.enabled
         if not preempts and not self._state.any_movable:
             return None
         if not all(pod.seen.preempts for pod in gang.waiting()):
             return None
-        if asked in self._refused:
-            gang.preemption.blocked_by = self._refused[asked]
+        if searched in self._no_victims:
+            gang.preemption.blocked_by = self._no_victims[searched]
             return None
         if self._now < gang.preemption.not_before:
-            if gang.preemption.not_before < self._now + CLAIM_AGAIN_S:  # not in this very turn
+            if gang.preemption.not_before < self._now + PREEMPTION_RETRY_S:  # not set in this cycle
                 self._pending.preemption_retry_at.add(gang.preemption.not_before)
             return None
-        mine = self._reservations.get(key)
-        if mine is not None:
-            reclaim.call_off(self._context, mine)
-            self._switch([kept for kept, _ in self._held.values() if kept is not mine])
+        own = self._reservations.get(key)
+        if own is not None:
+            reclaim.cancel(self._context, own)
+            self._withhold([held for held, _ in self._withheld.values() if held is not own])
         others = [
-            kept.rows for kept in self._reservations.values() if kept.made and kept is not mine
+            held.rows
+            for held in self._reservations.values()
+            if held.by_eviction and held is not own
         ]
-        apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        claim = PreemptionRequest(gang, want, self._now, apart)
-        plan = reclaim.plan(self._context, claim) if preempts else None
+        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        preemption = PreemptionRequest(gang, request, self._now, excluded)
+        plan = reclaim.plan(self._context, preemption) if preempts else None
         if plan is None and self._state.any_movable:
-            plan = defragment.plan(self._context, claim)
+            plan = defragment.plan(self._context, preemption)
             self._pending.preemption_retry_at.update(
-                defragment.later(self._context, self._now) if plan is None else ()
+                defragment.next_settled(self._context, self._now) if plan is None else ()
             )
         if plan is None:
-            self._refused[asked] = gang.preemption.blocked_by = reclaim.spared(
-                self._context, gang, want, self._now, apart
+            self._no_victims[searched] = gang.preemption.blocked_by = reclaim.blocking_budgets(
+                self._context, gang, request, self._now, excluded
             )
-            gang.preemption.not_before = self._now + CLAIM_AGAIN_S
+            gang.preemption.not_before = self._now + PREEMPTION_RETRY_S
             return None
         gang.preemption.blocked_by = ""
-        if mine is not None:
+        if own is not None:
             self.drop(key)
         self._broken.discard(key)
-        self._reservations[key] = kept = reclaim.begin(self._context, gang, want, plan, self._now)
-        return reclaim.go_on(self._context, kept)
+        self._reservations[key] = held = reclaim.start_evictions(
+            self._context, gang, request, plan, self._now
+        )
+        return reclaim.continue_evictions(self._context, held)
 
     def _reserve(
         self,
         gang: Gang,
-        want: PlacementRequest,
+        request: PlacementRequest,
         instead: Reservation | None,
         before: float | None = None,
     ) -> None:
         if instead is not None:
-            self._switch([kept for kept, _ in self._held.values() if kept is not instead])
-        others = [kept.rows for kept in self._reservations.values() if kept is not instead]
-        apart: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
-        found = reservation.plan(self._state, gang, want, self._now, apart)
+            self._withhold([held for held, _ in self._withheld.values() if held is not instead])
+        others = [held.rows for held in self._reservations.values() if held is not instead]
+        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        found = plan_reservation(self._state, gang, request, self._now, excluded)
         if before is not None and (found is None or found.start >= before):
             return
         if instead is not None:
@@ -247,18 +295,17 @@ class ReservedCapacity:
             return
         if gang.preemption.head_since is None:
             gang.preemption.head_since = self._now
-        found.since = gang.preemption.head_since
-        found.firm = self._now - found.since >= self._patience_s
+        found.head_since = gang.preemption.head_since
+        found.strict = self._now - found.head_since >= self._patience_s
         found.refresh(self._state, self._now)
         self._reservations[gang.key] = found
 
 
-def _yields(kept: Reservation, made: Reservation) -> bool:
-    """Room that was made for a gang binds these: bound by each other, both would wait for ever."""
-    return kept.queue != made.queue or kept.gang.priority <= made.gang.priority
+def _gives_way(held: Reservation, own: Reservation) -> bool:
+    return held.queue != own.queue or held.gang.priority <= own.gang.priority
 
 
-def _lasts(gang: Gang) -> float:
-    """How long the gang's waiting pods run; inf: nobody knows."""
-    told = [pod.seen.runs_for_s for pod in gang.waiting()]
-    return max((inf if one is None else one for one in told), default=inf)
+def _run_time_s(gang: Gang) -> float:
+    """How long the gang's pending pods run at most; inf: unknown."""
+    times = [pod.seen.runs_for_s for pod in gang.waiting()]
+    return max((inf if one is None else one for one in times), default=inf)

@@ -46,8 +46,6 @@ NOT_NAMED_YET = {
     "0012-fragmentation.md",
     "0013-unlike-pods.md",
     "0014-roles.md",
-    "0018-reservations.md",
-    "0020-defragmentation.md",
     "0040-simulated-controllers.md",
     "0043-command-line.md",
 }

@@ -42,7 +42,7 @@ def test_nobody_is_evicted_for_nothing(cluster: World, namespace: str) -> None:
     for one in big:
         one["spec"]["priorityClassName"] = f"urgent-{namespace}"
     cluster.apply(namespace, podgroup("big", 2), *big)
-    kept = f"kept by disruption budget {namespace}/keep (allows 0 more)"
+    kept = f"PodDisruptionBudget {namespace}/keep (0 disruptions left)"
     until("the sentence", lambda: kept in condition(cluster, namespace, "big"))
     time.sleep(10)  # it used to ask about once a second
     after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in cluster.pods(namespace)}

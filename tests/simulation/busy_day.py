@@ -90,7 +90,9 @@ class Day:
             check_invariants(self.cluster)
             assert_sound(self.cluster, decisions)
             self.seen["reserved"] += len(self.cluster.reservations)
-            self.seen["made room"] += sum(kept.made for kept in self.cluster.reservations.values())
+            self.seen["made room"] += sum(
+                kept.by_eviction for kept in self.cluster.reservations.values()
+            )
             self.trace += decisions
             assert_within_budgets(self.cluster, decisions)
             facts = [fact for decision in decisions for fact in self._consequence(decision, faults)]

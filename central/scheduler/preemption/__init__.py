@@ -1,1 +1,1 @@
-"""Giving way: preemption, reclaim and defragmentation, with the least harm and nobody in vain."""
+"""Preemption, reclaim and defragmentation, with the least harm (docs/design/0019-preemption.md)."""

@@ -1,6 +1,10 @@
-"""Defragmentation: others are moved so that a gang fits, though nobody is less urgent. Only who says that it may be
-moved, whole and settled, not more urgent than the gang; and only if on one draft the gang has its seats and
-everybody who is moved finds a place beside it.
+"""Defragmentation: gangs that allow it are moved so that a pending gang of at least their priority
+fits.
+
+A gang is moved only if all its pods are movable and have run for SETTLED_S. One draft must hold the
+pending gang and, beside it, every moved gang.
+
+Design: docs/design/0020-defragmentation.md
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,28 +28,28 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
 from protos.names import GPU
 
-SETTLED_S = 300.0  # nobody is moved who has not run for so long: no gang goes back and forth
-TRIALS = 200  # sets of gangs that are tried, the least harm first
-TOGETHER = 3  # of so many gangs at most
+SETTLED_S = 300.0  # run time before a gang may be moved, so that none moves to and fro
+MAX_TRIALS = 200  # sets of gangs that are tried, least work lost first
+MAX_GANGS = 3  # in such a set
 
 
-def plan(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan | None:
-    if not _room_in_all(context, claim):
+def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
+    if not _enough_in_total(context, request):
         return None
 
     def may_move(claimant: Gang, other: Gang) -> bool:
-        return other.priority <= claimant.priority and _is_movable(context, other, claim.now)
+        return other.priority <= claimant.priority and _is_movable(context, other, request.now)
 
-    def find_places(draft: Draft, moved: Sequence[Pod]) -> bool:
-        return _find_places(context, draft, moved)
+    def find_places(draft: Draft, victims: Sequence[Pod]) -> bool:
+        return _find_places(context, draft, victims)
 
-    asked = replace(claim, may_take=may_move, also=find_places)
-    found = preemption_plan.room_for(context, asked) or _one_after_the_other(context, asked)
-    return replace(found, moved=True) if found is not None else None
+    narrowed = replace(request, may_evict=may_move, extra_check=find_places)
+    found = preemption_plan.find_victims(context, narrowed) or _try_gang_sets(context, narrowed)
+    return replace(found, victims_fit_elsewhere=True) if found is not None else None
 
 
-def later(context: PreemptionContext, now: float) -> list[float]:
-    """When the next of those who may be moved has settled."""
+def next_settled(context: PreemptionContext, now: float) -> list[float]:
+    """When the next movable pod has run for SETTLED_S; empty: there is none."""
     times = [
         began + SETTLED_S
         for pod in context.state.pods.values()
@@ -54,19 +58,20 @@ def later(context: PreemptionContext, now: float) -> list[float]:
     return sorted(time for time in times if time > now)[:1]
 
 
-def _room_in_all(context: PreemptionContext, claim: PreemptionRequest) -> bool:
-    """What is free must be enough: who is moved takes as much elsewhere."""
+def _enough_in_total(context: PreemptionContext, request: PreemptionRequest) -> bool:
+    """Moved pods take as much elsewhere, so what is free in all must suffice."""
     snapshot = context.state.snapshot
     free = snapshot.columns.free.sum(axis=0)
     free[0] = snapshot.columns.gpus.count.sum()
     return all(
         resource in snapshot.columns.column and amount <= free[snapshot.columns.column[resource]]
-        for resource, amount in requested(claim.want.groups).items()
+        for resource, amount in requested(request.placement.groups).items()
     )
 
 
 def _is_movable(context: PreemptionContext, gang: Gang, now: float) -> bool:
-    """Those with groups or roles inside, and those on their way, are left alone."""
+    """Gangs with subgroups or roles, and gangs that are incomplete or being evicted, are not
+    moved."""
     if not gang.started or gang.preemption.preempted_for or gang.missing():
         return False
     inside = gang.object is not None and (gang.object.subgroups or gang.object.roles is not None)
@@ -86,10 +91,10 @@ def _began(pod: Pod) -> float | None:
     return pod.seen.started if pod.seen.started is not None else pod.since
 
 
-def _find_places(context: PreemptionContext, draft: Draft, moved: Sequence[Pod]) -> bool:
-    """Whether all of them fit beside what is on the draft, the largest gang first."""
+def _find_places(context: PreemptionContext, draft: Draft, victims: Sequence[Pod]) -> bool:
+    """Whether all victims fit beside what the draft holds, the gang with the largest pods first."""
     gangs: dict[int, tuple[Gang, list[Pod]]] = {}
-    for pod in moved:
+    for pod in victims:
         gang = context.state.gang_of(pod)
         if gang is None:
             return False
@@ -107,26 +112,24 @@ def _size(one: tuple[Gang, list[Pod]]) -> tuple[int, int]:
     return max(pod.spec.request(GPU) for pod in pods), len(pods)
 
 
-def _one_after_the_other(
-    context: PreemptionContext, claim: PreemptionRequest
-) -> PreemptionPlan | None:
-    """The choice of least harm may leave no place for the others; another one may."""
+def _try_gang_sets(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
+    """Tries other sets of gangs, because the least harmful one may have no place elsewhere."""
     usable = np.ones(len(context.state.snapshot.columns.names), dtype=np.bool_)
-    usable[claim.apart] = False
-    field = VictimSearch(context, claim, usable)
-    for _, pods in zip(range(TRIALS), _sets(field, claim.now), strict=False):
-        if field.may_go(pods) and (found := field.trial(pods)) is not None:
+    usable[request.excluded] = False
+    search = VictimSearch(context, request, usable)
+    for _, pods in zip(range(MAX_TRIALS), _gang_sets(search, request.now), strict=False):
+        if search.may_evict(pods) and (found := search.try_without(pods)) is not None:
             return found
     return None
 
 
-def _sets(field: VictimSearch, now: float) -> Iterator[list[Pod]]:
-    """Whole gangs: one, then two, each by the work that it loses."""
-    whole = sorted((pods for pods, _ in field.gangs), key=lambda pods: _lost(pods, now))
-    for count in range(1, TOGETHER + 1):
+def _gang_sets(search: VictimSearch, now: float) -> Iterator[list[Pod]]:
+    """The pods of one whole gang, then of two, then of three, least work lost first."""
+    whole = sorted((pods for pods, _ in search.gangs), key=lambda pods: _work_lost(pods, now))
+    for count in range(1, MAX_GANGS + 1):
         for chosen in combinations(whole, count):
             yield [pod for pods in chosen for pod in pods]
 
 
-def _lost(pods: Sequence[Pod], now: float) -> tuple[int, int]:
+def _work_lost(pods: Sequence[Pod], now: float) -> tuple[int, int]:
     return sum(pod.lost(now) for pod in pods), len(pods)

@@ -1,8 +1,10 @@
-"""PodDisruptionBudgets: whom each covers, and how many of those the Eviction API would let go now. So
-a claim chooses only victims that will all be let go.
+"""PodDisruptionBudgets: which pods each covers, and how many disruptions it allows now.
 
-What is not known is taken to the careful side: a pod that is not ready costs as much as one that is, and
-a pod that two budgets cover is never let go (the Eviction API refuses it).
+Victims are chosen so that the Eviction API will accept all evictions. Where that is uncertain the
+budget counts as used: a pod that is not ready costs as much as a ready one, and a pod that two
+budgets cover is never evicted, because the API refuses it.
+
+Design: docs/design/0019-preemption.md
 """
 
 from collections import Counter
@@ -14,17 +16,17 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
 
 BudgetKey = tuple[str, str]  # namespace and budget
-_KEPT = 50_000
+_CACHE_SIZE = 50_000
 
 
 class DisruptionBudgets:
     def __init__(self) -> None:
         self.seen: dict[BudgetKey, BudgetSeen] = {}
-        self.in_the_way = False  # of a claim that found no other way
-        self._of: dict[tuple[str, Labels], tuple[BudgetKey, ...]] = {}
+        self.blocked_a_request = False  # since a budget last allowed more
+        self._covering: dict[tuple[str, Labels], tuple[BudgetKey, ...]] = {}
 
     def apply(self, fact: BudgetSeen | BudgetGone) -> bool:
-        """Whether who was refused for its sake may be luckier now."""
+        """Returns whether a request that budgets blocked may succeed now."""
         name = (fact.namespace, fact.name)
         before = self.seen.get(name)
         after = fact if isinstance(fact, BudgetSeen) else None
@@ -35,23 +37,23 @@ class DisruptionBudgets:
         else:
             self.seen[name] = after
         if before is None or after is None or before.selector != after.selector:
-            self._of.clear()
-        luckier = self.in_the_way and _more(before, after)
-        self.in_the_way &= not luckier
-        return luckier
+            self._covering.clear()
+        retry = self.blocked_a_request and _allows_more(before, after)
+        self.blocked_a_request &= not retry
+        return retry
 
-    def of(self, pod: Pod) -> tuple[BudgetKey, ...]:
-        """Those that count the pod. Whoever has not begun, or is leaving, is let go by all of them."""
+    def covering(self, pod: Pod) -> tuple[BudgetKey, ...]:
+        """The budgets that an eviction of the pod uses. Pending and terminating pods use none."""
         seen = pod.seen
         if not self.seen or seen.phase == "Pending" or seen.deleting or not pod.alive:
             return ()
         key = (seen.namespace, seen.labels)
-        found = self._of.get(key)
+        found = self._covering.get(key)
         if found is None:
-            if len(self._of) >= _KEPT:
-                self._of.clear()
+            if len(self._covering) >= _CACHE_SIZE:
+                self._covering.clear()
             labels = dict(seen.labels)
-            found = self._of[key] = tuple(
+            found = self._covering[key] = tuple(
                 name
                 for name, budget in sorted(self.seen.items())
                 if budget.namespace == seen.namespace
@@ -60,20 +62,20 @@ class DisruptionBudgets:
             )
         return found
 
-    def spends(self, pods: Iterable[Pod]) -> Counter[BudgetKey]:
-        """What the eviction of all of them would take of each budget."""
+    def disruptions(self, pods: Iterable[Pod]) -> Counter[BudgetKey]:
+        """How many disruptions of each budget the eviction of all these pods uses."""
         spent: Counter[BudgetKey] = Counter()
         for pod in pods:
-            spent.update(self.of(pod))
+            spent.update(self.covering(pod))
         return spent
 
-    def hopeless(self, pods: Iterable[Pod]) -> bool:
-        """Whether one of them is never let go."""
-        return bool(self.seen) and any(len(self.of(pod)) > 1 for pod in pods)
+    def never_evictable(self, pods: Iterable[Pod]) -> bool:
+        """Whether the Eviction API refuses one of the pods whatever its budgets allow."""
+        return bool(self.seen) and any(len(self.covering(pod)) > 1 for pod in pods)
 
 
-def left(budgets: DisruptionBudgets, gangs: Iterable[Gang]) -> Mapping[BudgetKey, int]:
-    """What each budget still allows, less what was asked for and is not in its status yet."""
+def disruptions_left(budgets: DisruptionBudgets, gangs: Iterable[Gang]) -> Mapping[BudgetKey, int]:
+    """What each budget allows, minus requested evictions that its status does not show yet."""
     if not budgets.seen:
         return {}
     allowed = {name: budget.allowed for name, budget in budgets.seen.items()}
@@ -82,13 +84,13 @@ def left(budgets: DisruptionBudgets, gangs: Iterable[Gang]) -> Mapping[BudgetKey
             continue
         for pod in gang.placed():
             if pod.evicting:
-                for name in budgets.of(pod):
+                for name in budgets.covering(pod):
                     if pod.seen.name not in budgets.seen[name].disrupted:
                         allowed[name] -= 1
     return allowed
 
 
-def _more(before: BudgetSeen | None, after: BudgetSeen | None) -> bool:
+def _allows_more(before: BudgetSeen | None, after: BudgetSeen | None) -> bool:
     if before is None or after is None:
         return after is None
     return after.allowed > before.allowed or before.selector != after.selector

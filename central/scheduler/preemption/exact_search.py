@@ -1,32 +1,33 @@
-"""All choices of who goes, as far as they can still be better than the best one known."""
+"""Branch and bound over sets of victims: skips sets that cannot be better than the best known."""
 
 from central.scheduler.preemption.least_harm import (
-    MOST,
-    NONE,
+    MAX_HARM,
+    NO_HARM,
     EvictionUnit,
     Harm,
     LeastHarmProblem,
-    minimal,
-    total,
+    drop_unneeded,
+    total_harm,
 )
 
 
 def improve(
-    problem: LeastHarmProblem, best: list[EvictionUnit] | None, looks: int
+    problem: LeastHarmProblem, best: list[EvictionUnit] | None, steps: int
 ) -> tuple[list[EvictionUnit] | None, int]:
-    """The best choice there is if so many looks at choices suffice; and how many are left."""
-    search = _Search(problem, best, looks)
+    """The best set of victims if `steps` visits suffice, else the best one found; and the steps
+    left."""
+    search = _Search(problem, best, steps)
     search.run()
-    return search.best and minimal(problem, search.best), search.looks
+    return search.best and drop_unneeded(problem, search.best), search.steps
 
 
 class _Search:
     def __init__(
-        self, problem: LeastHarmProblem, best: list[EvictionUnit] | None, looks: int
+        self, problem: LeastHarmProblem, best: list[EvictionUnit] | None, steps: int
     ) -> None:
-        self.problem, self.best, self.looks = problem, best, looks
-        self.harm = total(best) if best is not None else MOST
-        # A gang whole comes before its members alone: once it is taken, they are no choice.
+        self.problem, self.best, self.steps = problem, best, steps
+        self.harm = total_harm(best) if best is not None else MAX_HARM
+        # A whole gang comes before its single members, which are no choice once it is taken.
         self.units = sorted(problem.units, key=lambda unit: (unit.gang, not unit.whole, unit.harm))
         self.least = [(0, 0, 0)] * len(self.units)
         least: Harm | None = None
@@ -36,36 +37,36 @@ class _Search:
             self.least[index] = least
 
     def run(self) -> None:
-        self._look(0, [], NONE)
+        self._visit(0, [], NO_HARM)
 
-    def _look(self, index: int, chosen: list[EvictionUnit], harm: Harm) -> None:
-        if self.looks <= 0 or index == len(self.units):
+    def _visit(self, index: int, chosen: list[EvictionUnit], harm: Harm) -> None:
+        if self.steps <= 0 or index == len(self.units):
             return
         if _sum(harm, self.least[index]) >= self.harm:
             return
-        self.looks -= 1
-        if self.problem.seats(self._all(index, chosen)) < self.problem.missing:
+        self.steps -= 1
+        if self.problem.added_pods(self._rest(index, chosen)) < self.problem.missing:
             return
         unit = self.units[index]
-        if self._open(unit, chosen):
+        if self._available(unit, chosen):
             with_it = [*chosen, unit]
-            more = _sum(harm, unit.harm)
-            if more < self.harm:
-                if self.problem.seats(with_it) >= self.problem.missing:
-                    self.best, self.harm = with_it, more
+            harm_with = _sum(harm, unit.harm)
+            if harm_with < self.harm:
+                if self.problem.added_pods(with_it) >= self.problem.missing:
+                    self.best, self.harm = with_it, harm_with
                 else:
-                    self._look(index + 1, with_it, more)
-        self._look(index + 1, chosen, harm)
+                    self._visit(index + 1, with_it, harm_with)
+        self._visit(index + 1, chosen, harm)
 
-    def _open(self, unit: EvictionUnit, chosen: list[EvictionUnit]) -> bool:
+    def _available(self, unit: EvictionUnit, chosen: list[EvictionUnit]) -> bool:
         same = [one for one in chosen if one.gang == unit.gang]
         if any(one.whole for one in same):
             return False
         if not unit.whole and len(same) >= self.problem.surplus[unit.gang]:
             return False
-        return not unit.spends or self.problem.affords([*chosen, unit])
+        return not unit.uses or self.problem.within_allowances([*chosen, unit])
 
-    def _all(self, index: int, chosen: list[EvictionUnit]) -> list[EvictionUnit]:
+    def _rest(self, index: int, chosen: list[EvictionUnit]) -> list[EvictionUnit]:
         whole = {one.gang for one in chosen if one.whole}
         rest = [one for one in self.units[index:] if one.gang not in whole]
         gone = {one.gang for one in rest if one.whole}

@@ -1,9 +1,9 @@
-"""Which of the gangs that run must go so that enough pods fit in a domain: those whose leaving does
-the least harm. Harm is compared in this order: gangs broken, GPU-seconds of work lost, pods.
+"""Which running gangs to evict so that enough pods fit in a domain, with the least harm.
 
-A gang's members above its minimum are units of their own; the rest of it goes whole or not at all.
-Whoever a disruption budget covers spends of it, and no budget is overspent. The answer is the best there is where a search of all choices ends within its budget; beyond that it
-is one that no unit can be left out of.
+Harm is compared as (gangs broken, GPU-seconds of work lost, pods). Members above a gang's minimum
+are units of their own; the rest of a gang is evicted whole or not at all. No disruption budget is
+overspent. This module makes a good choice, from which no unit can be left out. exact_search.py
+finds the best one where the domain is small enough.
 
 Design: docs/design/0019-preemption.md
 """
@@ -15,9 +15,9 @@ from heapq import heapify, heappop, heappush
 
 Harm = tuple[int, int, int]  # gangs broken, GPU-seconds lost, pods
 Amounts = tuple[int, ...]
-Allowance = tuple[str, str]  # a disruption budget's namespace and name; or what a role can spare
-NONE: Harm = (0, 0, 0)
-MOST: Harm = (2**62, 0, 0)
+Allowance = tuple[str, str]  # a disruption budget by namespace and name, or a task's surplus
+NO_HARM: Harm = (0, 0, 0)
+MAX_HARM: Harm = (2**62, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -26,20 +26,20 @@ class EvictionUnit:
     whole: bool
     harm: Harm
     frees: dict[int, Amounts]  # by row
-    pod: int = -1  # which, where it is one member
-    rank: int = 0  # of equals, the last rank goes first
-    spends: Mapping[Allowance, int] = field(default_factory=dict)
+    pod: int = -1  # its index, if the unit is a single member
+    rank: int = 0  # of equal members the one with the highest rank is evicted
+    uses: Mapping[Allowance, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class LeastHarmProblem:
-    """Rows with what is free there now, in the resources that one pod asks for."""
+    """Amounts are those of the resources that one pending pod requests, in the order of request."""
 
     free: Mapping[int, Amounts]
-    asks: Amounts
-    missing: int  # pods that have no room yet
+    request: Amounts
+    missing: int  # pods that do not fit yet
     units: Sequence[EvictionUnit]
-    surplus: Mapping[int, int]  # by gang: members that may go without breaking it
+    surplus: Mapping[int, int]  # by gang: members above its minimum
     allowed: Mapping[Allowance, int] = field(default_factory=dict)
     by_row: dict[int, list[EvictionUnit]] = field(init=False)
 
@@ -49,43 +49,43 @@ class LeastHarmProblem:
             for row in unit.frees:
                 self.by_row.setdefault(row, []).append(unit)
 
-    def cap(self, free: Sequence[int]) -> int:
-        return max(0, min(have // ask for have, ask in zip(free, self.asks, strict=True)))
+    def capacity(self, free: Sequence[int]) -> int:
+        return max(0, min(have // ask for have, ask in zip(free, self.request, strict=True)))
 
-    def affords(self, chosen: Iterable[EvictionUnit]) -> bool:
-        """Whether no budget is overspent when these go."""
-        spent: Counter[Allowance] = Counter()
+    def within_allowances(self, chosen: Iterable[EvictionUnit]) -> bool:
+        """Whether the evictions of the chosen units overspend no allowance."""
+        used: Counter[Allowance] = Counter()
         for unit in chosen:
-            if unit.spends:
-                spent.update(unit.spends)
-        return all(count <= self.allowed[budget] for budget, count in spent.items())
+            if unit.uses:
+                used.update(unit.uses)
+        return all(count <= self.allowed[budget] for budget, count in used.items())
 
-    def seats(self, chosen: Iterable[EvictionUnit]) -> int:
-        """How many more pods fit when these are gone."""
+    def added_pods(self, chosen: Iterable[EvictionUnit]) -> int:
+        """How many more pods fit without the chosen units."""
         freed: dict[int, Amounts] = {}
         for unit in chosen:
             for row, amounts in unit.frees.items():
                 freed[row] = _plus(freed[row], amounts) if row in freed else amounts
         return sum(
-            self.cap(_plus(self.free[row], amounts)) - self.cap(self.free[row])
+            self.capacity(_plus(self.free[row], amounts)) - self.capacity(self.free[row])
             for row, amounts in freed.items()
         )
 
 
-def total(units: Iterable[EvictionUnit]) -> Harm:
+def total_harm(units: Iterable[EvictionUnit]) -> Harm:
     broken = lost = pods = 0
     for unit in units:
         broken, lost, pods = broken + unit.harm[0], lost + unit.harm[1], pods + unit.harm[2]
     return broken, lost, pods
 
 
-def choose(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
-    """A good choice that nothing can be left out of; None: none was found, which is certain only
-    where no budget is in the way."""
-    keys = (_by_harm, _by_harm_per_seat, *((_by_budgets,) if problem.allowed else ()))
+def choose_victims(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
+    """A good choice from which no unit can be left out. None: none was found; with allowances there
+    may still be one."""
+    keys = (_by_harm, _by_harm_per_size, *((_by_allowances,) if problem.allowed else ()))
     answers = [_greedy(problem, key) for key in keys]
-    found = [minimal(problem, answer) for answer in answers if answer is not None]
-    return min(found, key=total, default=None)
+    found = [drop_unneeded(problem, answer) for answer in answers if answer is not None]
+    return min(found, key=total_harm, default=None)
 
 
 def _plus(a: Sequence[int], b: Sequence[int]) -> Amounts:
@@ -96,19 +96,19 @@ def _by_harm(unit: EvictionUnit, row: int) -> tuple[float, ...]:
     return (*unit.harm, -unit.rank)
 
 
-def _by_harm_per_seat(unit: EvictionUnit, row: int) -> tuple[float, ...]:
+def _by_harm_per_size(unit: EvictionUnit, row: int) -> tuple[float, ...]:
     size = max(unit.frees[row][0], 1)
     return (*(part / size for part in unit.harm), -unit.rank)
 
 
-def _by_budgets(unit: EvictionUnit, row: int) -> tuple[float, ...]:
-    return (sum(unit.spends.values()), *unit.harm, -unit.rank)
+def _by_allowances(unit: EvictionUnit, row: int) -> tuple[float, ...]:
+    return (sum(unit.uses.values()), *unit.harm, -unit.rank)
 
 
 Key = Callable[[EvictionUnit, int], tuple[float, ...]]
 
 
-class _State:
+class _Choice:
     def __init__(self, problem: LeastHarmProblem) -> None:
         self.problem = problem
         self.free = dict(problem.free)
@@ -116,38 +116,38 @@ class _State:
         self.whole: set[int] = set()
         self.singles: Counter[int] = Counter()
 
-    def open(self, unit: EvictionUnit) -> bool:
+    def available(self, unit: EvictionUnit) -> bool:
         if unit in self.chosen or unit.gang in self.whole:
             return False
         if not unit.whole and self.singles[unit.gang] >= self.problem.surplus[unit.gang]:
             return False
-        return self.affords([unit])
+        return self.within_allowances([unit])
 
-    def affords(self, units: Sequence[EvictionUnit]) -> bool:
-        """Whether the budgets last for them, too."""
-        if not any(unit.spends for unit in units):
+    def within_allowances(self, units: Sequence[EvictionUnit]) -> bool:
+        """Whether the allowances last for these units too."""
+        if not any(unit.uses for unit in units):
             return True
         whole = {unit.gang for unit in units if unit.whole}
         kept = [one for one in self.chosen if one.whole or one.gang not in whole]
-        return self.problem.affords([*kept, *units])
+        return self.problem.within_allowances([*kept, *units])
 
-    def may(self, units: Sequence[EvictionUnit]) -> bool:
-        """Whether all of them may still be chosen together."""
+    def can_take(self, units: Sequence[EvictionUnit]) -> bool:
+        """Whether all these units can still be added together."""
         singles = Counter(unit.gang for unit in units if not unit.whole)
         return (
-            all(map(self.open, units))
+            all(map(self.available, units))
             and all(
                 count + self.singles[gang] <= self.problem.surplus[gang]
                 for gang, count in singles.items()
             )
-            and self.affords(units)
+            and self.within_allowances(units)
         )
 
     def _singles_of(self, gang: int) -> list[EvictionUnit]:
         return [one for one in self.chosen if one.gang == gang] if self.singles[gang] else []
 
     def take(self, unit: EvictionUnit) -> None:
-        if unit.whole:  # those of its members that were to go alone go with it
+        if unit.whole:  # replaces its members that were chosen singly
             for single in self._singles_of(unit.gang):
                 del self.chosen[single]
                 for row, amounts in single.frees.items():
@@ -160,75 +160,90 @@ class _State:
             self.free[row] = _plus(self.free[row], amounts)
 
 
-Offer = tuple[tuple[float, ...], list[EvictionUnit]]
+RowChoice = tuple[tuple[float, ...], list[EvictionUnit]]
 
 
 def _greedy(problem: LeastHarmProblem, key: Key) -> list[EvictionUnit] | None:
-    """Row by row, whichever gives its next pods for the least harm each."""
-    state = _State(problem)
+    """Repeatedly takes units on the row that fits more pods for the least harm each.
+
+    The key is the order in which units of a row are considered. No single order is good:
+
+    - by harm, small gangs come first. Pods request 4 GPUs; four gangs of 1 GPU have lost 10 GPU-s
+      each, one gang of 4 GPUs 50. The four small gangs are evicted: harm (4, 40, 4).
+    - by harm per size, large gangs come first: harm (1, 50, 1), which is less. But if one pod of 1
+    GPU
+      is missing, this order evicts the large gang, where a small one would do: (1, 10, 1).
+
+    So choose_victims() tries both and keeps the better answer. With allowances it also tries the
+    units that use least of them, because the other orders may get stuck.
+    """
+    taken = _Choice(problem)
     missing = problem.missing
     version: Counter[int] = Counter()
     heap: list[tuple[tuple[float, ...], int, int, list[EvictionUnit]]] = [
-        (offer[0], row, 0, offer[1])
+        (choice[0], row, 0, choice[1])
         for row in sorted(problem.by_row)
-        if (offer := _offer(state, row, key, missing)) is not None
+        if (choice := _best_on_row(taken, row, key, missing)) is not None
     ]
     heapify(heap)
     while missing > 0:
         if not heap:
             return None
         _, row, asked_at, units = heappop(heap)
-        if asked_at != version[row] or not state.may(units):
-            if (offer := _offer(state, row, key, missing)) is not None:
-                heappush(heap, (offer[0], row, version[row], offer[1]))
+        if asked_at != version[row] or not taken.can_take(units):
+            if (choice := _best_on_row(taken, row, key, missing)) is not None:
+                heappush(heap, (choice[0], row, version[row], choice[1]))
             continue
         touched: set[int] = set()
         for unit in units:
-            if unit in state.chosen or unit.gang in state.whole:
+            if unit in taken.chosen or unit.gang in taken.whole:
                 continue
-            before = sum(problem.cap(state.free[other]) for other in unit.frees)
-            state.take(unit)
-            missing -= sum(problem.cap(state.free[other]) for other in unit.frees) - before
+            before = sum(problem.capacity(taken.free[other]) for other in unit.frees)
+            taken.take(unit)
+            missing -= sum(problem.capacity(taken.free[other]) for other in unit.frees) - before
             touched |= unit.frees.keys()
         for other in sorted(touched):
             version[other] += 1
-            if (offer := _offer(state, other, key, max(missing, 1))) is not None:
-                heappush(heap, (offer[0], other, version[other], offer[1]))
-    return list(state.chosen)
+            if (choice := _best_on_row(taken, other, key, max(missing, 1))) is not None:
+                heappush(heap, (choice[0], other, version[other], choice[1]))
+    return list(taken.chosen)
 
 
-def _offer(state: _State, row: int, key: Key, missing: int) -> Offer | None:
-    """The units on the row whose leaving gives pods there for the least harm each."""
-    problem = state.problem
-    free, start = state.free[row], problem.cap(state.free[row])
+def _best_on_row(taken: _Choice, row: int, key: Key, missing: int) -> RowChoice | None:
+    """The units on the row that fit more pods there for the least harm for each pod."""
+    problem = taken.problem
+    free, start = taken.free[row], problem.capacity(taken.free[row])
     singles: Counter[int] = Counter()
     picked: list[EvictionUnit] = []
-    best: Offer | None = None
+    best: RowChoice | None = None
     for unit in sorted(
-        (unit for unit in problem.by_row[row] if state.open(unit)), key=lambda unit: key(unit, row)
+        (unit for unit in problem.by_row[row] if taken.available(unit)),
+        key=lambda unit: key(unit, row),
     ):
         if not unit.whole and (
             any(one.whole and one.gang == unit.gang for one in picked)
-            or singles[unit.gang] + state.singles[unit.gang] >= problem.surplus[unit.gang]
+            or singles[unit.gang] + taken.singles[unit.gang] >= problem.surplus[unit.gang]
         ):
             continue
         alone = [one for one in picked if unit.whole and one.gang == unit.gang]
         rest = [one for one in picked if one not in alone]
-        if not state.affords([*rest, unit]):
+        if not taken.within_allowances([*rest, unit]):
             continue
-        for single in alone:  # they go with the whole
+        for single in alone:  # members that the whole gang includes
             free = _plus(free, [-amount for amount in single.frees[row]])
         singles[unit.gang] += not unit.whole
         picked = [*rest, unit]
         free = _plus(free, unit.frees[row])
-        gained = problem.cap(free) - start
+        gained = problem.capacity(free) - start
         if gained <= 0:
             continue
-        needed = _needed(problem, state.free[row], row, picked, start + min(gained, missing))
-        gained += sum(_elsewhere(state, one, row) for one in needed if len(one.frees) > 1)
-        harm = (part / min(gained, missing) for part in total(needed))
+        needed = _without_unneeded(
+            problem, taken.free[row], row, picked, start + min(gained, missing)
+        )
+        gained += sum(_added_elsewhere(taken, one, row) for one in needed if len(one.frees) > 1)
+        harm = (part / min(gained, missing) for part in total_harm(needed))
         score = (*harm, -sum(one.rank for one in needed))
-        if key is _by_budgets:
+        if key is _by_allowances:
             score = (sum(key(one, row)[0] for one in needed) / min(gained, missing), *score)
         if best is None or score < best[0]:
             best = (score, needed)
@@ -237,46 +252,50 @@ def _offer(state: _State, row: int, key: Key, missing: int) -> Offer | None:
     return best
 
 
-def _needed(
-    problem: LeastHarmProblem, free: Amounts, row: int, picked: Sequence[EvictionUnit], seats: int
+def _without_unneeded(
+    problem: LeastHarmProblem, free: Amounts, row: int, picked: Sequence[EvictionUnit], pods: int
 ) -> list[EvictionUnit]:
-    """Those picked without whom the row would not have the seats."""
+    """Leaves out picked units that are not needed for so many pods on the row, most harm first."""
     kept = list(picked)
     for unit in picked:
         free = _plus(free, unit.frees[row])
     for unit in sorted(picked, key=lambda unit: unit.harm, reverse=True):
         without = _plus(free, [-amount for amount in unit.frees[row]])
-        if problem.cap(without) >= seats:
+        if problem.capacity(without) >= pods:
             free = without
             kept.remove(unit)
     return kept
 
 
-def _elsewhere(state: _State, unit: EvictionUnit, row: int) -> int:
-    problem = state.problem
+def _added_elsewhere(taken: _Choice, unit: EvictionUnit, row: int) -> int:
+    problem = taken.problem
     return sum(
-        problem.cap(_plus(state.free[other], amounts)) - problem.cap(state.free[other])
+        problem.capacity(_plus(taken.free[other], amounts)) - problem.capacity(taken.free[other])
         for other, amounts in unit.frees.items()
         if other != row
     )
 
 
-def minimal(problem: LeastHarmProblem, chosen: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-    """Leaves out whoever need not go, the most harm first."""
+def drop_unneeded(problem: LeastHarmProblem, chosen: Sequence[EvictionUnit]) -> list[EvictionUnit]:
+    """Leaves out units that are not needed, most harm first."""
     kept = list(chosen)
     freed: dict[int, Amounts] = {}
     for unit in kept:
         for row, amounts in unit.frees.items():
             freed[row] = _plus(freed.get(row, problem.free[row]), amounts)
-    seats = sum(problem.cap(free) - problem.cap(problem.free[row]) for row, free in freed.items())
+    added = sum(
+        problem.capacity(free) - problem.capacity(problem.free[row]) for row, free in freed.items()
+    )
     for unit in sorted(chosen, key=lambda unit: unit.harm, reverse=True):
         without = {
             row: _plus(freed[row], [-amount for amount in amounts])
             for row, amounts in unit.frees.items()
         }
-        less = sum(problem.cap(freed[row]) - problem.cap(free) for row, free in without.items())
-        if seats - less >= problem.missing:
-            seats -= less
+        less = sum(
+            problem.capacity(freed[row]) - problem.capacity(free) for row, free in without.items()
+        )
+        if added - less >= problem.missing:
+            added -= less
             freed |= without
             kept.remove(unit)
     return kept

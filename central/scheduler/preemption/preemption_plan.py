@@ -1,8 +1,10 @@
-"""Room for a gang by eviction: in which domain, and who goes. Nobody goes unless all of the gang fits
-afterwards; only who is less urgent may go; gangs are broken whole, members above a minimum one by one.
+"""Which domain a gang gets by eviction, and its victims.
 
-Upper bounds come first: what would be free if everybody who may go were gone, by counts per domain. So a
-"no" costs little, and only domains that can do are looked at closely.
+Nothing is evicted unless all of the gang fits afterwards. Whole gangs go, or single members above a
+minimum. Upper bounds come first: counts per domain without all possible victims. So a "no" is
+cheap, and victims are chosen only in domains that may fit the gang.
+
+Design: docs/design/0019-preemption.md
 """
 
 from collections.abc import Iterator
@@ -17,39 +19,39 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.preemption.victims import VictimSearch
-from central.scheduler.reservation.release_forecast import could_ever
+from central.scheduler.reservation.release_forecast import fits_when_empty
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 
 
-def room_for(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan | None:
-    want, snapshot = claim.want, context.state.snapshot
+def find_victims(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
+    placement, snapshot = request.placement, context.state.snapshot
     usable = np.ones(len(snapshot.columns.names), dtype=np.bool_)
-    usable[claim.apart] = False
-    if not could_ever(snapshot, want, claim.apart):
+    usable[request.excluded] = False
+    if not fits_when_empty(snapshot, placement, request.excluded):
         return None
-    field = VictimSearch(context, claim, usable)
-    if not field.gangs:
+    search = VictimSearch(context, request, usable)
+    if not search.gangs:
         return None
-    domains = [rows for rows in _domains(snapshot, want) if field.could(rows)]
-    return (
-        field.single(domains) if len(want.groups) == 1 and not want.parts else field.mixed(domains)
-    )
+    domains = [rows for rows in _domains(snapshot, placement) if search.may_fit(rows)]
+    if len(placement.groups) == 1 and not placement.parts:
+        return search.plan_equal_pods(domains)
+    return search.plan_unlike_pods(domains)
 
 
-def _domains(snapshot: Snapshot, want: PlacementRequest) -> Iterator[Ints]:
-    """The rows of each domain that the gang may be in."""
+def _domains(snapshot: Snapshot, placement: PlacementRequest) -> Iterator[Ints]:
+    """The rows of each domain of the required level. Existing members fix the domain."""
     every = np.arange(len(snapshot.columns.names), dtype=np.int64)
-    anchors = set(want.anchors)
-    if not want.required:
+    anchors = set(placement.anchors)
+    if not placement.required:
         yield every
         return
-    if want.required in island_masks.ON_NODE:
+    if placement.required in island_masks.ON_NODE:
         for row in anchors or every:
             if len(anchors) < 2:
                 yield np.array([row], dtype=np.int64)
         return
-    of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(want.required)]
+    of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(placement.required)]
     around = {int(of[row]) for row in anchors}
     for domain in np.unique(of[of >= 0]):
         if around <= {int(domain)}:

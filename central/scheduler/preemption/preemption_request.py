@@ -1,4 +1,4 @@
-"""A gang's claim on others' room, and the plan that would satisfy it."""
+"""What a gang needs by preemption, and the plan that would give it that."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from central.scheduler.snapshot.draft import Draft
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 
-MayTake = Callable[[Gang, Gang], bool]
+MayEvict = Callable[[Gang, Gang], bool]
 
 
 def less_urgent(claimant: Gang, victim: Gang) -> bool:
@@ -22,7 +22,7 @@ def less_urgent(claimant: Gang, victim: Gang) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionContext:
-    """What preemption looks at beside the request."""
+    """What preemption reads beside the request."""
 
     state: ClusterState
     queues: Queues
@@ -32,23 +32,23 @@ class PreemptionContext:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequest:
-    """A gang's minimum that waits; apart: rows whose room is spoken for."""
+    """A pending gang's minimum. excluded: rows reserved for other gangs by eviction."""
 
     gang: Gang
-    want: PlacementRequest
+    placement: PlacementRequest
     now: float
-    apart: Ints
-    may_take: MayTake = less_urgent
-    regardless: bool = False  # of disruption budgets: only to say what they cost
-    # What must be true as well once the gang has its seats on the draft and these are gone.
-    also: Callable[[Draft, Sequence[Pod]], bool] | None = None
+    excluded: Ints
+    may_evict: MayEvict = less_urgent
+    ignore_budgets: bool = False  # only to find out whether disruption budgets block
+    # A further condition, on the draft that holds the gang and no victims.
+    extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
     victims: tuple[Pod, ...]
-    rows: Ints  # where the gang will be, with what it will take there
+    rows: Ints  # what the gang will take, by row and column
     need: Ints
     masks: Sequence[int]
-    moved: bool = False  # the victims fit elsewhere
+    victims_fit_elsewhere: bool = False
     volumes: frozenset[str] = frozenset()

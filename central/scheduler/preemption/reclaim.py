@@ -1,6 +1,9 @@
-"""Making room for a gang: who lawfully must go, and their going. Whoever a disruption budget counts, or
-whose eviction was refused before, is asked first whether it would be accepted; nobody is evicted until
-all of these may be.
+"""Preemption inside a queue, reclaim from other queues, and the evictions that follow.
+
+A pod that a disruption budget covers, or whose eviction was refused before, gets a dry run first.
+No pod is evicted until all dry runs have succeeded.
+
+Design: docs/design/0019-preemption.md
 """
 
 from collections.abc import Sequence
@@ -18,53 +21,54 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.queues import quota
-from central.scheduler.reservation import reservation
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import Reservation, place_name
 from central.scheduler.state.gangs import Gang, GangKey
 
-RECLAIMS_TRIED = 8  # times that victims of other queues are chosen anew
+RECLAIMS_TRIED = 8  # choices of victims, until no queue gives more than it may
 
 
-def plan(context: PreemptionContext, claim: PreemptionRequest) -> PreemptionPlan | None:
-    """Inside a queue the more urgent may take; from another queue what is above its share, also
-    when all victims are counted together."""
-    gang = claim.gang
+def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
+    """Victims of lower priority in the gang's queue, and of other queues as far as these stay at
+    their fair shares, with all victims counted together."""
+    gang = request.gang
     if not context.queues.enabled:
-        return preemption_plan.room_for(context, claim)
+        return preemption_plan.find_victims(context, request)
     queue = gang.queue
     elsewhere = quota.may_reclaim_any(context.queues, gang)
     if not elsewhere and gang.priority <= context.state.pending.lowest_priority:
         return None
-    claimed = any(kept.made and kept.queue == queue for kept in context.reservations.values())
+    reclaiming = any(
+        held.by_eviction and held.queue == queue for held in context.reservations.values()
+    )
     going = [other for other in context.state.gangs.values() if other.preemption.preempted_for]
-    spared: set[GangKey] = set()
-    known: dict[tuple[object, ...], bool] = {}  # by queue, and what goes
+    skipped: set[GangKey] = set()
+    known: dict[tuple[object, ...], bool] = {}  # by queue and usage of the victim
 
-    def may_take(claimant: Gang, victim: Gang) -> bool:
+    def may_evict(claimant: Gang, victim: Gang) -> bool:
         if victim.queue == queue:
             return victim.priority < claimant.priority
-        if not elsewhere or claimed or victim.key in spared or victim.account is None:
-            return False  # one claim of a queue after the other: each changes its share
+        if not elsewhere or reclaiming or victim.key in skipped or victim.account is None:
+            return False  # one reclaim of a queue at a time, because each changes its share
         key = (victim.account.queue, *victim.account.used.items())
         if key not in known:
             known[key] = quota.may_reclaim(context.queues, claimant, victim, going)
         return known[key]
 
     for _ in range(RECLAIMS_TRIED):
-        found = preemption_plan.room_for(context, replace(claim, may_take=may_take))
+        found = preemption_plan.find_victims(context, replace(request, may_evict=may_evict))
         if found is None:
             return None
-        too_many = _too_many(context, gang, found, going)
+        too_many = _over_reclaimed(context, gang, found, going)
         if not too_many:
             return found
-        spared |= too_many
+        skipped |= too_many
     return None
 
 
-def _too_many(
+def _over_reclaimed(
     context: PreemptionContext, gang: Gang, found: PreemptionPlan, going: list[Gang]
 ) -> set[GangKey]:
-    """Victims whose queues would fall below their share by what the others lose already."""
+    """Victims whose queues give enough already, by the other victims."""
     taken, over = list(going), set()
     for victim in {
         id(one): one for pod in found.victims if (one := context.state.gang_of(pod))
@@ -79,92 +83,95 @@ def _too_many(
     return over
 
 
-def spared(
-    context: PreemptionContext, gang: Gang, want: PlacementRequest, now: float, apart: Ints
+def blocking_budgets(
+    context: PreemptionContext, gang: Gang, placement: PlacementRequest, now: float, excluded: Ints
 ) -> str:
-    """Which disruption budgets alone stand in the way; empty: it is not they."""
+    """Which disruption budgets alone block preemption, as a reason; empty: none."""
     budgets = context.budgets
     if not budgets.seen:
         return ""
-    found = plan(context, PreemptionRequest(gang, want, now, apart, regardless=True))
+    found = plan(context, PreemptionRequest(gang, placement, now, excluded, ignore_budgets=True))
     if found is None:
         return ""
-    budgets.in_the_way = True
-    names = sorted(budgets.spends(found.victims))
+    budgets.blocked_a_request = True
+    names = sorted(budgets.disruptions(found.victims))
     if not names:
         return ""
-    return f"those who would give way are kept by {_named(context, names)}"
+    return f"preemption blocked by {_list_budgets(context, names)}"
 
 
-def _named(context: PreemptionContext, names: Sequence[BudgetKey]) -> str:
-    told = [
-        f"{namespace}/{name} (allows {max(context.budgets.seen[namespace, name].allowed, 0)} more)"
-        for namespace, name in names[:3]
-    ]
+def _list_budgets(context: PreemptionContext, names: Sequence[BudgetKey]) -> str:
+    listed = []
+    for namespace, name in names[:3]:
+        left = max(context.budgets.seen[namespace, name].allowed, 0)
+        listed.append(f"{namespace}/{name} ({left} disruption{'' if left == 1 else 's'} left)")
     more = ", ..." if len(names) > 3 else ""
-    return f"disruption budget{'s' if len(names) > 1 else ''} {', '.join(told)}{more}"
+    return f"PodDisruptionBudget{'s' if len(names) > 1 else ''} {', '.join(listed)}{more}"
 
 
-def begin(
+def start_evictions(
     context: PreemptionContext,
     gang: Gang,
-    want: PlacementRequest,
+    placement: PlacementRequest,
     found: PreemptionPlan,
     now: float,
 ) -> Reservation:
-    """The room is the gang's from now on; those who must go count as leaving."""
+    """Reserves the capacity for the gang. The victims count as leaving from now on."""
     for pod in found.victims:
         pod.advance(EVICTED)
         victim = context.state.gang_of(pod)
         if victim is not None:
             victim.preemption.preempted_for = gang.display_name
             context.state.pending.changed(victim)
-    kept = Reservation(
+    held = Reservation(
         gang,
-        want,
+        placement,
         found.rows,
         found.need,
         found.masks,
         start=now,
         after="",
-        place=reservation.words(context.state.snapshot, found.rows),
+        place=place_name(context.state.snapshot, found.rows),
         volumes=found.volumes,
-        made=True,
-        firm=True,
+        by_eviction=True,
+        strict=True,
         planned_at=now,
-        since=now,
+        head_since=now,
         versions=context.state.snapshot.columns.version[found.rows].copy(),
         victims=found.victims,
-        moves=found.moved,
+        victims_fit_elsewhere=found.victims_fit_elsewhere,
     )
-    kept.refresh(context.state, now)
-    return kept
+    held.refresh(context.state, now)
+    return held
 
 
-def go_on(context: PreemptionContext, kept: Reservation) -> list[Evict]:
-    """Asks those who must be asked, then evicts all; nothing while an answer is out."""
+def continue_evictions(context: PreemptionContext, held: Reservation) -> list[Evict]:
+    """First the dry runs that are needed, then the evictions; nothing while a dry run is
+    unanswered."""
     staying = [
         pod
-        for pod in kept.victims
+        for pod in held.victims
         if pod.evicting and not pod.seen.deleting and pod.seen.uid in context.state.pods
     ]
-    if not kept.asked:
-        kept.asked = True
-        doubtful = [pod for pod in staying if pod.evict_backoff.refusals or context.budgets.of(pod)]
-        if doubtful:
-            return [_evict(context, pod, kept, trial=True) for pod in doubtful]
+    if not held.dry_run_sent:
+        held.dry_run_sent = True
+        uncertain = [
+            pod for pod in staying if pod.evict_backoff.refusals or context.budgets.covering(pod)
+        ]
+        if uncertain:
+            return [_evict(context, pod, held, trial=True) for pod in uncertain]
     elif any(
-        not pod.eviction_agreed and (pod.evict_backoff.refusals or context.budgets.of(pod))
+        not pod.eviction_agreed and (pod.evict_backoff.refusals or context.budgets.covering(pod))
         for pod in staying
     ):
         return []
-    kept.victims = ()
-    return [_evict(context, pod, kept) for pod in staying]
+    held.victims = ()
+    return [_evict(context, pod, held) for pod in staying]
 
 
-def call_off(context: PreemptionContext, kept: Reservation) -> None:
-    """Who was not evicted yet stays."""
-    for pod in kept.victims:
+def cancel(context: PreemptionContext, held: Reservation) -> None:
+    """Keeps the victims that were not evicted yet."""
+    for pod in held.victims:
         pod.advance(EVICTION_ENDED)
         victim = context.state.gang_of(pod)
         if victim is not None and pod.seen.uid in victim.members:
@@ -172,24 +179,23 @@ def call_off(context: PreemptionContext, kept: Reservation) -> None:
             if not any(one.evicting for one in victim.members.values()):
                 victim.preemption.preempted_for = ""
             context.state.pending.changed(victim)
-    kept.victims = ()
+    held.victims = ()
 
 
 def _evict(
-    context: PreemptionContext, pod: Pod, kept: Reservation, *, trial: bool = False
+    context: PreemptionContext, pod: Pod, held: Reservation, *, trial: bool = False
 ) -> Evict:
     seen = pod.seen
-    why = _why(kept, context.state.gang_of(pod), seen.priority)
+    why = _eviction_reason(held, context.state.gang_of(pod), seen.priority)
     return Evict(seen.uid, seen.namespace, seen.name, pod.node, why, trial)
 
 
-def _why(kept: Reservation, victim: Gang | None, priority: int) -> str:
-    claimant = kept.gang
+def _eviction_reason(held: Reservation, victim: Gang | None, priority: int) -> str:
+    claimant = held.gang
     name = claimant.qualified_name
-    if kept.moves:
-        return f"is moved: {name} fits then, and so does it, elsewhere"
+    if held.victims_fit_elsewhere:
+        return f"rescheduled to make room for {name}; it fits on other nodes"
     if victim is not None and victim.queue != claimant.queue:
-        below = f"whose queue {claimant.queue} is below its share"
-        return f"makes room for {name}, {below}"
+        return f"reclaimed for {name}; queue {claimant.queue} is below its fair share"
     own = victim.priority if victim is not None else priority
-    return f"makes room for {name}, which is more urgent (priority {claimant.priority} over {own})"
+    return f"preempted by {name} (priority {claimant.priority} > {own})"

@@ -1,5 +1,8 @@
-"""Who may give way to a gang, as arrays, and which of them do the least harm in each domain that it may
-be in. See preemption."""
+"""Victims of one preemption request: candidates as arrays, and the least harmful set in each
+domain.
+
+Design: docs/design/0019-preemption.md
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,156 +30,162 @@ from central.scheduler.reservation.release_forecast import ReleasablePods, taken
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 
-LOOKS = 4_000  # choices that are looked at for the best one, all domains together
-SEARCHED_UNITS = 40  # in a domain: with more, the choice is a good one and no more is claimed
-CONFIRMED = 8  # domains in which the seats are taken for a trial
-TRIALS = 200  # for gangs of unlike pods
+MAX_STEPS = 4_000  # of the exact search, in all domains together
+MAX_EXACT_UNITS = 40  # in a domain; with more, the choice is good but not proven best
+MAX_DOMAINS = 8  # domains that get a trial placement, least harm first
+MAX_TRIALS = 200  # trial placements for a gang of unlike pods
 
 Found = tuple[LeastHarmProblem, list[EvictionUnit] | None]
 
 
 @dataclass(slots=True)
 class _Area:
-    """Rows of a domain with somebody who may go, as the resources that one pod asks for."""
+    """The rows of a domain with candidates. Amounts are of the resources that one pod requests."""
 
     rows: Sequence[int]
-    near: Sequence[int]  # who may go there
+    near: Sequence[int]  # indices of candidates
     free: Ints
-    frees: Ints  # by who
-    asks: tuple[int, ...]
+    frees: Ints  # by candidate
+    request: tuple[int, ...]
 
 
 class VictimSearch:
-    """Who may go, as arrays, and what is free beside them."""
+    """candidates: pods that may be evicted for the request, on usable rows. gangs: theirs."""
 
-    def __init__(self, context: PreemptionContext, claim: PreemptionRequest, usable: Bools) -> None:
-        self._context, self._want, self._now = context, claim.want, claim.now
-        self._also = claim.also
-        want = claim.want
+    def __init__(
+        self, context: PreemptionContext, preemption: PreemptionRequest, usable: Bools
+    ) -> None:
+        self._context, self._request, self._now = context, preemption.placement, preemption.now
+        self._extra_check = preemption.extra_check
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
-        for spec, _ in want.groups:
+        for spec, _ in self._request.groups:
             fits[snapshot.view(spec).passed_rows()] = True
         self._usable = usable & fits
         row_of = snapshot.columns.row
-        self.gangs: list[tuple[list[Pod], int]] = []  # who is there, and how many are surplus
-        self._of: list[int] = []
+        self.gangs: list[tuple[list[Pod], int]] = []  # members that hold capacity, surplus
+        self._gang_of: list[int] = []
         pods: list[Pod] = []
-        roles: dict[least_harm.Allowance, int] = {}
+        surplus_by_task: dict[least_harm.Allowance, int] = {}
         for other in context.state.gangs.values():
-            if other is claim.gang or not (placed := other.placed()):
+            if other is preemption.gang or not (placed := other.placed()):
                 continue
-            if not claim.may_take(claim.gang, other):
+            if not preemption.may_evict(preemption.gang, other):
                 continue
-            there = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
-            near = [pod for pod in there if self._usable[row_of[pod.node]]]
+            members = [pod for pod in placed if pod.charged_spec is not None and not pod.leaving]
+            near = [pod for pod in members if self._usable[row_of[pod.node]]]
             if near:
                 pods += near
-                self._of += [len(self.gangs)] * len(near)
-                self.gangs.append((there, surplus_members.surplus(other, there)))
-                roles |= surplus_members.roles(other, there)
+                self._gang_of += [len(self.gangs)] * len(near)
+                self.gangs.append((members, surplus_members.surplus_count(other, members)))
+                surplus_by_task |= surplus_members.surplus_by_task(other, members)
         leaving = [
             pod
             for row in np.flatnonzero(self._usable).tolist()
             for pod in context.state.nodes[snapshot.columns.names[row]].pods.values()
             if pod.charged_spec is not None and pod.leaving
         ]
-        self._covered = not claim.regardless and any(map(context.budgets.of, pods))
+        self._covered = not preemption.ignore_budgets and any(map(context.budgets.covering, pods))
         self._allowed = {
             **(
-                disruption_budgets.left(context.budgets, context.state.gangs.values())
+                disruption_budgets.disruptions_left(context.budgets, context.state.gangs.values())
                 if self._covered
                 else {}
             ),
-            **roles,
+            **surplus_by_task,
         }
-        self._count = len(pods)
-        self._leavers = ReleasablePods(context.state, [*pods, *leaving])
-        self._already = np.arange(self._count, len(self._leavers.pods))
-        self._bounds = self._room(np.arange(len(self._leavers.pods)))
-        self._base = self._room(self._already)
+        self._candidates = len(pods)
+        self._releasable = ReleasablePods(context.state, [*pods, *leaving])
+        self._terminating = np.arange(self._candidates, len(self._releasable.pods))
+        self._upper_bounds = self._fits_without(np.arange(len(self._releasable.pods)))
+        self._fits_now = self._fits_without(self._terminating)
 
-    def _room(self, gone: Ints) -> dict[PodSpec, Ints]:
-        """By kind, how many fit on each row without those who are gone."""
-        with self._leavers.gone(gone) as snapshot:
+    def _fits_without(self, gone: Ints) -> dict[PodSpec, Ints]:
+        """By pod class: how many fit on each row without these pods (indices)."""
+        with self._releasable.without(gone) as snapshot:
             found = {}
-            for spec, _ in self._want.groups:
+            for spec, _ in self._request.groups:
                 cap = snapshot.view(spec).refresh().by_row.copy()
                 cap[~self._usable] = 0
                 found[spec] = cap
             return found
 
-    def could(self, rows: Ints) -> bool:
-        return all(self._bounds[spec][rows].sum() >= count for spec, count in self._want.groups)
+    def may_fit(self, rows: Ints) -> bool:
+        return all(
+            self._upper_bounds[spec][rows].sum() >= count for spec, count in self._request.groups
+        )
 
-    def single(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """A gang of equal pods: by counts, then a trial."""
+    def plan_equal_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
+        """For a gang of equal pods: chooses victims by counts, then proves them by a trial
+        placement."""
         found: list[Found] = []
         by_row: dict[int, list[int]] = {}
-        for index in range(self._count):
-            by_row.setdefault(int(self._leavers.rows[index]), []).append(index)
+        for index in range(self._candidates):
+            by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
         for rows in domains:
             for problem in self._problems(rows, by_row):
                 if problem.missing <= 0:
-                    continue  # those who leave already make the room: it is waited for
-                chosen = least_harm.choose(problem)
+                    continue  # terminating pods free enough
+                chosen = least_harm.choose_victims(problem)
                 if chosen is not None or problem.allowed:
                     found.append((problem, chosen))
         found.sort(key=_harm_of)
-        looks = LOOKS
+        steps = MAX_STEPS
         for index, (problem, chosen) in enumerate(found):
-            if len(problem.units) <= SEARCHED_UNITS and looks > 0:
-                better, looks = exact_search.improve(problem, chosen, looks)
+            if len(problem.units) <= MAX_EXACT_UNITS and steps > 0:
+                better, steps = exact_search.improve(problem, chosen, steps)
                 found[index] = (problem, better)
         found.sort(key=_harm_of)
-        for _, chosen in found[:CONFIRMED]:
-            if chosen and (plan := self.trial(self._pods_of(chosen))) is not None:
+        for _, chosen in found[:MAX_DOMAINS]:
+            if chosen and (plan := self.try_without(self._pods_of(chosen))) is not None:
                 return plan
         return None
 
     def _problems(self, rows: Ints, by_row: dict[int, list[int]]) -> Iterator[LeastHarmProblem]:
-        ((spec, count),) = self._want.groups
+        ((spec, count),) = self._request.groups
         view, snapshot = self._snapshot.view(spec), self._snapshot
-        columns, asks = view.columns.tolist(), tuple(view.amounts.tolist())
+        columns, request = view.columns.tolist(), tuple(view.amounts.tolist())
         inside = [int(row) for row in rows if int(row) in by_row]
-        amounts = self._leavers.amounts[:, columns]
+        amounts = self._releasable.amounts[:, columns]
         near = sorted(index for row in inside for index in by_row[row])
-        with self._leavers.gone(self._already):
+        with self._releasable.without(self._terminating):
             free = snapshot.columns.free[inside][:, columns]
-            if 0 in columns:  # GPUs that are not healthy are not free
+            if 0 in columns:  # unhealthy GPUs are not free
                 free[:, columns.index(0)] = snapshot.columns.gpus.count[inside]
-            area = _Area(inside, near, free, amounts, asks)
-            if self._want.required in island_masks.PARTS and 0 in columns:
+            area = _Area(inside, near, free, amounts, request)
+            if self._request.required in island_masks.PARTS and 0 in columns:
                 yield from self._islands(area, columns.index(0), count)
                 return
-        yield self._problem(area, count - int(self._base[spec][rows].sum()))
+        yield self._problem(area, count - int(self._fits_now[spec][rows].sum()))
 
     def _islands(self, area: _Area, column: int, count: int) -> Iterator[LeastHarmProblem]:
-        """The domain is an island, or NUMA node, of the one row: its GPUs are what counts."""
+        """One problem for each island or NUMA node of the row, which counts only its GPUs."""
         for row in area.rows:
             shape, mask = (
                 self._snapshot.columns.gpus.shape[row],
                 self._snapshot.columns.gpus.free_mask[row],
             )
-            for island in island_masks.masks(shape, self._want.required):
-                if self._want.anchor_gpus & ~island:
+            for island in island_masks.masks(shape, self._request.required):
+                if self._request.anchor_gpus & ~island:
                     continue
-                inside = _Area(area.rows, area.near, area.free.copy(), area.frees.copy(), area.asks)
+                inside = _Area(
+                    area.rows, area.near, area.free.copy(), area.frees.copy(), area.request
+                )
                 inside.free[:, column] = (mask & island).bit_count()
                 for index in area.near:
-                    gpus = int(self._leavers.masks[index]) & island
+                    gpus = int(self._releasable.masks[index]) & island
                     inside.frees[index, column] = gpus.bit_count()
                 problem = self._problem(inside, count)
-                problem.missing -= sum(map(problem.cap, problem.free.values()))
+                problem.missing -= sum(map(problem.capacity, problem.free.values()))
                 yield problem
 
     def _problem(self, area: _Area, missing: int) -> LeastHarmProblem:
-        rows = self._leavers.rows.tolist()
+        rows = self._releasable.rows.tolist()
         units: list[EvictionUnit] = []
         wholes: dict[int, EvictionUnit | None] = {}
         surplus: dict[int, int] = {}
         for index in area.near:
-            number, row = self._of[index], rows[index]
+            number, row = self._gang_of[index], rows[index]
             _, surplus[number] = self.gangs[number]
             frees = tuple(area.frees[index].tolist())
             if number not in wholes:
@@ -185,71 +194,74 @@ class VictimSearch:
             if (whole := wholes[number]) is not None:
                 have = whole.frees.get(row, (0,) * len(frees))
                 whole.frees[row] = tuple(map(int.__add__, have, frees))
-            pod = self._leavers.pods[index]
-            if surplus[number] and self.may_go([pod], alone=True):
+            pod = self._releasable.pods[index]
+            if surplus[number] and self.may_evict([pod], alone=True):
                 harm = (0, pod.lost(self._now), 1)
-                rank, spends = pod.seen.order[0], self._spends([pod], alone=True)
-                units.append(EvictionUnit(number, False, harm, {row: frees}, index, rank, spends))
+                rank, uses = pod.seen.order[0], self._uses([pod], alone=True)
+                units.append(EvictionUnit(number, False, harm, {row: frees}, index, rank, uses))
         by_row = {row: tuple(have) for row, have in zip(area.rows, area.free.tolist(), strict=True)}
-        return LeastHarmProblem(by_row, area.asks, missing, units, surplus, self._allowed)
+        return LeastHarmProblem(by_row, area.request, missing, units, surplus, self._allowed)
 
     def _whole(self, number: int) -> EvictionUnit | None:
-        there, _ = self.gangs[number]
-        if not self.may_go(there):
+        members, _ = self.gangs[number]
+        if not self.may_evict(members):
             return None
-        lost = sum(pod.lost(self._now) for pod in there)
-        return EvictionUnit(number, True, (1, lost, len(there)), {}, spends=self._spends(there))
+        lost = sum(pod.lost(self._now) for pod in members)
+        return EvictionUnit(number, True, (1, lost, len(members)), {}, uses=self._uses(members))
 
-    def may_go(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
-        """Whether all of them could be evicted together, if nobody else were."""
+    def may_evict(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
+        """Whether all these pods may be evicted together. alone: without the rest of their
+        gangs."""
         if any(pod.evict_backoff.not_before > self._now for pod in pods):
             return False
-        if self._covered and self._context.budgets.hopeless(pods):
+        if self._covered and self._context.budgets.never_evictable(pods):
             return False
-        return not self._allowed or self._lasts(self._spends(pods, alone=alone))
+        return not self._allowed or self._within_allowances(self._uses(pods, alone=alone))
 
-    def _lasts(self, spends: Mapping[least_harm.Allowance, int]) -> bool:
-        return all(count <= self._allowed[name] for name, count in spends.items())
+    def _within_allowances(self, uses: Mapping[least_harm.Allowance, int]) -> bool:
+        return all(count <= self._allowed[name] for name, count in uses.items())
 
-    def _spends(
+    def _uses(
         self, pods: Sequence[Pod], *, alone: bool = False
     ) -> Mapping[least_harm.Allowance, int]:
-        """alone: without the rest of its gang, so that its role has one fewer."""
-        spent = self._context.budgets.spends(pods) if self._covered else Counter()
+        """What the evictions use of budgets and, if alone, of the surplus of tasks."""
+        used = self._context.budgets.disruptions(pods) if self._covered else Counter()
         for pod in pods if alone else ():
             gang = self._context.state.gang_of(pod)
             if (
                 gang is not None
-                and (role := surplus_members.role(gang.key, pod.seen.task)) in self._allowed
+                and (task := surplus_members.task_key(gang.key, pod.seen.task)) in self._allowed
             ):
-                spent[role] += 1
-        return spent
+                used[task] += 1
+        return used
 
     def _pods_of(self, units: Sequence[EvictionUnit]) -> list[Pod]:
         pods: dict[str, Pod] = {}
         for unit in units:
-            for pod in self.gangs[unit.gang][0] if unit.whole else [self._leavers.pods[unit.pod]]:
+            for pod in (
+                self.gangs[unit.gang][0] if unit.whole else [self._releasable.pods[unit.pod]]
+            ):
                 pods[pod.seen.uid] = pod
         return list(pods.values())
 
-    def mixed(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """A gang of unlike pods: the first so many by harm with whom a trial succeeds, then without
-        whoever need not go. Nothing is claimed about other choices."""
+    def plan_unlike_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
+        """For a gang of unlike pods: bisects how many units, in order of harm, a trial placement
+        needs, and leaves out units that it does not need. The choice is not proven best."""
         by_row: dict[int, list[int]] = {}
-        for index in range(self._count):
-            by_row.setdefault(int(self._leavers.rows[index]), []).append(index)
+        for index in range(self._candidates):
+            by_row.setdefault(int(self._releasable.rows[index]), []).append(index)
         best: tuple[least_harm.Harm, PreemptionPlan] | None = None
-        trials = TRIALS
-        for rows in domains[:CONFIRMED]:
+        trials = MAX_TRIALS
+        for rows in domains[:MAX_DOMAINS]:
             near = sorted(index for row in rows.tolist() for index in by_row.get(row, ()))
-            units = self._disjoint(near)
+            units = self._units_in_order(near)
             low, high = 0, len(units)
-            if self.trial(self._pods_of(units)) is None:
+            if self.try_without(self._pods_of(units)) is None:
                 continue
             while high - low > 1:
                 middle = (low + high) // 2
                 trials -= 1
-                if self.trial(self._pods_of(units[:middle])) is None:
+                if self.try_without(self._pods_of(units[:middle])) is None:
                     low = middle
                 else:
                     high = middle
@@ -257,63 +269,68 @@ class VictimSearch:
             for unit in reversed(units[:high]):
                 without = [one for one in kept if one is not unit]
                 trials -= 1
-                if trials > 0 and self.trial(self._pods_of(without)) is not None:
+                if trials > 0 and self.try_without(self._pods_of(without)) is not None:
                     kept = without
-            plan = self.trial(self._pods_of(kept))
-            harm = least_harm.total(kept)
+            plan = self.try_without(self._pods_of(kept))
+            harm = least_harm.total_harm(kept)
             if plan is not None and (best is None or harm < best[0]):
                 best = (harm, plan)
         return best[1] if best is not None else None
 
-    def _disjoint(self, near: Sequence[int]) -> list[EvictionUnit]:
-        """Members above a minimum, then what is left of the gangs, each by harm."""
-        left = {number: self.gangs[number][1] for number in {self._of[index] for index in near}}
+    def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
+        """Members above a minimum, then whole gangs, each in order of harm."""
+        left = {
+            number: self.gangs[number][1] for number in {self._gang_of[index] for index in near}
+        }
         wholes = [whole for number in sorted(left) if (whole := self._whole(number)) is not None]
         singles: list[EvictionUnit] = []
-        spent: Counter[least_harm.Allowance] = Counter()
-        for index in sorted(near, key=lambda index: self._leavers.pods[index].lost(self._now)):
-            pod, number = self._leavers.pods[index], self._of[index]
-            more = spent + Counter(self._spends([pod], alone=True))
-            if left[number] and self.may_go([pod], alone=True) and self._lasts(more):
-                left[number], spent = left[number] - 1, more
+        used: Counter[least_harm.Allowance] = Counter()
+        for index in sorted(near, key=lambda index: self._releasable.pods[index].lost(self._now)):
+            pod, number = self._releasable.pods[index], self._gang_of[index]
+            more = used + Counter(self._uses([pod], alone=True))
+            if left[number] and self.may_evict([pod], alone=True) and self._within_allowances(more):
+                left[number], used = left[number] - 1, more
                 singles.append(EvictionUnit(number, False, (0, pod.lost(self._now), 1), {}, index))
         return self._affordable(singles + sorted(wholes, key=lambda unit: unit.harm))
 
     def _affordable(self, units: list[EvictionUnit]) -> list[EvictionUnit]:
-        """As many of them, in this order, as the budgets last for."""
+        """The units, in this order, without those that overspend an allowance."""
         if not self._allowed:
             return units
         kept: list[EvictionUnit] = []
         gone: set[str] = set()
-        spent: Counter[least_harm.Allowance] = Counter()
+        used: Counter[least_harm.Allowance] = Counter()
         for unit in units:
             fresh = [pod for pod in self._pods_of([unit]) if pod.seen.uid not in gone]
-            more = spent + Counter(self._spends(fresh))
-            if self._lasts(more):
+            more = used + Counter(self._uses(fresh))
+            if self._within_allowances(more):
                 kept.append(unit)
                 gone |= {pod.seen.uid for pod in fresh}
-                spent = more
+                used = more
         return kept
 
-    def trial(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
-        """The seats that the gang takes when these are gone, too; the proof that it fits."""
-        going = ReleasablePods(self._context.state, [*victims, *self._leavers.pods[self._count :]])
-        with going.gone(np.arange(len(going.pods))) as snapshot:
+    def try_without(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
+        """A trial placement without the victims; the proof that the gang fits. None: it does
+        not."""
+        going = ReleasablePods(
+            self._context.state, [*victims, *self._releasable.pods[self._candidates :]]
+        )
+        with going.without(np.arange(len(going.pods))) as snapshot:
             draft = Draft(snapshot)
             free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
             try:
-                placement.fit(draft, self._want)
+                placement.fit(draft, self._request)
             except DoesNotFit:
                 return None
             rows, need, gpus, volumes = taken_capacity(snapshot, free, masks)
-            proven = self._also is None or self._also(draft, victims)
+            proven = self._extra_check is None or self._extra_check(draft, victims)
             draft.undo()
         if not proven:
             return None
-        exact = self._want.by_islands
+        exact = self._request.by_islands
         masks = gpus if exact else [0] * len(gpus)
         return PreemptionPlan(tuple(victims), rows, need, masks, volumes=volumes)
 
 
 def _harm_of(found: Found) -> least_harm.Harm:
-    return least_harm.total(found[1]) if found[1] is not None else least_harm.MOST
+    return least_harm.total_harm(found[1]) if found[1] is not None else least_harm.MAX_HARM

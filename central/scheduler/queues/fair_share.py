@@ -1,8 +1,10 @@
-"""Fair shares by water-filling, in exact fractions (docs/design/0015-queues.md).
+"""Fair shares by water-filling, in exact fractions.
 
 One resource is divided among sibling queues. Guarantees come first, then deserved amounts, then the
 rest by weight, higher priority before lower. No queue gets more than it demands. Fractions, not
 floats: a parent's share is divided again among its children and must add up exactly.
+
+Design: docs/design/0015-queues.md
 """
 
 from collections.abc import Sequence

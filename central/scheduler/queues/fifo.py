@@ -1,6 +1,8 @@
 """Queues with `dequeueStrategy: fifo`: only the first ready gang may start.
 
-A gang that is not ready (pods missing or gated) blocks no other. See docs/design/0015-queues.md.
+A gang that is not ready (pods missing or gated) blocks no other.
+
+Design: docs/design/0015-queues.md
 """
 
 from central.scheduler.state.gangs import Gang, GangKey

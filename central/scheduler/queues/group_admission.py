@@ -1,8 +1,10 @@
-"""Admission of PodGroups without pods (docs/design/0016-min-resources.md).
+"""Admission of PodGroups without pods.
 
 The creator of the pods may wait for the phase Inqueue. A PodGroup is admitted once its queue
 accepts it and its minResources are free beside those of the PodGroups admitted before. It then
 stays admitted. PodGroups of Jobs are left to the Job controller.
+
+Design: docs/design/0016-min-resources.md
 """
 
 from collections.abc import Collection

@@ -1,9 +1,11 @@
-"""minResources: capacity for pods that do not exist yet (docs/design/0016-min-resources.md).
+"""minResources: capacity for pods that do not exist yet.
 
 A PodGroup's minResources may exceed the requests of its first pods, as for a Spark driver that
 creates its executors. Such a gang starts only if all of it is free. What its pods have not taken
 yet stays reserved, until the gang ends, against gangs of equal or lower priority. These are sums
 over the cluster, not places.
+
+Design: docs/design/0016-min-resources.md
 """
 
 from collections.abc import Iterator, Sequence

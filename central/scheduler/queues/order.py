@@ -1,8 +1,10 @@
-"""The order in which gangs are tried (docs/design/0015-queues.md).
+"""The order in which gangs are tried.
 
 Inside a queue: priority, age, name. Between queues: the lowest usage level first
 (quota.usage_level). When a gang is placed, only the levels of its queue and that queue's ancestors
 change.
+
+Design: docs/design/0015-queues.md
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,10 @@
-"""The tree of queues, with what the gangs of each use and request (docs/design/0015-queues.md).
+"""The tree of queues, with what the gangs of each use and request.
 
 Sums change gang by gang, when a gang changes. An invalid queue disables itself and its descendants,
 with a reason; other queues are not affected. Without Queue objects nothing is counted, and all
 gangs are in one queue.
+
+Design: docs/design/0015-queues.md
 """
 
 from collections.abc import Iterable, Iterator

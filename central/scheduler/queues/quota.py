@@ -1,8 +1,10 @@
-"""What a queue may start, its fair share, what it may reclaim (docs/design/0015-queues.md). Pure.
+"""What a queue may start, its fair share, what it may reclaim. Pure.
 
 Ordering needs no fair shares: the queue with the lowest usage level is served next, which is
 water-filling step by step. Fair shares are computed (fair_share.py) only where one queue wants
 capacity back from another, and for `lockstep explain`.
+
+Design: docs/design/0015-queues.md
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,12 @@
-"""Room that is kept for a gang: where it will fit first, given what is known of when the pods that
-run will end, and what of that room others must leave alone until then (EASY backfill)."""
+"""Reservations: where a pending gang will fit first, and what other gangs must leave free until
+then.
+
+The earliest time is found by trial placements without the pods that have ended by then. Other gangs
+may use what the reserved gang does not need, and the rest if they end before it starts (EASY
+backfill). After --patience at the head of the queue a reservation is strict.
+
+Design: docs/design/0018-reservations.md
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,8 +22,8 @@ from central.scheduler.placement import PlacementRequest
 from central.scheduler.reservation.release_forecast import (
     ReleasablePods,
     TakenCapacity,
-    could_ever,
-    counts_do,
+    fits_by_counts,
+    fits_when_empty,
     taken_capacity,
 )
 from central.scheduler.snapshot.capacity import PodClassCapacity
@@ -31,128 +38,128 @@ Floats = npt.NDArray[np.float64]
 @dataclass(slots=True, eq=False)
 class Reservation:
     gang: Gang
-    want: PlacementRequest
+    request: PlacementRequest
     rows: Ints
     need: Ints  # by row and column
     masks: Sequence[int]  # GPUs by row, where it must be these
-    start: float  # inf: nobody knows
-    after: str  # whose end it waits for
+    start: float  # expected; inf: unknown
+    after: str  # the gang or pod whose end the start depends on
     place: str
-    volumes: frozenset[str] = frozenset()  # that exist and its claims will get
-    made: bool = False  # by evictions
-    firm: bool = False  # nobody of its priority or below may delay it, whatever its end
+    volumes: frozenset[str] = frozenset()  # existing volumes that its claims will be bound to
+    by_eviction: bool = False  # victims make the capacity free
+    strict: bool = False  # no backfill by gangs of equal or lower priority
     planned_at: float = 0.0
-    since: float = 0.0  # the gang heads the line
-    kept: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    head_since: float = 0.0  # when the gang became the head of its queue
+    # What other gangs must leave free now, by row and column. At most need.
+    withheld: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    victims: tuple[Pod, ...] = ()  # who leaves once all who are asked agree (claims)
-    asked: bool = False
-    shelved: frozenset[str] = frozenset()  # of the volumes: nobody has them yet
-    moves: bool = False  # those who leave fit elsewhere
+    victims: tuple[Pod, ...] = ()  # not evicted yet
+    dry_run_sent: bool = False
+    withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
+    victims_fit_elsewhere: bool = False  # the eviction is a defragmentation
 
     @property
     def queue(self) -> str:
         return self.gang.queue
 
     def refresh(self, state: ClusterState, now: float) -> bool:
-        """Counts anew what must be kept: what is needed less what others bring back in time. Says
-        whether it still adds up."""
+        """Updates what must be withheld: the need, minus what other pods return in time. Returns
+        whether the reservation can still be met."""
         snapshot = state.snapshot
         free = np.maximum(snapshot.columns.free[self.rows, : self.need.shape[1]], 0)
-        coming = self.need * 0
-        told = self.made or (not self.firm and self.start < inf)
-        if told:
+        returned = self.need * 0
+        end_known = self.by_eviction or (not self.strict and self.start < inf)
+        if end_known:
             for index, row in enumerate(self.rows.tolist()):
                 node = state.nodes.get(snapshot.columns.names[row])
                 for pod in node.pods.values() if node is not None else ():
                     if pod.charged_spec is not None and (
-                        pod.leaving if self.made else pod.ends(now) <= self.start
+                        pod.leaving if self.by_eviction else pod.ends(now) <= self.start
                     ):
                         view = snapshot.view(pod.charged_spec)
-                        coming[index, view.columns] += view.amounts
-        missing = np.maximum(self.need - coming, 0)
-        self.kept = np.minimum(self.need if self.firm else missing, free)
-        self.shelved = self.volumes & snapshot.pod_counts.volumes.free.available(self.volumes)
-        late = self.start < now and not self.made
+                        returned[index, view.columns] += view.amounts
+        missing = np.maximum(self.need - returned, 0)
+        self.withheld = np.minimum(self.need if self.strict else missing, free)
+        self.withheld_volumes = self.volumes & snapshot.pod_counts.volumes.free.available(
+            self.volumes
+        )
+        late = self.start < now and not self.by_eviction
         return (
             bool((self.versions == snapshot.columns.version[self.rows]).all())
-            and self.shelved == self.volumes
-            and not (told and (late or (missing > free).any()))
+            and self.withheld_volumes == self.volumes
+            and not (end_known and (late or (missing > free).any()))
         )
 
-    def sentence(self, now: float) -> str:
-        if self.made:
-            doing = (
-                "whose pods' budgets are asked" if self.victims else "whose pods are leaving for it"
-            )
-            return f"reserved: {self.place}, {doing}"
+    def describe(self, now: float) -> str:
+        if self.by_eviction:
+            if self.victims:
+                return f"reserved: {self.place}; waiting for a dry run of the evictions"
+            return f"reserved: {self.place}; waiting for evicted pods to terminate"
         if self.start == inf:
-            return (
-                f"reserved: {self.place}, until enough ends there ({self.after} does not say when)"
-            )
-        return (
-            f"reserved: {self.place}, expected in {about(self.start - now)} when {self.after} ends"
-        )
+            return f"reserved: {self.place}; start time unknown ({self.after} has no runs-for)"
+        start = rough_duration(self.start - now)
+        return f"reserved: {self.place}, expected in {start} when {self.after} ends"
 
-    def hold(self, snapshot: Snapshot) -> list[int]:
-        """Takes what is kept out of what others may take, but for volumes; the GPUs are for release()."""
+    def withhold(self, snapshot: Snapshot) -> list[int]:
+        """Takes the withheld capacity, without volumes, out of the snapshot. Returns the GPU masks
+        that give_back() needs."""
         masks = [
             mask & snapshot.columns.gpus.free_mask[row]
             for row, mask in zip(self.rows.tolist(), self.masks, strict=True)
         ]
-        snapshot.columns.shift(self.rows, self.kept, masks, free=False)
+        snapshot.columns.shift(self.rows, self.withheld, masks, free=False)
         return masks
 
-    def release(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
-        snapshot.columns.shift(self.rows, self.kept, masks, free=True)
+    def give_back(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
+        snapshot.columns.shift(self.rows, self.withheld, masks, free=True)
 
 
-def plan(
-    state: ClusterState, gang: Gang, want: PlacementRequest, now: float, apart: Ints
+def plan_reservation(
+    state: ClusterState, gang: Gang, request: PlacementRequest, now: float, excluded: Ints
 ) -> Reservation | None:
-    """Where the gang fits first as those who run end; None: nowhere, ever. On the rows `apart`
-    nobody's end is counted on: others wait for it."""
-    if not could_ever(state.snapshot, want, np.zeros(0, dtype=np.int64)):
+    """Where the gang fits first as running pods end; None: nowhere, even if all end. excluded: rows
+    reserved for other gangs, whose pods are not counted on."""
+    if not fits_when_empty(state.snapshot, request, np.zeros(0, dtype=np.int64)):
         return None
-    leavers, ends = _in_order(state, want, now, apart)
-    found = _soonest(state, leavers, want)
+    releasable, ends = _by_end(state, request, now, excluded)
+    found = _earliest(state, releasable, request)
     if found is None:
         return None
     count, (rows, need, masks, volumes) = found
-    last = leavers.pods[count - 1]
+    last = releasable.pods[count - 1]
     return Reservation(
         gang,
-        want,
+        request,
         rows,
         need,
-        masks if want.by_islands else [0] * len(masks),
+        masks if request.by_islands else [0] * len(masks),
         max(float(ends[count - 1]), now),
-        _whose(state, last),
-        words(state.snapshot, rows),
+        _owner_name(state, last),
+        place_name(state.snapshot, rows),
         volumes,
         planned_at=now,
         versions=state.snapshot.columns.version[rows].copy(),
     )
 
 
-def _soonest(
-    state: ClusterState, leavers: ReleasablePods, want: PlacementRequest
+def _earliest(
+    state: ClusterState, releasable: ReleasablePods, request: PlacementRequest
 ) -> tuple[int, TakenCapacity] | None:
-    """How many must be gone until it fits, and its seats then. The sums say how many at least;
-    often they do, else it is found between there and all."""
-    high, least = len(leavers.pods), max(leavers.fewest(want), 1)
+    """How many pods must end until the gang fits, and the capacity that it takes then. The lower
+    bound of the sums is often the answer; else bisection finds it between the bound and all."""
+    high, least = len(releasable.pods), max(releasable.min_released(request), 1)
     if least > high:
         return None
-    found = _fits_without(state, leavers, want, least)
+    found = _fits_without(state, releasable, request, least)
     if found is not None or least == high:
         return (least, found) if found is not None else None
-    found = _fits_without(state, leavers, want, high)
+    found = _fits_without(state, releasable, request, high)
     if found is None:
         return None
     low = least
     while high - low > 1:
         middle = (low + high) // 2
-        earlier = _fits_without(state, leavers, want, middle)
+        earlier = _fits_without(state, releasable, request, middle)
         if earlier is None:
             low = middle
         else:
@@ -161,16 +168,16 @@ def _soonest(
 
 
 def _fits_without(
-    state: ClusterState, leavers: ReleasablePods, want: PlacementRequest, count: int
+    state: ClusterState, releasable: ReleasablePods, request: PlacementRequest, count: int
 ) -> TakenCapacity | None:
-    """The seats that the gang would take if the first so many were gone."""
-    with leavers.gone(np.arange(count)) as snapshot:
-        if not counts_do(snapshot, want):
+    """The capacity that a trial placement takes without the first `count` pods; None: no fit."""
+    with releasable.without(np.arange(count)) as snapshot:
+        if not fits_by_counts(snapshot, request):
             return None
         draft = Draft(snapshot)
         free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
         try:
-            placement.fit(draft, want)
+            placement.fit(draft, request)
         except DoesNotFit:
             return None
         found = taken_capacity(snapshot, free, masks)
@@ -178,84 +185,90 @@ def _fits_without(
         return found
 
 
-def _in_order(
-    state: ClusterState, want: PlacementRequest, now: float, apart: Ints
+def _by_end(
+    state: ClusterState, request: PlacementRequest, now: float, excluded: Ints
 ) -> tuple[ReleasablePods, Floats]:
-    """Those who will end (of others' pods, only those that say when), first who ends first. Where
-    nobody knows: as if the domain with the least missing emptied first, node by node, those with
-    the least to wait for before the others."""
+    """The pods that are expected to end, by end. Pods of other schedulers count only with a run
+    time.
+
+    Unknown ends come last, in the order that serves the gang best: the domain that lacks least is
+    assumed to empty first, node by node, nodes with fewer GPUs in use first.
+    """
     snapshot = state.snapshot
-    views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
+    views = [snapshot.view(spec).refresh() for spec, _ in request.groups]
     useful = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     for view in views:
         useful[view.passed_rows()] = True
-    useful[apart] = False
+    useful[excluded] = False
     pods = [
         pod
         for row in np.flatnonzero(useful).tolist()
         for pod in state.nodes[snapshot.columns.names[row]].pods.values()
         if pod.charged_spec is not None and (pod.seen.ours or pod.ends(now) < inf)
     ]
-    leavers = ReleasablePods(state, pods)
-    told = [
+    releasable = ReleasablePods(state, pods)
+    ends_at = [
         pod.ends(now)
         if pod.seen.runs_for_s is not None or pod.seen.deleting or pod.evicting
         else inf
-        for pod in pods  # most say nothing, and there are many
+        for pod in pods  # skips ends() for the many pods without a run time
     ]
-    ends = np.array(told, dtype=np.float64)
-    used = np.bincount(leavers.rows, leavers.amounts[:, 0], len(snapshot.columns.names)).astype(
-        np.int64
-    )
-    missing = _missing(snapshot, leavers, views[_main(views, want)], want)
+    ends = np.array(ends_at, dtype=np.float64)
+    used = np.bincount(
+        releasable.rows, releasable.amounts[:, 0], len(snapshot.columns.names)
+    ).astype(np.int64)
+    missing = _lacking(snapshot, releasable, views[_largest_group(views, request)], request)
     unknown = np.isinf(ends)
     rank = snapshot.columns.name_rank()
     order = np.lexsort(
         (
-            rank[leavers.rows],
-            np.where(unknown, used[leavers.rows], 0),
-            np.where(unknown, missing[leavers.rows], 0),
+            rank[releasable.rows],
+            np.where(unknown, used[releasable.rows], 0),
+            np.where(unknown, missing[releasable.rows], 0),
             ends,
         )
     )
-    return leavers.sorted(order), ends[order]
+    return releasable.reordered(order), ends[order]
 
 
-def _main(views: Sequence[PodClassCapacity], want: PlacementRequest) -> int:
-    return max(range(len(views)), key=lambda i: (views[i].gpus, want.groups[i][1]))
+def _largest_group(views: Sequence[PodClassCapacity], request: PlacementRequest) -> int:
+    return max(range(len(views)), key=lambda i: (views[i].gpus, request.groups[i][1]))
 
 
-def _missing(
-    snapshot: Snapshot, leavers: ReleasablePods, view: PodClassCapacity, want: PlacementRequest
+def _lacking(
+    snapshot: Snapshot,
+    releasable: ReleasablePods,
+    view: PodClassCapacity,
+    request: PlacementRequest,
 ) -> Ints:
-    """By row: how many pods its domain of the required level lacks room for; where it would not do
-    even when all have left: a large number."""
+    """By row: how many more pods its domain of the required level must fit. 2**40: the domain is
+    too small even without all releasable pods, or does not hold the gang's existing members."""
     missing = np.zeros(len(snapshot.columns.names), dtype=np.int64)
-    if want.required not in snapshot.columns.domains.levels:
+    if request.required not in snapshot.columns.domains.levels:
         return missing
-    level = snapshot.columns.domains.levels.index(want.required)
+    level = snapshot.columns.domains.levels.index(request.required)
     of = snapshot.columns.domains.of[level]
-    count = sum(number for spec, number in want.groups if spec == view.spec)
+    count = sum(number for spec, number in request.groups if spec == view.spec)
     now = view.by_domain[level]
-    with leavers.gone(np.arange(len(leavers.pods))):
+    with releasable.without(np.arange(len(releasable.pods))):
         empty = view.refresh().by_domain[level].copy()
     view.refresh()
-    lacks = np.where(empty >= count, np.maximum(count - now, 0), np.int64(2**40))
-    if want.anchors:
-        lacks[np.arange(len(lacks)) != of[want.anchors[0]]] = 2**40
+    lacking = np.where(empty >= count, np.maximum(count - now, 0), np.int64(2**40))
+    if request.anchors:
+        lacking[np.arange(len(lacking)) != of[request.anchors[0]]] = 2**40
     inside = of >= 0
-    missing[inside] = lacks[of[inside]]
+    missing[inside] = lacking[of[inside]]
     missing[~inside] = 2**40
     return missing
 
 
-def _whose(state: ClusterState, pod: Pod) -> str:
+def _owner_name(state: ClusterState, pod: Pod) -> str:
     gang = state.gang_of(pod)
     return gang.display_name if gang is not None else pod.seen.name
 
 
-def words(snapshot: Snapshot, rows: Ints) -> str:
-    """The closest domain around the rows."""
+def place_name(snapshot: Snapshot, rows: Ints) -> str:
+    """The narrowest domain that contains all rows."""
     if len(rows) == 1:
         return f"node {snapshot.columns.names[int(rows[0])]}"
     domains = snapshot.columns.domains
@@ -270,8 +283,8 @@ def words(snapshot: Snapshot, rows: Ints) -> str:
 _STEPS_MIN = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)
 
 
-def about(seconds: float) -> str:
-    """A duration in words that do not change with every turn."""
+def rough_duration(seconds: float) -> str:
+    """A duration that is rounded coarsely, so that a reason does not change with every cycle."""
     minutes = seconds / 60
     if minutes <= 0.75:
         return "less than a minute"

@@ -8,6 +8,7 @@ from central.scheduler.invariants import check_invariants
 from central.scheduler.partial_gangs import UNDO_AFTER_S
 from protos.names import DOMAINS, RACK
 from tests.central import factories
+from tests.central.scheduler import small_cluster
 
 
 def told(decisions: list[Decision], name: str) -> str:
@@ -61,7 +62,7 @@ def test_half_a_gang_is_undone_when_the_rest_does_not_follow() -> None:
     assert not [d for d in schedule_once(cluster, [], UNDO_AFTER_S) if isinstance(d, Evict)]
     evictions = [d for d in schedule_once(cluster, [], UNDO_AFTER_S + 1.0) if isinstance(d, Evict)]
     assert [(d.name, d.node) for d in evictions] == [("g-0", first)]
-    assert evictions[0].why.startswith("gang g could not be completed: 1 of 2 pods were bound")
+    assert evictions[0].why.startswith("gang g is incomplete: 1 of 2 pods were bound")
 
 
 def test_a_gang_that_once_ran_keeps_what_it_has() -> None:
@@ -225,3 +226,13 @@ def test_ranks_in_order_are_beside_each_other_and_learn_where_they_are() -> None
     gone = PodGone(binds[0].pod)
     [again] = [d for d in schedule_once(cluster, [moved, gone, lone], 1.0) if isinstance(d, Bind)]
     assert again.domains == ((RACK, "r9"), (DOMAINS, "r9"))
+
+
+def test_surplus_members_evict_nothing() -> None:
+    """Preemption is for a gang's minimum only."""
+    world = small_cluster.World(factories.node("a"), factories.node("b"))
+    world.step(1.0, *small_cluster.job("old", 1))
+    world.step(2.0, *small_cluster.job("elastic", 2, least=1, priority=5, created=2.0))
+    world.step(10.0)
+    assert list(world.began) == ["old", "elastic"]
+    assert not world.evicted

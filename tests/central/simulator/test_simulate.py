@@ -233,7 +233,7 @@ def test_somebody_is_moved_so_that_a_gang_fits(simulate: Simulate) -> None:
     assert found["waiting"] == []
     assert len(found["evictions"]) == 2
     assert {evicted["reason"] for evicted in found["evictions"]} == {
-        "is moved: default/big fits then, and so does it, elsewhere"
+        "rescheduled to make room for default/big; it fits on other nodes"
     }
     assert when(found)["big-0"] == when(found)["big-1"] == 600
     assert len(found["placements"]) == 4, "both who were moved have a place again"

@@ -48,7 +48,7 @@ def test_one_is_moved_so_that_a_whole_node_is_free() -> None:
     world = halves()
     assert world.step(LONG_S + 1, *job("big", 1, 8, created=9.0)) == []
     assert len(world.evicted) == 1
-    assert world.whys == ["is moved: ns/big fits then, and so does it, elsewhere"]
+    assert world.whys == ["rescheduled to make room for ns/big; it fits on other nodes"]
     moved = world.evicted[0].partition("-")[0]
     again = [
         replace(f, uid="again", movable=True) for f in job(moved, 1, 4) if isinstance(f, PodSeen)

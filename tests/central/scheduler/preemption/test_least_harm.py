@@ -11,8 +11,8 @@ from central.scheduler.preemption.least_harm import (
     EvictionUnit,
     Harm,
     LeastHarmProblem,
-    choose,
-    total,
+    choose_victims,
+    total_harm,
 )
 
 
@@ -20,8 +20,8 @@ def brute(problem: LeastHarmProblem) -> Harm | None:
     best: Harm | None = None
     for size in range(len(problem.units) + 1):
         for chosen in combinations(problem.units, size):
-            if _allowed(problem, chosen) and problem.seats(chosen) >= problem.missing:
-                best = total(chosen) if best is None else min(best, total(chosen))
+            if _allowed(problem, chosen) and problem.added_pods(chosen) >= problem.missing:
+                best = total_harm(chosen) if best is None else min(best, total_harm(chosen))
     return best
 
 
@@ -29,7 +29,7 @@ def _allowed(problem: LeastHarmProblem, chosen: tuple[EvictionUnit, ...]) -> boo
     whole = {unit.gang for unit in chosen if unit.whole}
     singles = [unit.gang for unit in chosen if not unit.whole]
     for budget, allowed in problem.allowed.items():
-        if sum(unit.spends.get(budget, 0) for unit in chosen) > allowed:
+        if sum(unit.uses.get(budget, 0) for unit in chosen) > allowed:
             return False
     return len(whole) == sum(unit.whole for unit in chosen) and all(
         gang not in whole and singles.count(gang) <= problem.surplus[gang] for gang in singles
@@ -38,7 +38,7 @@ def _allowed(problem: LeastHarmProblem, chosen: tuple[EvictionUnit, ...]) -> boo
 
 def case(dice: random.Random, gangs: int, budgets: int = 0) -> LeastHarmProblem:
     rows = dice.randint(1, 4)
-    asks = (dice.choice((1, 2, 4, 8)), dice.choice((1, 3)))
+    request = (dice.choice((1, 2, 4, 8)), dice.choice((1, 3)))
     free = {row: (dice.randint(0, 4), dice.randint(0, 6)) for row in range(rows)}
     units: list[EvictionUnit] = []
     surplus: dict[int, int] = {}
@@ -56,12 +56,12 @@ def case(dice: random.Random, gangs: int, budgets: int = 0) -> LeastHarmProblem:
             have = frees.get(row, (0, 0))
             frees[row] = (have[0] + size[0], have[1] + size[1])
             if surplus[gang]:
-                harm, spends = (0, age * size[0], 1), {covered: 1} if covered else {}
-                units.append(EvictionUnit(gang, False, harm, {row: size}, spends=spends))
+                harm, uses = (0, age * size[0], 1), {covered: 1} if covered else {}
+                units.append(EvictionUnit(gang, False, harm, {row: size}, uses=uses))
         lost = sum(age * size[0] for _, size in pods)
-        spends = {covered: len(pods)} if covered else {}
-        units.append(EvictionUnit(gang, True, (1, lost, len(pods)), frees, spends=spends))
-    return LeastHarmProblem(free, asks, dice.randint(1, 3), units, surplus, allowed)
+        uses = {covered: len(pods)} if covered else {}
+        units.append(EvictionUnit(gang, True, (1, lost, len(pods)), frees, uses=uses))
+    return LeastHarmProblem(free, request, dice.randint(1, 3), units, surplus, allowed)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -71,7 +71,7 @@ def test_nothing_does_less_harm(seed: int) -> None:
     for _ in range(120):
         problem = case(dice, dice.randint(1, 4))
         best = brute(problem)
-        found = choose(problem)
+        found = choose_victims(problem)
         assert (found is None) == (best is None)
         if found is None:
             continue
@@ -80,8 +80,8 @@ def test_nothing_does_less_harm(seed: int) -> None:
         better, left = improve(problem, found, 10_000)
         assert left > 0
         assert better is not None
-        assert problem.seats(better) >= problem.missing
-        assert total(better) == best
+        assert problem.added_pods(better) >= problem.missing
+        assert total_harm(better) == best
     assert possible > 30
 
 
@@ -92,7 +92,7 @@ def test_no_budget_is_overspent_and_none_is_in_the_way_for_nothing(seed: int) ->
     for _ in range(120):
         problem = case(dice, dice.randint(1, 4), budgets=dice.randint(1, 2))
         best = brute(problem)
-        found = choose(problem)
+        found = choose_victims(problem)
         assert found is None or _allowed(problem, tuple(found))
         better, left = improve(problem, found, 10_000)
         assert left > 0
@@ -100,8 +100,8 @@ def test_no_budget_is_overspent_and_none_is_in_the_way_for_nothing(seed: int) ->
         if better is not None:
             possible += 1
             assert _allowed(problem, tuple(better))
-            assert problem.seats(better) >= problem.missing
-            assert total(better) == best
+            assert problem.added_pods(better) >= problem.missing
+            assert total_harm(better) == best
         else:
             limited += (
                 brute(replace(problem, allowed=dict.fromkeys(problem.allowed, 99))) is not None
@@ -115,8 +115,8 @@ def test_nobody_goes_who_need_not(seed: int) -> None:
     dice = random.Random(1000 + seed)
     for _ in range(30):
         problem = case(dice, 12)
-        found = choose(problem)
+        found = choose_victims(problem)
         assert found is None or _allowed(problem, tuple(found))
         for one in found or ():
             rest = [unit for unit in found or () if unit is not one]
-            assert problem.seats(rest) < problem.missing
+            assert problem.added_pods(rest) < problem.missing

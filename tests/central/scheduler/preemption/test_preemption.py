@@ -32,7 +32,7 @@ def racks() -> list[Fact]:
     return [factories.node(name, rack="r1" if name in "ab" else "r2") for name in "abcd"]
 
 
-def test_a_gang_makes_room_for_a_more_urgent_one_and_the_room_is_kept() -> None:
+def test_a_gang_makes_find_victims_a_more_urgent_one_and_the_room_is_kept() -> None:
     world = World(*racks())
     world.step(0.0, *job("old", 2, topology_required=RACK), *job("young", 2, created=1.0))
     world.step(50.0)
@@ -40,14 +40,14 @@ def test_a_gang_makes_room_for_a_more_urgent_one_and_the_room_is_kept() -> None:
     assert world.step(50.0, *urgent) == []
     assert sorted(world.evicted) in (["old-0", "old-1"], ["young-0", "young-1"])
     gone = world.evicted[0].split("-")[0]
-    assert "makes room for ns/urgent, which is more urgent (priority 10 over 0)" in world.whys[0]
-    assert "whose pods are leaving for it" in world.told["urgent"]
+    assert "preempted by ns/urgent (priority 10 > 0)" in world.whys[0]
+    assert "waiting for evicted pods to terminate" in world.told["urgent"]
     assert world.step(52.0, *job("small", 1, created=52.0)) == []
     again = [replace(factories.pod(f"{gone}-{i}", 8, gone), uid=f"again-{i}") for i in range(2)]
     assert world.step(55.0, *again) == ["urgent-0", "urgent-1"]
     assert len(world.evicted) == 2
     assert not world.cluster.reservations or not any(
-        kept.made for kept in world.cluster.reservations.values()
+        kept.by_eviction for kept in world.cluster.reservations.values()
     )
 
 
@@ -178,7 +178,7 @@ def test_nobody_goes_for_nothing_where_a_budget_stands_in_the_way() -> None:
         world.step(float(now), *(wanted if now == 3 else ()))
     assert not [each for each in world.decisions if isinstance(each, Evict)]
     assert (
-        "those who would give way are kept by disruption budget ns/keep-web (allows 0 more)"
+        "preemption blocked by PodDisruptionBudget ns/keep-web (0 disruptions left)"
         in (world.told["big"])
     )
     world.step(130.0, factories.budget("web", 1))
@@ -220,7 +220,7 @@ def test_what_is_being_evicted_is_spent_already() -> None:
     world.step(2.0, *job("urgent", 1, created=2.0, priority=3))
     world.step(2.5, *job("second", 1, created=2.5, priority=3))
     assert len(world.evicted) == 1
-    assert "disruption budget ns/keep-w (allows 1 more)" in world.told["second"]
+    assert "PodDisruptionBudget ns/keep-w (1 disruption left)" in world.told["second"]
 
 
 def test_whoever_two_budgets_cover_is_never_evicted() -> None:
@@ -275,7 +275,7 @@ def test_a_queue_below_its_share_takes_back_what_the_other_has_above_its_own() -
         world.step(10.0 * number, *job(f"t{number}", 1, queue="theirs", created=float(number)))
     assert world.step(50.0, *job("mine", 2, queue="ours", created=50.0)) == []
     assert sorted(world.evicted) == ["t2-0", "t3-0"]
-    assert "whose queue ours is below its share" in world.whys[0]
+    assert "queue ours is below its fair share" in world.whys[0]
     assert world.step(55.0) == ["mine-0", "mine-1"]
     world.step(56.0, *job("more", 1, queue="ours", created=56.0))
     assert len(world.evicted) == 2
@@ -314,7 +314,7 @@ def brute(cluster: Scheduler, claim: PreemptionRequest) -> tuple[int, int, int] 
             harm = _harm(cluster, chosen, claim.now)
             if harm is None or (best is not None and harm >= best) or _overspent(cluster, chosen):
                 continue
-            if _fits(cluster, chosen, claim.want):
+            if _fits(cluster, chosen, claim.placement):
                 best = harm
     return best
 
@@ -346,7 +346,7 @@ def _harm(cluster: Scheduler, chosen: tuple[Pod, ...], now: float) -> tuple[int,
 
 def _fits(cluster: Scheduler, chosen: tuple[Pod, ...], want: PlacementRequest) -> bool:
     leavers = ReleasablePods(cluster.state, list(chosen))
-    with leavers.gone(np.arange(len(chosen))) as snapshot:
+    with leavers.without(np.arange(len(chosen))) as snapshot:
         draft = Draft(snapshot)
         try:
             placement.fit(draft, want)
@@ -409,7 +409,7 @@ def test_nobody_could_make_room_with_less_harm(seed: int, covered: bool) -> None
             continue
         claim = PreemptionRequest(gang, want, 200.0, np.zeros(0, dtype=np.int64))
         best = brute(cluster, claim)
-        plan = preemption_plan.room_for(cluster.preemption, claim)
+        plan = preemption_plan.find_victims(cluster.preemption, claim)
         assert (plan is None) == (best is None)
         refused += plan is None
         if plan is not None:

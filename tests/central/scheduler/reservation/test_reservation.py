@@ -25,7 +25,7 @@ def test_who_ends_in_time_may_use_the_room_and_who_does_not_may_not() -> None:
     assert world.step(1.0, *job("big", 2, runs_for_s=600, created=1.0)) == []
     assert world.told["big"].endswith("reserved: rack r1, expected in about 10 min when long ends")
     assert world.step(2.0, *job("late", 1, runs_for_s=599, created=2.0)) == []
-    assert "not counting the room that is kept for big" in world.told["late"]
+    assert "excluding capacity reserved for big" in world.told["late"]
     assert world.step(2.0, *job("silent", 1, created=3.0)) == []
     assert world.step(2.0, *job("brief", 1, runs_for_s=500, created=4.0)) == ["brief-0"]
     world.step(550.0)
@@ -49,7 +49,7 @@ def test_without_run_times_what_becomes_free_is_kept() -> None:
     world.lasts = {"one": 100.0, "two": 200.0}
     world.step(0.0, *job("one", 1), *job("two", 1, created=1.0))
     world.step(2.0, *job("big", 2, created=2.0), *job("small", 1, created=3.0))
-    assert "reserved: rack r1, until enough ends there" in world.told["big"]
+    assert "reserved: rack r1; start time unknown" in world.told["big"]
     assert world.step(100.0) == []
     assert world.step(200.0) == ["big-0", "big-1"]
 
@@ -101,8 +101,8 @@ def test_a_gang_is_called_after_the_job_that_made_it() -> None:
     world = World(*two_nodes())
     world.step(0.0, *job("long", 1, owner="job/chat"))
     world.step(1.0, *job("big", 2, created=1.0, owner="job/sweep"), *job("late", 1, created=2.0))
-    assert "until enough ends there (job chat does not say when)" in world.told["big"]
-    assert "not counting the room that is kept for job sweep" in world.told["late"]
+    assert "start time unknown (job chat has no runs-for)" in world.told["big"]
+    assert "excluding capacity reserved for job sweep" in world.told["late"]
 
 
 def test_a_reservation_ends_with_its_gang() -> None:

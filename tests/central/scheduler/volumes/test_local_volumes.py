@@ -186,7 +186,7 @@ def test_volumes_are_kept_for_the_gang_that_room_is_kept_for(spare: bool) -> Non
     check_invariants(cluster)
     assert binds(decisions) == ({"late": ("b", {"late": "b2"})} if spare else {})
     if not spare:
-        assert "not counting the room that is kept for g" in told(decisions, "late")
+        assert "excluding capacity reserved for g" in told(decisions, "late")
     done = factories.pod("busy", 8, node="a", phase="Succeeded")
     over = [PodGone("uid-late")] if spare else []
     assert len(binds(schedule_once(cluster, [done, *over], 100.0))) >= 2
