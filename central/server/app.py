@@ -47,16 +47,16 @@ def run(settings: Settings) -> int:
     each with a sentence for the user."""
     stopping: SimpleQueue[None] = SimpleQueue()
     client = connect(settings.kubeconfig)
-    cluster = new_scheduler(
+    scheduler = new_scheduler(
         settings.topology_levels, settings.patience_s, settings.half_life_s, settings.placement
     )
     with ExitStack() as stack:
         stack.callback(client.close)
-        ready = _Ready(cluster, settings.agents_wait_s)
+        ready = _Ready(scheduler, settings.agents_wait_s)
         metrics = Metrics(client.counts)
         _serve_probes(settings, metrics, stack)
-        journal = _open_journal(settings, cluster, stack)
-        loop = Loop(cluster, ready=ready, journal=journal, on_cycle=metrics.observe_cycle)
+        journal = _open_journal(settings, scheduler, stack)
+        loop = Loop(scheduler, ready=ready, journal=journal, on_cycle=metrics.observe_cycle)
         metrics.watch_loop(loop)
         _on_signals(stopping, loop.stop)
         credentials = _first_credentials(settings, client, stopping)
@@ -142,11 +142,11 @@ def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> Non
     log.info("serving metrics and probes on port %d", probes.port)
 
 
-def _open_journal(settings: Settings, cluster: Scheduler, stack: ExitStack) -> Journal | None:
+def _open_journal(settings: Settings, scheduler: Scheduler, stack: ExitStack) -> Journal | None:
     if settings.journal is None:
         return None
     try:
-        journal = Journal(settings.journal, cluster, settings.journal_mib << 20)
+        journal = Journal(settings.journal, scheduler, settings.journal_mib << 20)
     except OSError as error:
         raise CannotStart(f"--journal {settings.journal}: {error.strerror}") from error
     stack.callback(journal.close)
@@ -157,9 +157,9 @@ class _Ready:
     """True once every kind is listed, and every GPU node's agent has reported or agents_wait_s are
     over: the scheduler decides only on what it has seen."""
 
-    def __init__(self, cluster: Scheduler, agents_wait_s: float) -> None:
+    def __init__(self, scheduler: Scheduler, agents_wait_s: float) -> None:
         self.listed: Callable[[], bool] = lambda: False
-        self._cluster = cluster
+        self._scheduler = scheduler
         self._wait_s = agents_wait_s
         self._listed_at: float | None = None
 
@@ -171,7 +171,7 @@ class _Ready:
             self._listed_at = now
         return now - self._listed_at >= self._wait_s or all(
             node.report is not None
-            for node in self._cluster.state.nodes.values()
+            for node in self._scheduler.state.nodes.values()
             if node.seen is not None and node.seen.allocatable.get(GPU)
         )
 

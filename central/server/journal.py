@@ -35,10 +35,12 @@ MOST_BYTES = 256 << 20
 class Journal:
     """If the disk is full or fails, the journal ends and the scheduler goes on."""
 
-    def __init__(self, path: str | Path, cluster: Scheduler, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, path: str | Path, scheduler: Scheduler, most_bytes: int = MOST_BYTES
+    ) -> None:
         """Raises OSError if the file can't be created."""
         self._path = Path(path)
-        self._cluster = cluster
+        self._scheduler = scheduler
         self._most_bytes = most_bytes
         self._bytes = 0
         self._file: IO[bytes] | None = self._open()
@@ -69,7 +71,7 @@ class Journal:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         self._bytes = 0
         file = self._path.open("wb", buffering=0)
-        header = {"journal": FORMAT, "version": version(), "settings": settings(self._cluster)}
+        header = {"journal": FORMAT, "version": version(), "settings": settings(self._scheduler)}
         self._bytes += file.write(codec.dumps(header) + b"\n")
         return file
 
@@ -81,7 +83,7 @@ class Journal:
             self._file = self._open()
         except OSError as error:
             self._give_up(error)
-        self._write({"checkpoint": pack(self._cluster)})
+        self._write({"checkpoint": pack(self._scheduler)})
         self._most_bytes = max(
             self._most_bytes, 2 * self._bytes
         )  # the checkpoint may exceed the limit
@@ -99,18 +101,18 @@ class Journal:
         self._file = None
 
 
-def settings(cluster: Scheduler) -> dict[str, Any]:
+def settings(scheduler: Scheduler) -> dict[str, Any]:
     """The arguments of new_scheduler()."""
     return {
-        "levels": list(cluster.state.snapshot.columns.domains.levels),
-        "patience_s": cluster.policy.patience_s,
-        "half_life_s": cluster.queues.half_life_s,
-        "placement": cluster.policy.placement,
+        "levels": list(scheduler.state.snapshot.columns.domains.levels),
+        "patience_s": scheduler.policy.patience_s,
+        "half_life_s": scheduler.queues.half_life_s,
+        "placement": scheduler.policy.placement,
     }
 
 
-def pack(cluster: Scheduler) -> str:
-    return base64.b64encode(zlib.compress(pickle.dumps(cluster, protocol=5), 1)).decode()
+def pack(scheduler: Scheduler) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(scheduler, protocol=5), 1)).decode()
 
 
 def unpack(text: str) -> Scheduler:

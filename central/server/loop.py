@@ -41,14 +41,14 @@ class Loop:
 
     def __init__(
         self,
-        cluster: Scheduler,
+        scheduler: Scheduler,
         *,
         ready: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         journal: Journal | None = None,
         on_cycle: OnCycle | None = None,
     ) -> None:
-        self._cluster = cluster
+        self._scheduler = scheduler
         self._ready = ready
         self._sources: list[Callable[[float], Iterable[Fact]]] = []
         self._clock = clock
@@ -112,7 +112,7 @@ class Loop:
                 if self._on_cycle:
                     self._on_cycle(facts, decisions, took_s)
             for question in questions:
-                _answer(question, self._cluster)
+                _answer(question, self._scheduler)
             self._ended_at = time.monotonic()
 
     def _drain_inbox(self, wait_s: float) -> tuple[list[Fact], list[_Question]]:
@@ -137,40 +137,41 @@ class Loop:
     def _apply(self, facts: Sequence[Fact], now: float) -> None:
         if self._journal:
             self._journal.learn(now, facts)
-        cycle.apply_facts(self._cluster, facts, now)
+        cycle.apply_facts(self._scheduler, facts, now)
 
     def _begin(self) -> None:
         self.synced = True
         freeze_gc()
-        nodes, pods = len(self._cluster.state.snapshot.columns.row), len(self._cluster.state.pods)
+        state = self._scheduler.state
+        nodes, pods = len(state.snapshot.columns.row), len(state.pods)
         log.info("initial sync complete: %d nodes, %d pods", nodes, pods)
 
     def _decide(self, facts: Sequence[Fact], now: float) -> Sequence[Decision]:
         if self._journal:
             self._journal.turn(now, facts)
-        decisions = cycle.schedule_once(self._cluster, facts, now)
+        decisions = cycle.schedule_once(self._scheduler, facts, now)
         if self._journal:
             self._journal.decided(decisions)
         return decisions
 
     def _hand_over(self, decisions: Sequence[Decision], submit: Submit, publish: Publish) -> None:
         """Agents get their plans before the pods are bound: the kubelet asks for devices soon after."""
-        cluster = self._cluster
-        if cluster.state.nodes_to_notify:
+        scheduler = self._scheduler
+        if scheduler.state.nodes_to_notify:
             publish(
                 {
-                    name: cluster.state.planned_devices(name)
-                    for name in cluster.state.nodes_to_notify
+                    name: scheduler.state.planned_devices(name)
+                    for name in scheduler.state.nodes_to_notify
                 }
             )
-            cluster.state.nodes_to_notify.clear()
+            scheduler.state.nodes_to_notify.clear()
         if decisions:
             submit(decisions)
         self._log_tree_problems()
 
     def _log_tree_problems(self) -> None:
         """Each problem of a HyperNode is logged once, and again when it changes."""
-        problems = self._cluster.state.network.built.errors
+        problems = self._scheduler.state.network.built.errors
         if problems is self._tree_problems:
             return
         for name, why in sorted(problems.items()):
@@ -194,7 +195,7 @@ class Loop:
                 len(binds),
                 len({bind.node for bind in binds}),
                 evictions,
-                len(self._cluster.state.pending.waiting),
+                len(self._scheduler.state.pending.waiting),
                 seconds * 1000,
             )
 
@@ -208,8 +209,8 @@ def freeze_gc() -> None:
     gc.set_threshold(200_000, 20, 20)
 
 
-def _answer(question: _Question, cluster: Scheduler) -> None:
+def _answer(question: _Question, scheduler: Scheduler) -> None:
     try:
-        question.answer.set_result(question.ask(cluster))
+        question.answer.set_result(question.ask(scheduler))
     except Exception as error:  # noqa: BLE001  a question must not end the loop; its asker gets the error
         question.answer.set_exception(error)

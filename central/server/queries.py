@@ -39,35 +39,35 @@ class ClusterQueries:
     @property
     def levels(self) -> tuple[str, ...]:
         """The tree's levels: of HyperNodes if there are any, else of node labels."""
-        return self._loop.ask(lambda cluster: cluster.state.snapshot.columns.domains.levels)
+        return self._loop.ask(lambda scheduler: scheduler.state.snapshot.columns.domains.levels)
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        def ask(cluster: Scheduler) -> tuple[str, ...]:
-            troubles = sorted(cluster.state.network.built.errors.items())
+        def ask(scheduler: Scheduler) -> tuple[str, ...]:
+            troubles = sorted(scheduler.state.network.built.errors.items())
             return tuple(f"HyperNode {name}: {why}" for name, why in troubles)
 
         return self._loop.ask(ask)
 
     def node_views(self, node: str) -> Sequence[NodeView]:
-        return self._loop.ask(lambda cluster: node_views(cluster, node))
+        return self._loop.ask(lambda scheduler: node_views(scheduler, node))
 
     def explain(self, namespace: str, name: str) -> Explanation | None:
-        return self._loop.ask(lambda cluster: explain(cluster, namespace, name))
+        return self._loop.ask(lambda scheduler: explain(scheduler, namespace, name))
 
 
-def node_views(cluster: Scheduler, name: str = "") -> list[NodeView]:
+def node_views(scheduler: Scheduler, name: str = "") -> list[NodeView]:
     """One node (empty if it is unknown), or every node by name if the name is empty."""
-    names = [name] if name else sorted(cluster.state.snapshot.columns.row)
+    names = [name] if name else sorted(scheduler.state.snapshot.columns.row)
     return [
-        _node_view(cluster, cluster.state.nodes[n])
+        _node_view(scheduler, scheduler.state.nodes[n])
         for n in names
-        if n in cluster.state.snapshot.columns.row
+        if n in scheduler.state.snapshot.columns.row
     ]
 
 
-def _node_view(cluster: Scheduler, node: ClusterNode) -> NodeView:
-    snapshot = cluster.state.snapshot
+def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
+    snapshot = scheduler.state.snapshot
     row = snapshot.columns.row[node.name]
     holders = [
         Holder(
@@ -95,13 +95,13 @@ def _node_view(cluster: Scheduler, node: ClusterNode) -> NodeView:
         sum(parts.values()),
         sum(map(len, node.slices.held.values())),
         agent_version=node.report.version if node.report else "",
-        cards=tuple(use for pod in node.pods.values() for use in _cards(cluster, pod)),
+        cards=tuple(use for pod in node.pods.values() for use in _cards(scheduler, pod)),
     )
 
 
-def _cards(cluster: Scheduler, pod: Pod) -> list[RdmaUse]:
+def _cards(scheduler: Scheduler, pod: Pod) -> list[RdmaUse]:
     """The pod's usage of each of its RDMA NICs. Usage and limits are unknown without RDMA limits."""
-    node, seen = cluster.state.nodes.get(pod.node), pod.seen
+    node, seen = scheduler.state.nodes.get(pod.node), pod.seen
     if node is None or not pod.alive or not pod.spec.rdma_containers:
         return []
     reported = {
@@ -126,8 +126,8 @@ def _slices(node: ClusterNode, pod: Pod) -> tuple[HeldSlice, ...]:
     )
 
 
-def _pod_view(cluster: Scheduler, pod: Pod) -> PodView:
-    node = cluster.state.nodes.get(pod.node)
+def _pod_view(scheduler: Scheduler, pod: Pod) -> PodView:
+    node = scheduler.state.nodes.get(pod.node)
     held = _slices(node, pod) if node is not None and pod.alive else ()
     confirmed = pod.observed or bool(held)
     seen = pod.seen
@@ -155,20 +155,20 @@ def _problems(node: ClusterNode, allocatable: int) -> str:
     return "; ".join(problems)
 
 
-def explain(cluster: Scheduler, namespace: str, name: str) -> Explanation | None:
+def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:
     """By the name of a PodGroup, a gang by label, a pod, the PodGroup's owner (such as a Job), or the
     controller whose pods are the gang (deployment/web, or web). None: there is no such thing."""
-    uid = cluster.state.uids.get((namespace, name), "")
-    pod = cluster.state.pods.get(uid)
-    gang = cluster.state.gangs.get((namespace, name, True)) or (
-        cluster.state.gang_of(pod) if pod else None
+    uid = scheduler.state.uids.get((namespace, name), "")
+    pod = scheduler.state.pods.get(uid)
+    gang = scheduler.state.gangs.get((namespace, name, True)) or (
+        scheduler.state.gang_of(pod) if pod else None
     )
     if gang is None and pod is None:
-        gang = _of_controller(cluster, namespace, name)
+        gang = _of_controller(scheduler, namespace, name)
         if gang is not None and gang.owner:
-            return replace(_explanation(cluster, gang), name=gang.owner.rpartition("/")[2])
+            return replace(_explanation(scheduler, gang), name=gang.owner.rpartition("/")[2])
     if gang is not None:
-        return _explanation(cluster, gang)
+        return _explanation(scheduler, gang)
     if pod is None:
         return None
     return Explanation(
@@ -176,38 +176,38 @@ def explain(cluster: Scheduler, namespace: str, name: str) -> Explanation | None
         name,
         pod.seen.phase,
         "pod of another scheduler" + (f", on node {pod.node}" if pod.node else ", not bound yet"),
-        (_pod_view(cluster, pod),),
-        cards=tuple(_cards(cluster, pod)),
+        (_pod_view(scheduler, pod),),
+        cards=tuple(_cards(scheduler, pod)),
     )
 
 
-def _of_controller(cluster: Scheduler, namespace: str, name: str) -> Gang | None:
+def _of_controller(scheduler: Scheduler, namespace: str, name: str) -> Gang | None:
     """name: the controller's, with or without its kind before it."""
     tail = f"/{name.lower()}"
-    for gang in cluster.state.gangs.values():
+    for gang in scheduler.state.gangs.values():
         called = gang.owner or gang.name
         if gang.namespace == namespace and f"/{called}".endswith(tail):
             return gang
     return None
 
 
-def _explanation(cluster: Scheduler, gang: Gang) -> Explanation:
+def _explanation(scheduler: Scheduler, gang: Gang) -> Explanation:
     members = sorted(gang.members.values(), key=lambda pod: pod.seen.order)
     placed = [pod for pod in gang.placed() if pod.alive]
     return Explanation(
         gang.namespace,
         gang.name,
         gang_status.phase(gang),
-        gang_status.describe(cluster.state, gang),
-        tuple(_pod_view(cluster, pod) for pod in members),
+        gang_status.describe(scheduler.state, gang),
+        tuple(_pod_view(scheduler, pod) for pod in members),
         gang.minimum,
-        _queue(cluster, gang),
-        gang_status.closeness(cluster.state, gang) if placed else "",
-        tuple(use for pod in members for use in _cards(cluster, pod)),
+        _queue(scheduler, gang),
+        gang_status.closeness(scheduler.state, gang) if placed else "",
+        tuple(use for pod in members for use in _cards(scheduler, pod)),
     )
 
 
-def _queue(cluster: Scheduler, gang: Gang) -> str:
+def _queue(scheduler: Scheduler, gang: Gang) -> str:
     """The queue's name. For a pending gang also the queue's usage and fair share of each scarce
     resource that it requests."""
     if gang.account is None:
@@ -215,7 +215,7 @@ def _queue(cluster: Scheduler, gang: Gang) -> str:
     standing = [
         f"{wording.amount(resource, used)} of {wording.amount(resource, int(due))} "
         f"{wording.resource(resource)}"
-        for resource, used, due in quota.scarce_shares(cluster.queues, gang)
+        for resource, used, due in quota.scarce_shares(scheduler.queues, gang)
     ]
     return gang.account.queue + (
         f" (uses {', '.join(standing)} of its fair share)" if standing else ""

@@ -54,7 +54,7 @@ class _Replay:
         self._cycles = self._facts = self._decisions = 0
         self._note = ""
         self._written_by = ""  # the version, if it is another one
-        self._cluster = new_scheduler()
+        self._scheduler = new_scheduler()
 
     def run(self) -> Replayed:
         pending: _Cycle | None = None
@@ -67,11 +67,11 @@ class _Replay:
                 case "journal", _:
                     self._begin(line)
                 case "checkpoint", str():
-                    self._cluster = self._unpack(number, content)
+                    self._scheduler = self._unpack(number, content)
                 case "learn", [now, facts]:
                     read = self._read(number, facts)
                     self._facts += len(read)
-                    cycle.apply_facts(self._cluster, read, now)
+                    cycle.apply_facts(self._scheduler, read, now)
                 case "turn", [now, facts]:
                     pending = _Cycle(number, now, self._read(number, facts))
                 case "decided", _:
@@ -110,7 +110,7 @@ class _Replay:
         try:
             settings = dict(header["settings"])
             settings["levels"] = tuple(settings["levels"])
-            self._cluster = new_scheduler(**settings)
+            self._scheduler = new_scheduler(**settings)
         except (KeyError, TypeError, ValueError) as error:
             raise BadJournal(f"{self._path}: line 1: settings: {error}") from error
         if (found, written_by) != (journal.FORMAT, version()):
@@ -139,10 +139,10 @@ class _Replay:
         """expected: None if unknown, because the writer ended before it recorded them."""
         self._cycles += 1
         self._facts += len(pending.facts)
-        decisions = cycle.schedule_once(self._cluster, pending.facts, pending.now)
-        self._cluster.state.nodes_to_notify.clear()
+        decisions = cycle.schedule_once(self._scheduler, pending.facts, pending.now)
+        self._scheduler.state.nodes_to_notify.clear()
         if self._check:
-            check_invariants(self._cluster)
+            check_invariants(self._scheduler)
         if expected is None:
             return
         for number, (then, now) in enumerate(zip_longest(expected, decisions), 1):

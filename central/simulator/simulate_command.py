@@ -29,16 +29,18 @@ def run(args: argparse.Namespace) -> int:
         return 2
     for warning in read.warnings:
         print(f"lockstep: warning: {warning}", file=sys.stderr)
-    cluster = new_scheduler(args.topology_levels, args.patience_s, args.half_life_s, args.placement)
+    scheduler = new_scheduler(
+        args.topology_levels, args.patience_s, args.half_life_s, args.placement
+    )
     try:
-        journal = Journal(args.journal, cluster, sys.maxsize) if args.journal else None
+        journal = Journal(args.journal, scheduler, sys.maxsize) if args.journal else None
     except OSError as error:
         print(f"lockstep: --journal {args.journal}: {error.strerror}", file=sys.stderr)
         return 2
-    simulation = Simulation(read, cluster, seed=args.seed, until_s=until_s, journal=journal)
+    simulation = Simulation(read, scheduler, seed=args.seed, until_s=until_s, journal=journal)
     with _progress(len(read.plans)) as progress:
         result = simulation.run(progress)
-    for name, why in sorted(cluster.state.network.built.errors.items()):
+    for name, why in sorted(scheduler.state.network.built.errors.items()):
         print(f"lockstep: warning: HyperNode {name}: {why}", file=sys.stderr)
     if journal is not None:
         journal.close()

@@ -50,14 +50,14 @@ class Simulation:
     def __init__(
         self,
         scenario: Scenario,
-        cluster: Scheduler,
+        scheduler: Scheduler,
         *,
         seed: int = 0,
         until_s: float | None = None,
         journal: Journal | None = None,
     ) -> None:
         self.result = SimulationResult()
-        self.cluster = cluster
+        self.scheduler = scheduler
         self.now = 0.0
         self._until_s = until_s
         self._journal = journal
@@ -139,15 +139,15 @@ class Simulation:
         if self._journal is not None:
             self._journal.turn(self.now, facts)
         began = time.perf_counter()
-        cycle.apply_facts(self.cluster, facts, self.now)
+        cycle.apply_facts(self.scheduler, facts, self.now)
         applied = time.perf_counter()
-        decisions = cycle.decide(self.cluster, self.now)
+        decisions = cycle.decide(self.scheduler, self.now)
         ended = time.perf_counter()
         self.result.turn_s.append(ended - began)
         self.result.decide_s += ended - applied
         if self._journal is not None:
             self._journal.decided(decisions)
-        self.cluster.state.nodes_to_notify.clear()
+        self.scheduler.state.nodes_to_notify.clear()
         for decision in decisions:
             if isinstance(decision, UpdateGangStatus):
                 self._note_completion(decision)
@@ -155,8 +155,8 @@ class Simulation:
 
     def _note_completion(self, tell: UpdateGangStatus) -> None:
         name = (tell.namespace, tell.gang)
-        gang = self.cluster.state.gangs.get((*name, True))
-        if gang is None or not gang.members or name in jobs_of(self.cluster).by_group:
+        gang = self.scheduler.state.gangs.get((*name, True))
+        if gang is None or not gang.members or name in jobs_of(self.scheduler).by_group:
             return  # the Job's own end is recorded instead
         if tell.phase == phases.COMPLETED and name not in self._ended_gangs:
             self._ended_gangs.add(name)
@@ -169,7 +169,7 @@ class Simulation:
 
     def _note_wake(self) -> None:
         """The scheduler may be due without any fact, for a retry or the end of a grace period."""
-        due = cycle.due(self.cluster, self.now)
+        due = cycle.due(self.scheduler, self.now)
         if due is not None and (self._wake_at is None or due < self._wake_at):
             self._wake_at = due
             self._agenda.note(due, _WakeUp())
@@ -180,7 +180,7 @@ class Simulation:
             self.now,
             round(world.gpus_used, 6),
             world.pods_waiting,
-            len(self.cluster.state.pending.waiting),
+            len(self.scheduler.state.pending.waiting),
         )
         loads = self.result.loads
         if loads and loads[-1].at_s == self.now:
@@ -197,10 +197,10 @@ class Simulation:
         times += [ended.at_s for ended in result.ended]
         times += [evicted.at_s for evicted in result.evicted]
         result.makespan_s = max(times, default=0.0)
-        jobs = jobs_of(self.cluster)
-        for gang in self.cluster.state.pending.waiting.values():
+        jobs = jobs_of(self.scheduler)
+        for gang in self.scheduler.state.pending.waiting.values():
             pods = sum(pod.waiting for pod in gang.members.values())
-            reason = gang_status.describe(self.cluster.state, gang)
+            reason = gang_status.describe(self.scheduler.state, gang)
             job = jobs.by_group.get((gang.namespace, gang.name))
             name = job.spec.name if job is not None else gang.name
             result.waiting.append(Waiting(gang.namespace, name, reason, pods))
@@ -208,7 +208,7 @@ class Simulation:
             if not job.pods and (why := job.why_pending()):
                 pods = job.spec.replicas
                 result.waiting.append(Waiting(job.spec.namespace, job.spec.name, why, pods))
-        for pod in self.cluster.state.pods.values():
+        for pod in self.scheduler.state.pods.values():
             seen = pod.seen
             if not seen.ours and not seen.node and pod.alive:
                 reason = "another scheduler's pod: its schedulerName is not in --scheduler-names"

@@ -241,7 +241,7 @@ def random_fit(dice: random.Random) -> Score:
 
 def core_run(nodes: list[dict[str, str]], line: list[Ask], dice: random.Random) -> list[float]:
     """The core itself, pod by pod; the nodes' names, which break its ties, are of any order."""
-    cluster, there = new_scheduler(), dice.sample(nodes, len(nodes))
+    scheduler, there = new_scheduler(), dice.sample(nodes, len(nodes))
     facts: list[Fact] = [
         NodeSeen(
             f"n{place:04}",
@@ -272,7 +272,7 @@ def core_run(nodes: list[dict[str, str]], line: list[Ask], dice: random.Random) 
         )
         uid = str(number)
         facts.append(PodSeen(uid, "ns", f"p{number}", spec, created=float(number)))
-        bound = any(isinstance(d, Bind) for d in schedule_once(cluster, facts, float(number)))
+        bound = any(isinstance(d, Bind) for d in schedule_once(scheduler, facts, float(number)))
         facts = [] if bound else [PodGone(uid)]
         arrived += ask.demand
         allocated += ask.demand * bound

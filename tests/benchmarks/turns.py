@@ -27,7 +27,7 @@ class Decided:
     p99_ms: float
 
 
-def cluster(nodes: int) -> Scheduler:
+def scheduler(nodes: int) -> Scheduler:
     made = new_scheduler((BLOCK, RACK))
     topology = factories.topology(8)
     facts: list[Fact] = []
@@ -49,7 +49,7 @@ def one_gang(nodes: int, pods: int, rounds: int = 40) -> Decided:
     """A gang of 8-GPU pods on a cluster that small gangs fill to a third; the facts are applied
     outside of the clock, the snapshot is as the last turn left it. Each gang goes before the next
     comes. The first rounds warm up."""
-    made, dice, times = cluster(nodes), random.Random(1), []
+    made, dice, times = scheduler(nodes), random.Random(1), []
     filled = 0
     while filled < nodes // 3:
         size = dice.choice((1, 2, 4, 8))
@@ -83,7 +83,7 @@ def _decided(made: Scheduler, facts: list[Fact], pods: int) -> float:
 
 def backlog(nodes: int, gangs: int, pods: int, required: str) -> float:
     """Pods decided per second when all of them wait at once."""
-    made = cluster(nodes)
+    made = scheduler(nodes)
     facts = [fact for number in range(gangs) for fact in gang(f"g{number}", pods, 8, required)]
     for fact in facts:
         apply(made, fact)
@@ -97,7 +97,7 @@ def backlog(nodes: int, gangs: int, pods: int, required: str) -> float:
 
 def singles(nodes: int, pods: int) -> float:
     """Pods of three kinds without a gang, decided per second when all of them wait at once."""
-    made = cluster(nodes)
+    made = scheduler(nodes)
     for number in range(pods):
         apply(made, factories.pod(f"p-{number}", number % 3 + 1, created=float(number)))
     began = time.thread_time()
@@ -110,7 +110,7 @@ def singles(nodes: int, pods: int) -> float:
 
 def full(nodes: int, priority: int = 0) -> Scheduler:
     """Every GPU is held by a pod of its own."""
-    made = cluster(nodes)
+    made = scheduler(nodes)
     facts: list[Fact] = [
         factories.pod(
             f"s-{number}",
@@ -142,7 +142,7 @@ def claim(made: Scheduler, pods: int) -> tuple[float, int]:
 def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
     """A cluster at work: of its one-GPU pods fifty end and fifty come in each turn. The whole turn
     counts, with the facts."""
-    made, times = cluster(nodes), []
+    made, times = scheduler(nodes), []
     assert pods >= 50 * (rounds + WARM_UP)
     ran = [
         factories.pod(f"s-{number}", 1, node=f"node-{number % nodes:05}", phase="Running")
@@ -164,7 +164,7 @@ def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
 def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided:
     """A full cluster, and so many gangs of two waiting in so many queues: one GPU is freed, and whose
     turn it is is decided."""
-    made, times = cluster(nodes), []
+    made, times = scheduler(nodes), []
     facts: list[Fact] = [QueueSeen(f"q{number}") for number in range(queues)]
     facts += [
         factories.pod(

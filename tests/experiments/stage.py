@@ -39,9 +39,9 @@ def ours(name: str, *, shuffled: int | None = None) -> tuple[SimulationResult, d
 
 def run(scenario: Scenario) -> tuple[SimulationResult, dict[str, Took]]:
     """The story, and when each job that finished ran."""
-    cluster = new_scheduler(LEVELS)
-    story = Simulation(scenario, cluster).run()
-    check_invariants(cluster)
+    scheduler = new_scheduler(LEVELS)
+    story = Simulation(scenario, scheduler).run()
+    check_invariants(scheduler)
     began: dict[str, float] = {}
     for placed in story.placed:
         began.setdefault(placed.gang, placed.at_s)

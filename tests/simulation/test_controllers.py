@@ -51,13 +51,13 @@ FACTS = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.lists(FACTS, max_size=4), st.sampled_from([0.1, 2.0])), max_size=8))
 def test_no_story_breaks_a_promise(story: list[tuple[list[Fact], float]]) -> None:
-    cluster = new_scheduler(factories.LEVELS)
-    schedule_once(cluster, [factories.node("n", rack="r1", gpus=2)], 0.0)
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, [factories.node("n", rack="r1", gpus=2)], 0.0)
     now = 0.0
     for facts, later in story:
         now += later
-        schedule_once(cluster, facts, now)
-        check_invariants(cluster)
+        schedule_once(scheduler, facts, now)
+        check_invariants(scheduler)
 
 
 @settings(max_examples=100, deadline=None)
@@ -73,11 +73,11 @@ def test_the_order_of_the_news_does_not_matter(
     kept = None
     for _ in range(3):
         random.shuffle(facts)  # type: ignore[attr-defined]  # Hypothesis' own
-        cluster = new_scheduler(factories.LEVELS)
+        scheduler = new_scheduler(factories.LEVELS)
         for fact in facts:
-            schedule_once(cluster, [fact], 0.0)
-            check_invariants(cluster)
-        schedule_once(cluster, [], HOLD_S)
-        gangs = {key: sorted(gang.members) for key, gang in cluster.state.gangs.items()}
+            schedule_once(scheduler, [fact], 0.0)
+            check_invariants(scheduler)
+        schedule_once(scheduler, [], HOLD_S)
+        gangs = {key: sorted(gang.members) for key, gang in scheduler.state.gangs.items()}
         kept = kept or gangs
         assert gangs == kept

@@ -71,7 +71,7 @@ def play(text: str) -> list[str]:
         else:
             raise AssertionError(f"not understood: {line}")
     world.step(now, *facts)
-    cluster = world.cluster
+    scheduler = world.cluster
     bound: dict[str, list[str]] = {}
     evicted: dict[str, list[str]] = {}
     told: dict[str, UpdateGangStatus] = {}
@@ -81,7 +81,7 @@ def play(text: str) -> list[str]:
         if isinstance(decision, UpdateGangStatus):
             told[decision.gang] = decision
         if isinstance(decision, Bind):
-            known = cluster.state.nodes[decision.node].shape is not None and decision.gpus
+            known = scheduler.state.nodes[decision.node].shape is not None and decision.gpus
             gpus = f"({','.join(map(str, indices_of(decision.gpus)))})" if known else ""
             bound.setdefault(world.names[decision.pod], []).append(decision.node + gpus)
     waits = [tell for tell in told.values() if tell.phase == "Pending"]
@@ -91,7 +91,7 @@ def play(text: str) -> list[str]:
         *(f"wait {tell.gang}: {tell.reason}" for tell in waits),
         *(
             f"use {queue.name}: {queue.used.get(GPU, 0)} GPUs"
-            for queue in (cluster.queues.root if cluster.queues.enabled else ())
+            for queue in (scheduler.queues.root if scheduler.queues.enabled else ())
             if queue.name != "root" and queue.used.get(GPU)
         ),
     ]

@@ -214,18 +214,18 @@ def test_a_malformed_journal_is_refused(
 
 def test_rotation_begins_a_file_that_replays_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "long.journal"
-    cluster = new_scheduler(factories.LEVELS)
-    kept = Journal(file, cluster, most_bytes=10_000)
+    scheduler = new_scheduler(factories.LEVELS)
+    kept = Journal(file, scheduler, most_bytes=10_000)
     setup: list[Fact] = [factories.node("a", rack="r1"), factories.report("a")]
     kept.learn(0.0, setup)
-    cycle.apply_facts(cluster, setup, 0.0)
+    cycle.apply_facts(scheduler, setup, 0.0)
     for number in range(200):
         pod = factories.pod(f"p-{number}", 3)
         gone = PodGone(f"uid-p-{number - 2}")
         facts: list[Fact] = [pod, gone]
         now = float(number)
         kept.turn(now, facts)
-        kept.decided(cycle.schedule_once(cluster, facts, now))
+        kept.decided(cycle.schedule_once(scheduler, facts, now))
     kept.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["long.journal", "long.journal.1"]
     assert '{"checkpoint"' in file.read_text()[:400]
@@ -247,8 +247,8 @@ def test_rotation_begins_a_file_that_replays_by_itself(tmp_path: Path) -> None:
     "what",
     [
         "builtins print",
-        "central.scheduler.snapshot.snapshot np.save",
-        "central.scheduler.snapshot.snapshot np.memmap",
+        "central.scheduler.inventory.columns np.save",
+        "central.scheduler.inventory.columns np.memmap",
     ],
 )
 def test_a_checkpoint_loads_only_classes_of_the_scheduler(what: str) -> None:

@@ -59,7 +59,7 @@ def test_nothing_is_decided_before_the_initial_sync() -> None:
     with running(loop, world):
         for fact in (factories.node("a"), factories.report("a"), factories.pod("one", 2)):
             loop.put(fact)
-        assert loop.ask(lambda cluster: list(cluster.state.pods)) == ["uid-one"]
+        assert loop.ask(lambda scheduler: list(scheduler.state.pods)) == ["uid-one"]
         assert not world.log
         listed.set()
         loop.put(factories.pod("two", 1))
@@ -100,13 +100,13 @@ def test_plans_are_published_before_the_pods_are_bound() -> None:
 
 
 def test_its_journal_replays(tmp_path: Path) -> None:
-    world, listed, cluster = World(), threading.Event(), new_scheduler(factories.LEVELS)
-    kept = Journal(tmp_path / "live.journal", cluster)
-    loop = Loop(cluster, ready=listed.is_set, journal=kept)
+    world, listed, scheduler = World(), threading.Event(), new_scheduler(factories.LEVELS)
+    kept = Journal(tmp_path / "live.journal", scheduler)
+    loop = Loop(scheduler, ready=listed.is_set, journal=kept)
     with running(loop, world):
         for fact in (factories.node("a"), factories.report("a"), factories.pod("one", 2)):
             loop.put(fact)
-        assert loop.ask(lambda cluster: list(cluster.state.pods)) == ["uid-one"]
+        assert loop.ask(lambda scheduler: list(scheduler.state.pods)) == ["uid-one"]
         listed.set()
         loop.put(factories.pod("two", 9))
         assert world.bound.wait(5.0)
@@ -124,15 +124,15 @@ def test_sources_are_read_in_every_cycle() -> None:
     with running(loop, World()):
         loop.put(factories.node("a"))
         assert loop.ask(check_invariants) is None
-        assert loop.ask(lambda cluster: cluster.state.nodes["a"].silent)
+        assert loop.ask(lambda scheduler: scheduler.state.nodes["a"].silent)
 
 
 def test_an_exception_in_a_question_is_raised_to_its_asker() -> None:
     loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
     with running(loop, World()):
         with pytest.raises(KeyError):
-            loop.ask(lambda cluster: cluster.state.nodes["nowhere"])
-        assert loop.ask(lambda cluster: len(cluster.state.nodes)) == 0
+            loop.ask(lambda scheduler: scheduler.state.nodes["nowhere"])
+        assert loop.ask(lambda scheduler: len(scheduler.state.nodes)) == 0
 
 
 def test_facts_that_arrive_together_share_a_cycle() -> None:
@@ -147,7 +147,7 @@ def test_facts_that_arrive_together_share_a_cycle() -> None:
         for number in range(200):
             loop.put(factories.node(f"n{number}"))
             time.sleep(0.0005)
-        assert loop.ask(lambda cluster: len(cluster.state.nodes)) == 200
+        assert loop.ask(lambda scheduler: len(scheduler.state.nodes)) == 200
     assert sum(cycles) == 200
     assert len(cycles) < 60
 
@@ -157,13 +157,13 @@ def test_problems_of_hypernodes_are_logged_once(caplog: pytest.LogCaptureFixture
     loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
     with caplog.at_level("INFO"), running(loop, world):
         loop.put(HyperNodeSeen("s1", 2, (Member("HyperNode", "s0"),)))
-        loop.ask(lambda cluster: None)
+        loop.ask(lambda scheduler: None)
         loop.put(factories.node("a"))
-        loop.ask(lambda cluster: None)
+        loop.ask(lambda scheduler: None)
         logged = [record.message for record in caplog.records if "HyperNode" in record.message]
         assert logged == ["HyperNode s1: member s0 does not exist"]
         assert ClusterQueries(loop).troubles == ("HyperNode s1: member s0 does not exist",)
         loop.put(HyperNodeSeen("s0", 1, (Member("Node", "a"),)))
-        loop.ask(lambda cluster: None)
+        loop.ask(lambda scheduler: None)
         assert "HyperNode s1: valid again" in caplog.messages
         assert ClusterQueries(loop).troubles == ()

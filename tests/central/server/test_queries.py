@@ -9,7 +9,7 @@ from central.server.queries import explain, node_views
 from tests.central import factories
 
 
-def cluster() -> Scheduler:
+def scheduler() -> Scheduler:
     made = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [
         factories.node("a", rack="r1", block="b1"),
@@ -29,7 +29,7 @@ def cluster() -> Scheduler:
 
 
 def test_a_node_with_its_holders_and_its_trouble() -> None:
-    made = cluster()
+    made = scheduler()
     a, b, c = node_views(made)
     assert (a.domains, a.gpus_allocatable, a.gpus_used, a.trouble) == (("b1", "r1"), 8, 5, "")
     assert [(h.pod, h.gpus, h.confirmed) for h in a.holders] == [
@@ -45,7 +45,7 @@ def test_a_node_with_its_holders_and_its_trouble() -> None:
 
 
 def test_a_gang_by_its_name_and_by_its_members() -> None:
-    made = cluster()
+    made = scheduler()
     by_gang = explain(made, "ns", "run")
     assert by_gang is not None
     assert by_gang == explain(made, "ns", "run-1")
@@ -64,7 +64,7 @@ def test_a_gang_by_its_name_and_by_its_members() -> None:
 
 
 def test_a_gang_by_the_job_that_made_it() -> None:
-    made = cluster()
+    made = scheduler()
     other: list[Fact] = [
         factories.gang("sweep-5d0c", 2, owner="job/sweep"),
         *(factories.pod(f"sweep-w-{rank}", 8, "sweep-5d0c") for rank in range(2)),
@@ -78,7 +78,7 @@ def test_a_gang_by_the_job_that_made_it() -> None:
 
 
 def test_pods_of_others_and_what_there_is_not() -> None:
-    made = cluster()
+    made = scheduler()
     other = explain(made, "ns", "other")
     assert other is not None
     assert other.reason == "pod of another scheduler, on node a"
@@ -86,7 +86,7 @@ def test_pods_of_others_and_what_there_is_not() -> None:
 
 
 def test_a_gang_that_waits_for_its_queues_share() -> None:
-    made = cluster()
+    made = scheduler()
     short: list[Fact] = [QueueSeen("q"), factories.gang("big", 3, queue="q")]
     schedule_once(made, short, 1.0)
     found = explain(made, "ns", "big")

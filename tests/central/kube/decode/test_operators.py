@@ -72,12 +72,12 @@ WITH_GROUPS: dict[str, tuple[Json, list[Json]]] = {
 
 
 def bound(objects: list[Json], groups: list[Json], nodes: int) -> int:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [factories.node(f"n{i}", rack="r1") for i in range(nodes)]
     facts += [READER.gang(raw) for raw in groups]
     facts += [READER.pod(raw) for raw in objects]
-    decisions = schedule_once(cluster, facts, 0.0)
-    check_invariants(cluster)
+    decisions = schedule_once(scheduler, facts, 0.0)
+    check_invariants(scheduler)
     return sum(isinstance(one, Bind) for one in decisions)
 
 
@@ -115,15 +115,15 @@ def test_launcher_and_workers_of_an_mpijob_are_one_gang() -> None:
             ],
         }
     }
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [READER.owner("Job", launcher), *(READER.pod(raw) for raw in pods)]
     schedule_once(
-        cluster, [*facts, factories.node("n0", rack="r1"), factories.node("n1", rack="r1")], 0.0
+        scheduler, [*facts, factories.node("n0", rack="r1"), factories.node("n1", rack="r1")], 0.0
     )
-    gang = cluster.state.gangs["ml", "mpijob/hvd", True]
+    gang = scheduler.state.gangs["ml", "mpijob/hvd", True]
     assert len(gang.members) == 4
     assert not gang.placed()
-    decisions = schedule_once(cluster, [factories.node("n2", rack="r1")], 1.0)
+    decisions = schedule_once(scheduler, [factories.node("n2", rack="r1")], 1.0)
     assert sum(isinstance(one, Bind) for one in decisions) == 4
 
 

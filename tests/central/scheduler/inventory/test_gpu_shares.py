@@ -19,7 +19,7 @@ from tests.central import factories
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
 
 
-def cluster(*names: str, gpus: int = 8) -> Scheduler:
+def scheduler(*names: str, gpus: int = 8) -> Scheduler:
     made = new_scheduler(factories.LEVELS)
     what = factories.topology(gpus, PAIRS[: gpus // 2], shares=True)
     facts: list[Fact] = [factories.node(name, gpus=gpus, shares=True) for name in names]
@@ -43,7 +43,7 @@ def reason(made: Scheduler, name: str) -> str:
 
 
 def test_open_gpus_are_filled_before_another_is_opened() -> None:
-    made = cluster("a", "b")
+    made = scheduler("a", "b")
     first = say(made, factories.part("p1", 30))["p1"]
     for name, share in (("p2", 50), ("p3", 20)):
         assert say(made, factories.part(name, share))[name] == first
@@ -53,7 +53,7 @@ def test_open_gpus_are_filled_before_another_is_opened() -> None:
 
 
 def test_the_tightest_open_gpu_takes_it() -> None:
-    made = cluster("a")
+    made = scheduler("a")
     big, small = (
         say(made, factories.part("big", 80))["big"],
         say(made, factories.part("small", 40))["small"],
@@ -64,13 +64,13 @@ def test_the_tightest_open_gpu_takes_it() -> None:
 
 
 def test_a_share_opens_the_gpu_that_pairs_miss_least() -> None:
-    made = cluster("a")
+    made = scheduler("a")
     say(made, factories.pod("w", 1))
     assert say(made, factories.part("p", 10))["p"][1] == [1]  # 0 is w's: the pair is broken
 
 
 def test_open_gpus_are_nobodys_whole_ones_and_come_back() -> None:
-    made = cluster("a", gpus=2)
+    made = scheduler("a", gpus=2)
     say(made, factories.part("p", 30))
     assert not say(made, factories.pod("w", 2))
     assert "1 of 2 GPUs free" in reason(made, "w")
@@ -84,7 +84,7 @@ def test_open_gpus_are_nobodys_whole_ones_and_come_back() -> None:
 
 def test_what_pod_resources_says_goes_before_plans() -> None:
     """The kubelet took another GPU: who was planned there is planned elsewhere."""
-    made = cluster("a", gpus=2)
+    made = scheduler("a", gpus=2)
     say(made, factories.part("p", 60), factories.part("q", 60))
     assert {made.state.pods["uid-p"].gpus, made.state.pods["uid-q"].gpus} == {1, 2}
     other = made.state.pods["uid-q"].gpus.bit_length() - 1
@@ -100,7 +100,7 @@ def test_what_pod_resources_says_goes_before_plans() -> None:
 
 
 def test_all_containers_of_a_pod_are_planned_on_one_gpu() -> None:
-    made = cluster("a")
+    made = scheduler("a")
     pod = factories.part("p", 70)
     spec = replace(pod.spec, share_containers=(("x", 30), ("y", 40)))
     say(made, replace(pod, spec=spec))
@@ -117,7 +117,7 @@ def test_all_containers_of_a_pod_are_planned_on_one_gpu() -> None:
 
 
 def test_strangers_in_shares_are_seen() -> None:
-    made = cluster("a", gpus=2)
+    made = scheduler("a", gpus=2)
     what = factories.topology(2, PAIRS[:1], shares=True)
     say(made, factories.report("a", what, 2, (factories.grant_part("stranger", 1, 90),)))
     assert say(made, factories.part("p", 20))["p"] == ("a", [0])
@@ -126,7 +126,7 @@ def test_strangers_in_shares_are_seen() -> None:
 
 
 def test_a_gang_of_shares_starts_whole_or_not_at_all() -> None:
-    made = cluster("a", "b", gpus=2)
+    made = scheduler("a", "b", gpus=2)
     pods = [factories.part(f"g-{i}", 40, gang="g") for i in range(9)]
     assert not say(made, factories.gang("g", 9), *pods)
     assert "fits 8 of 9 (400 hundredths of GPUs free, at most 100 on one GPU)" in (
@@ -140,7 +140,7 @@ def test_a_gang_of_shares_starts_whole_or_not_at_all() -> None:
 
 
 def test_shares_of_a_gang_are_of_one_island_where_that_is_required() -> None:
-    made = cluster("a", gpus=4)
+    made = scheduler("a", gpus=4)
     say(made, factories.pod("w", 1))  # the first pair is broken
     pods = [factories.part(f"g-{i}", 60, gang="g") for i in range(3)]
     bound = say(made, factories.gang("g", 2, topology_required="island"), *pods)
@@ -159,7 +159,7 @@ def test_who_offers_no_shares_gets_none() -> None:
 
 
 def test_a_gpu_that_is_offered_no_more_keeps_its_pods_and_takes_no_others() -> None:
-    made = cluster("a", gpus=2)
+    made = scheduler("a", gpus=2)
     say(made, factories.part("p", 30))
     at = made.state.pods["uid-p"].gpus.bit_length() - 1
     what = factories.topology(2, PAIRS[:1], shares=True)
@@ -175,7 +175,7 @@ def test_a_gpu_that_is_offered_no_more_keeps_its_pods_and_takes_no_others() -> N
 
 
 def test_sick_gpus_take_no_more_shares() -> None:
-    made = cluster("a", gpus=2)
+    made = scheduler("a", gpus=2)
     say(made, factories.part("p", 30))
     at = made.state.pods["uid-p"].gpus.bit_length() - 1
     what = factories.topology(2, PAIRS[:1], sick=(at,), shares=True)
@@ -184,7 +184,7 @@ def test_sick_gpus_take_no_more_shares() -> None:
 
 
 def test_the_less_urgent_share_gives_way_to_the_urgent() -> None:
-    made = cluster("a", gpus=1)
+    made = scheduler("a", gpus=1)
     say(made, factories.part("low", 60))
     say(made, replace(factories.part("low", 60, node="a"), phase="Running"))
     decisions = schedule_once(made, [factories.part("urgent", 50, priority=5)], 10.0)
@@ -197,7 +197,7 @@ def test_the_less_urgent_share_gives_way_to_the_urgent() -> None:
 def test_books_hold_whatever_comes_and_goes(seed: int) -> None:
     """Whole GPUs and shares at random; what is bound must fit in a world that counts by itself."""
     dice = random.Random(seed)
-    made = cluster("a", "b", "c", gpus=4)
+    made = scheduler("a", "b", "c", gpus=4)
     whole: dict[str, list[tuple[str, int]]] = {}
     parts: dict[str, tuple[str, int, int]] = {}
     asks: dict[str, int] = {}
@@ -230,7 +230,7 @@ def test_books_hold_whatever_comes_and_goes(seed: int) -> None:
 
 
 def test_one_kind_fills_every_gpu_to_the_last_hundredth() -> None:
-    made = cluster("a", "b", gpus=4)
+    made = scheduler("a", "b", gpus=4)
     pods = [factories.part(f"p-{i}", 30) for i in range(30)]
     bound = say(made, *pods)
     assert len(bound) == 8 * 3

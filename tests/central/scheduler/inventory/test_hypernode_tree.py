@@ -91,48 +91,48 @@ def bound(decisions: list[Decision]) -> list[str]:
 
 
 def test_a_gang_stays_within_its_tier_and_the_tree_changes_with_its_objects() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [
         *NODES,
         leaf("s0", "a1", "a2"),
         leaf("s1", "b1", "b2", "c1"),
         over("s2", "s0", "s1"),
     ]
-    decisions = schedule_once(cluster, [*facts, *gang("wide", 4, tier=1)], 0.0)
-    check_invariants(cluster)
+    decisions = schedule_once(scheduler, [*facts, *gang("wide", 4, tier=1)], 0.0)
+    check_invariants(scheduler)
     assert not bound(decisions)
     [told] = [d for d in decisions if isinstance(d, UpdateGangStatus)]
     assert told.reason.startswith(
         "needs 4 pods x 8 GPUs in one tier-1; best candidate s1 fits 3 of 4"
     )
-    assert bound(schedule_once(cluster, gang("three", 3, tier=1), 0.0)) == ["b1", "b2", "c1"]
+    assert bound(schedule_once(scheduler, gang("three", 3, tier=1), 0.0)) == ["b1", "b2", "c1"]
     moved = leaf("s0", "a1")
-    assert not bound(schedule_once(cluster, [moved, *gang("two", 2, tier=1)], 0.0))
-    check_invariants(cluster)
-    assert bound(schedule_once(cluster, [leaf("s0", "a1", "a2")], 0.0)) == ["a1", "a2"]
-    check_invariants(cluster)
+    assert not bound(schedule_once(scheduler, [moved, *gang("two", 2, tier=1)], 0.0))
+    check_invariants(scheduler)
+    assert bound(schedule_once(scheduler, [leaf("s0", "a1", "a2")], 0.0)) == ["a1", "a2"]
+    check_invariants(scheduler)
 
 
 def test_without_hypernodes_tiers_are_the_labels_from_the_narrowest() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes = [
         factories.node(name, rack=f"r{name[1]}", block="b") for name in ("n1", "m1", "n2", "m2")
     ]
-    assert not bound(schedule_once(cluster, [*nodes, *gang("rack", 3, tier=1)], 0.0))
-    assert len(bound(schedule_once(cluster, gang("block", 3, tier=2), 0.0))) == 3
-    node = schedule_once(cluster, gang("node", 2, tier=0), 0.0)
+    assert not bound(schedule_once(scheduler, [*nodes, *gang("rack", 3, tier=1)], 0.0))
+    assert len(bound(schedule_once(scheduler, gang("block", 3, tier=2), 0.0))) == 3
+    node = schedule_once(scheduler, gang("node", 2, tier=0), 0.0)
     assert not bound(node)
 
 
 def test_the_last_hypernode_that_goes_gives_the_tree_back_to_the_labels() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes = [factories.node(name, rack="r1") for name in ("n1", "n2")]
-    schedule_once(cluster, [*nodes, leaf("s0", "n1")], 0.0)
-    assert list(cluster.state.snapshot.columns.domains.levels) == ["tier-1"]
-    schedule_once(cluster, [HyperNodeGone("s0")], 0.0)
-    assert list(cluster.state.snapshot.columns.domains.levels) == list(factories.LEVELS)
-    assert bound(schedule_once(cluster, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
-    check_invariants(cluster)
+    schedule_once(scheduler, [*nodes, leaf("s0", "n1")], 0.0)
+    assert list(scheduler.state.snapshot.columns.domains.levels) == ["tier-1"]
+    schedule_once(scheduler, [HyperNodeGone("s0")], 0.0)
+    assert list(scheduler.state.snapshot.columns.domains.levels) == list(factories.LEVELS)
+    assert bound(schedule_once(scheduler, gang("two", 2, tier=1), 0.0)) == ["n1", "n2"]
+    check_invariants(scheduler)
 
 
 def statuses(decisions: list[Decision]) -> dict[str, tuple[int, str, str]]:
@@ -146,34 +146,34 @@ def statuses(decisions: list[Decision]) -> dict[str, tuple[int, str, str]]:
     return found
 
 
-def told(cluster: Scheduler, facts: list[Fact], now: float) -> dict[str, tuple[int, str, str]]:
-    decisions = schedule_once(cluster, facts, now)
+def told(scheduler: Scheduler, facts: list[Fact], now: float) -> dict[str, tuple[int, str, str]]:
+    decisions = schedule_once(scheduler, facts, now)
     for each in decisions:
         if isinstance(each, SetStatus):
-            apply(cluster, Answered("SetStatus", "HyperNode", "", each.name))
+            apply(scheduler, Answered("SetStatus", "HyperNode", "", each.name))
     return statuses(decisions)
 
 
 def test_its_object_says_how_many_nodes_it_holds_and_what_is_wrong() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     named = [
         replace(each, uid=each.name) for each in (leaf("s0", "a1", "a2"), over("s1", "s0", "x"))
     ]
     wrong = "member x does not exist"
-    assert told(cluster, [*NODES, *named], 0.0) == {
+    assert told(scheduler, [*NODES, *named], 0.0) == {
         "s0": (2, "True", ""),
         "s1": (2, "False", wrong),
     }
-    assert told(cluster, [factories.node("a3")], 10.0) == {}, "nothing is new"
+    assert told(scheduler, [factories.node("a3")], 10.0) == {}, "nothing is new"
     both = replace(leaf("s2", "a2", "b1"), uid="s2")
-    assert told(cluster, [both], 20.0) == {
+    assert told(scheduler, [both], 20.0) == {
         "s2": (1, "False", "node a2 is in HyperNode s0 of tier 1 too")
     }
     whole = replace(over("s1", "s0"), uid="s1")
-    assert told(cluster, [whole], 30.0) == {"s1": (2, "True", "")}
-    assert told(cluster, [NodeGone("a1")], 40.0) == {"s0": (1, "True", ""), "s1": (1, "True", "")}
-    assert due(cluster, 40.0) == 41.0  # the answers came: it looks whether anything moved on
-    assert told(cluster, [HyperNodeGone("s0")], 50.0)["s1"] == (
+    assert told(scheduler, [whole], 30.0) == {"s1": (2, "True", "")}
+    assert told(scheduler, [NodeGone("a1")], 40.0) == {"s0": (1, "True", ""), "s1": (1, "True", "")}
+    assert due(scheduler, 40.0) == 41.0  # the answers came: it looks whether anything moved on
+    assert told(scheduler, [HyperNodeGone("s0")], 50.0)["s1"] == (
         0,
         "False",
         "member s0 does not exist",

@@ -52,7 +52,7 @@ def pod(name: str, gpus: int = 1, *, limits: tuple[tuple[str, int], ...] = ()) -
     return replace(plain, spec=spec)
 
 
-def cluster(what: NodeTopology, *grants: Grant) -> Scheduler:
+def scheduler(what: NodeTopology, *grants: Grant) -> Scheduler:
     made = new_scheduler(factories.LEVELS)
     schedule_once(made, [node(), factories.report("a", what, 1, grants)], 0.0)
     return made
@@ -79,7 +79,7 @@ def shares(name: str, card: int, number: int = 0) -> Grant:
 
 
 def test_the_card_beside_the_planned_gpu() -> None:
-    made = cluster(topology())
+    made = scheduler(topology())
     schedule_once(made, [pod("one"), pod("two"), pod("three", 0)], 0.0)
     beside = {name: (f"mlx5_{ids[0][-1]}",) for name, ids in gpus(made).items()}
     assert cards(made) == beside
@@ -88,7 +88,7 @@ def test_the_card_beside_the_planned_gpu() -> None:
 
 
 def test_the_truth_ends_the_plan_and_its_card_is_less_free() -> None:
-    made = cluster(topology())
+    made = scheduler(topology())
     schedule_once(made, [pod("one"), pod("two")], 0.0)
     truth = (factories.grant("one", 3), shares("one", 3))
     schedule_once(made, [factories.report("a", topology(), 2, truth)], 0.0)
@@ -97,21 +97,21 @@ def test_the_truth_ends_the_plan_and_its_card_is_less_free() -> None:
 
 
 def test_a_full_card_is_not_planned_for() -> None:
-    made = cluster(topology(), shares("x", 0, 0), shares("y", 0, 1))
+    made = scheduler(topology(), shares("x", 0, 0), shares("y", 0, 1))
     schedule_once(made, [pod("one")], 0.0)
     assert gpus(made) == {"one": ("GPU-0",)}
     assert cards(made)["one"] != ("mlx5_0",)
 
 
 def test_between_the_truth_of_the_gpu_and_that_of_the_card() -> None:
-    made = cluster(topology())
+    made = scheduler(topology())
     schedule_once(made, [pod("one")], 0.0)
     schedule_once(made, [factories.report("a", topology(), 2, (factories.grant("one", 2),))], 0.0)
     assert cards(made) == {"one": ("mlx5_2",)}
 
 
 def test_limits_are_told_as_long_as_the_pod_lives() -> None:
-    made = cluster(topology())
+    made = scheduler(topology())
     schedule_once(made, [pod("one", limits=WISH), pod("two", 0, limits=WISH)], 0.0)
     assert made.state.nodes_to_notify == {"a"}
     truth = (factories.grant("one", 1), shares("one", 1), shares("two", 2))
@@ -134,7 +134,7 @@ def test_limits_are_told_as_long_as_the_pod_lives() -> None:
 def test_a_wish_that_no_node_can_keep_waits_with_a_sentence(
     what: NodeTopology, sentence: str
 ) -> None:
-    made = cluster(what)
+    made = scheduler(what)
     assert not [
         d for d in schedule_once(made, [pod("one", limits=WISH)], 0.0) if isinstance(d, Bind)
     ]
@@ -158,7 +158,7 @@ def bound(decisions: list[Decision]) -> list[str]:
 
 def test_wishes_are_summed_as_a_resource() -> None:
     """Each fits alone; four cards of 20 handles have room for eight pods of 10, and not for nine."""
-    made = cluster(topology(cap=20))
+    made = scheduler(topology(cap=20))
     schedule_once(made, [replace(node(), allocatable={**node().allocatable, RDMA: 100})], 0.0)
     wish = (("hca_handle", 10),)
     many = [pod(f"p{number}", 0, limits=wish) for number in range(9)]
@@ -172,7 +172,7 @@ def test_wishes_are_summed_as_a_resource() -> None:
 
 
 def test_a_card_is_planned_that_can_keep_the_wish() -> None:
-    made = cluster(topology(cap=20))
+    made = scheduler(topology(cap=20))
     wish = (("hca_handle", 12),)
     schedule_once(made, [pod("one", limits=wish)], 0.0)
     mine = cards(made)["one"]
@@ -275,7 +275,7 @@ def test_who_is_more_urgent_takes_the_room_of_a_card() -> None:
 
 def test_cards_of_the_hosts_network_alone() -> None:
     what = replace(topology(), rdma_exclusive=True)
-    made = cluster(what)
+    made = scheduler(what)
     assert not bound(schedule_once(made, [pod("one")], 1.0))
     reason = "1 node: network cards for hostNetwork only (RDMA in exclusive namespaces)"
     assert reason in waits_for(made, "one")

@@ -17,7 +17,7 @@ from protos.names import BLOCK, RACK
 from tests.central import factories
 
 
-def cluster(dice: random.Random) -> Snapshot:
+def scheduler(dice: random.Random) -> Snapshot:
     """Up to 3 blocks of up to 3 racks of up to 3 nodes of 1 to 4 GPUs."""
     snapshot = Snapshot((BLOCK, RACK))
     for block in range(dice.randint(1, 3)):
@@ -62,7 +62,7 @@ def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
     seen = Counter[tuple[str, str]]()
     for seed in range(600):
         dice = random.Random(seed)
-        snapshot = cluster(dice)
+        snapshot = scheduler(dice)
         count, preferred = dice.randint(1, 16), dice.choice((RACK, "node"))
         required = dice.choice(("", BLOCK))
         least = fewest(snapshot, count, preferred, required)

@@ -13,10 +13,10 @@ from tests.central import factories
 
 
 def placed(*facts: Fact, policy: str = PACK) -> dict[str, str]:
-    cluster = new_scheduler(factories.LEVELS, placement=policy)
-    schedule_once(cluster, facts, 0.0)
-    check_invariants(cluster)
-    return {pod.seen.name: pod.node for pod in cluster.state.pods.values()}
+    scheduler = new_scheduler(factories.LEVELS, placement=policy)
+    schedule_once(scheduler, facts, 0.0)
+    check_invariants(scheduler)
+    return {pod.seen.name: pod.node for pod in scheduler.state.pods.values()}
 
 
 def members(count: int, gpus: int = 1) -> list[Fact]:

@@ -228,10 +228,10 @@ def told(decisions: list[Decision]) -> str:
     )
 
 
-def nodes_of(cluster: Scheduler, ring: int) -> set[str]:
+def nodes_of(scheduler: Scheduler, ring: int) -> set[str]:
     return {
         pod.node
-        for pod in cluster.state.pods.values()
+        for pod in scheduler.state.pods.values()
         if pod.seen.labels == ((RING, str(ring)),) and pod.node
     }
 
@@ -239,54 +239,56 @@ def nodes_of(cluster: Scheduler, ring: int) -> set[str]:
 def test_each_ring_gets_a_node_and_all_get_one_rack() -> None:
     """Three rings of two pods with four GPUs of a node each; ranks of one ring do not follow each
     other."""
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes: list[Fact] = [
         *(factories.node(f"a{i}", rack="ra", gpus=6) for i in range(2)),
         *(factories.node(f"b{i}", rack="rb", gpus=6) for i in range(3)),
     ]
     gang = factories.gang("g", 6, topology_required=RACK, subgroups=(policy(2),))
-    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i % 3) for i in range(6))], 0.0)
+    decisions = schedule_once(scheduler, [*nodes, gang, *(member(i, i % 3) for i in range(6))], 0.0)
     assert sum(isinstance(d, Bind) for d in decisions) == 6
-    used = [nodes_of(cluster, ring) for ring in range(3)]
+    used = [nodes_of(scheduler, ring) for ring in range(3)]
     assert all(len(nodes) == 1 for nodes in used)
     assert set.union(*used) == {"b0", "b1", "b2"}
 
 
 def test_a_group_that_lacks_pods_waits_and_the_others_start() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(3)]
     gang = factories.gang("g", 1, subgroups=(policy(2, least=1),))
-    first = schedule_once(cluster, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
+    first = schedule_once(scheduler, [*nodes, gang, member(0, 0), member(1, 1)], 0.0)
     assert told(first) == (
         "subGroupPolicy tp needs 1 subgroups of 2 pods to start, the existing pods complete 0"
     )
-    schedule_once(cluster, [member(2, 1)], 1.0)
-    assert (nodes_of(cluster, 0), len(nodes_of(cluster, 1))) == (set(), 1)
-    assert told(schedule_once(cluster, [], 2.0) or first)
-    assert cluster.state.gangs["ns", "g", True].attempt.reason == "subgroup tp-0 has 1 of 2 pods"
-    schedule_once(cluster, [member(3, 0)], 3.0)
-    assert len(nodes_of(cluster, 0)) == 1
+    schedule_once(scheduler, [member(2, 1)], 1.0)
+    assert (nodes_of(scheduler, 0), len(nodes_of(scheduler, 1))) == (set(), 1)
+    assert told(schedule_once(scheduler, [], 2.0) or first)
+    assert scheduler.state.gangs["ns", "g", True].attempt.reason == "subgroup tp-0 has 1 of 2 pods"
+    schedule_once(scheduler, [member(3, 0)], 3.0)
+    assert len(nodes_of(scheduler, 0)) == 1
 
 
 def test_a_lost_member_comes_back_to_its_group() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=8) for i in range(3)]
     gang = factories.gang("g", 4, subgroups=(policy(2),))
-    schedule_once(cluster, [*nodes, gang, *(member(i, i // 2, 4) for i in range(4))], 0.0)
-    homes = [nodes_of(cluster, ring) for ring in range(2)]
+    schedule_once(scheduler, [*nodes, gang, *(member(i, i // 2, 4) for i in range(4))], 0.0)
+    homes = [nodes_of(scheduler, ring) for ring in range(2)]
     assert len(homes[0]) == len(homes[1]) == 1
-    lost = cluster.state.pods["uid-g-3"].seen
-    schedule_once(cluster, [PodGone("uid-g-3")], 1.0)
-    schedule_once(cluster, [replace(lost, uid="uid-again")], 2.0)
-    assert nodes_of(cluster, 1) == homes[1]
-    check_invariants(cluster)
+    lost = scheduler.state.pods["uid-g-3"].seen
+    schedule_once(scheduler, [PodGone("uid-g-3")], 1.0)
+    schedule_once(scheduler, [replace(lost, uid="uid-again")], 2.0)
+    assert nodes_of(scheduler, 1) == homes[1]
+    check_invariants(scheduler)
 
 
 def test_the_sentence_counts_groups() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes = [factories.node("a0", rack="ra", gpus=6), factories.node("a1", rack="ra", gpus=2)]
     gang = factories.gang("g", 4, subgroups=(policy(2),), topology_required=RACK)
-    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(4))], 0.0)
+    decisions = schedule_once(
+        scheduler, [*nodes, gang, *(member(i, i // 2) for i in range(4))], 0.0
+    )
     assert told(decisions) == (
         "needs 2 subgroups of 2 pods x 2 GPUs, each in one node, all in one rack; "
         "best candidate ra fits 1 of 2 subgroups"
@@ -298,10 +300,10 @@ def test_the_sentence_counts_groups() -> None:
     [(6, "the best node fits 0 of 1 subgroup"), (None, "the cluster has no nodes")],
 )
 def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, said: str) -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes = [factories.node("a0", gpus=gpus)] if gpus else []
     gang = factories.gang("g", 2, subgroups=(policy(2),), topology_required="island")
-    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
+    decisions = schedule_once(scheduler, [*nodes, gang, *(member(i, 0, 4) for i in range(2))], 0.0)
     assert told(decisions) == (
         f"needs 1 subgroup of 2 pods x 4 GPUs, each in one node, all in one island; {said}"
     )
@@ -309,10 +311,12 @@ def test_the_sentence_names_a_node_only_where_there_is_room(gpus: int | None, sa
 
 def test_the_minimum_starts_in_whole_groups() -> None:
     """Three pods must start, groups have two: four start, and the third group follows alone."""
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     nodes = [factories.node(f"a{i}", rack="ra", gpus=4) for i in range(2)]
     gang = factories.gang("g", 3, subgroups=(policy(2),))
-    decisions = schedule_once(cluster, [*nodes, gang, *(member(i, i // 2) for i in range(6))], 0.0)
+    decisions = schedule_once(
+        scheduler, [*nodes, gang, *(member(i, i // 2) for i in range(6))], 0.0
+    )
     assert sorted(d.name for d in decisions if isinstance(d, Bind)) == ["g-0", "g-1", "g-2", "g-3"]
-    more = schedule_once(cluster, [factories.node("a2", rack="ra", gpus=4)], 1.0)
+    more = schedule_once(scheduler, [factories.node("a2", rack="ra", gpus=4)], 1.0)
     assert sorted(d.name for d in more if isinstance(d, Bind)) == ["g-4", "g-5"]

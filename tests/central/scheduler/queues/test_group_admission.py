@@ -21,14 +21,14 @@ def told(decisions: list[Decision]) -> dict[str, tuple[str, str]]:
 
 
 def played(*facts: Fact) -> tuple[Scheduler, dict[str, tuple[str, str]]]:
-    cluster = new_scheduler(factories.LEVELS)
-    found = told(schedule_once(cluster, facts, 0.0))
-    check_invariants(cluster)
-    return cluster, found
+    scheduler = new_scheduler(factories.LEVELS)
+    found = told(schedule_once(scheduler, facts, 0.0))
+    check_invariants(scheduler)
+    return scheduler, found
 
 
 def test_they_are_let_in_one_after_the_other() -> None:
-    cluster, found = played(NODE, group("one", created=1.0), group("two", created=2.0))
+    scheduler, found = played(NODE, group("one", created=1.0), group("two", created=2.0))
     assert found == {
         "one": ("Inqueue", "admitted: pods may be created"),
         "two": (
@@ -38,41 +38,41 @@ def test_they_are_let_in_one_after_the_other() -> None:
         ),
     }
     pod = factories.pod("one-0", 0, "one", cpu=5_000)
-    decisions = schedule_once(cluster, [pod], 2.0)
+    decisions = schedule_once(scheduler, [pod], 2.0)
     assert [d.name for d in decisions if isinstance(d, Bind)] == ["one-0"]
     assert told(decisions)["one"][0] == "Running"
-    check_invariants(cluster)
+    check_invariants(scheduler)
     ended = factories.pod("one-0", 0, "one", cpu=5_000, node="a", phase="Succeeded")
-    assert told(schedule_once(cluster, [ended], 4.0))["two"][0] == "Inqueue"
-    check_invariants(cluster)
+    assert told(schedule_once(scheduler, [ended], 4.0))["two"][0] == "Inqueue"
+    check_invariants(scheduler)
 
 
 def test_a_closed_queue_lets_nobody_in_until_it_opens() -> None:
-    cluster, found = played(NODE, QueueSeen("q", closed=True), group("g", queue="q"))
+    scheduler, found = played(NODE, QueueSeen("q", closed=True), group("g", queue="q"))
     assert found["g"] == ("Pending", "queue q is closed")
-    assert told(schedule_once(cluster, [QueueSeen("q")], 5.0))["g"][0] == "Inqueue"
+    assert told(schedule_once(scheduler, [QueueSeen("q")], 5.0))["g"][0] == "Inqueue"
 
 
 def test_who_is_let_in_stays_so() -> None:
-    cluster, _ = played(NODE, group("g"))
-    assert not told(schedule_once(cluster, [factories.node("a", gpus=0, cpu=1_000)], 5.0))
+    scheduler, _ = played(NODE, group("g"))
+    assert not told(schedule_once(scheduler, [factories.node("a", gpus=0, cpu=1_000)], 5.0))
     restarted, found = played(factories.node("a", gpus=0, cpu=1_000), group("g", phase="Inqueue"))
     assert found["g"][0] == "Inqueue"
     assert cycle.due(restarted, 0.0) is None
 
 
 def test_those_who_wait_are_looked_at_once_a_second() -> None:
-    cluster, found = played(factories.node("a", gpus=0, cpu=1_000), group("g"))
+    scheduler, found = played(factories.node("a", gpus=0, cpu=1_000), group("g"))
     assert found["g"][0] == "Pending"
-    again = told(schedule_once(cluster, [factories.node("a", gpus=0, cpu=2_000)], 1.0))
+    again = told(schedule_once(scheduler, [factories.node("a", gpus=0, cpu=2_000)], 1.0))
     assert again["g"] == ("Pending", "needs 5 cpu (spec.minResources); the cluster has 2 free")
-    assert not told(schedule_once(cluster, [NODE], 1.5))
-    assert cycle.due(cluster, 1.5) == 2.0
-    assert told(schedule_once(cluster, [], 2.0))["g"][0] == "Inqueue"
-    assert cycle.due(cluster, 2.0) is None
+    assert not told(schedule_once(scheduler, [NODE], 1.5))
+    assert cycle.due(scheduler, 1.5) == 2.0
+    assert told(schedule_once(scheduler, [], 2.0))["g"][0] == "Inqueue"
+    assert cycle.due(scheduler, 2.0) is None
 
 
 def test_a_group_that_goes_is_forgotten() -> None:
-    cluster, _ = played(NODE, group("one", created=1.0), group("two", created=2.0))
-    assert told(schedule_once(cluster, [GangGone("ns", "one")], 5.0))["two"][0] == "Inqueue"
-    check_invariants(cluster)
+    scheduler, _ = played(NODE, group("one", created=1.0), group("two", created=2.0))
+    assert told(schedule_once(scheduler, [GangGone("ns", "one")], 5.0))["two"][0] == "Inqueue"
+    check_invariants(scheduler)

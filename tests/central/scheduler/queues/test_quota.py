@@ -67,14 +67,14 @@ def nodes(gpus: int) -> list[Fact]:
 
 
 def played(*facts: Fact) -> tuple[Scheduler, list[Decision]]:
-    cluster = new_scheduler(factories.LEVELS)
-    decisions = schedule_once(cluster, facts, 0.0)
-    check_invariants(cluster)
-    return cluster, decisions
+    scheduler = new_scheduler(factories.LEVELS)
+    decisions = schedule_once(scheduler, facts, 0.0)
+    check_invariants(scheduler)
+    return scheduler, decisions
 
 
-def used(cluster: Scheduler, name: str) -> int:
-    return cluster.queues.by_name[name].used.get(GPU, 0)
+def used(scheduler: Scheduler, name: str) -> int:
+    return scheduler.queues.by_name[name].used.get(GPU, 0)
 
 
 # --- whose turn --------------------------------------------------------------------
@@ -82,40 +82,40 @@ def used(cluster: Scheduler, name: str) -> int:
 
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3), (1, 1)])
 def test_endless_demand_converges_to_the_weights(first: int, second: int) -> None:
-    cluster, _ = played(
+    scheduler, _ = played(
         *nodes(48),
         queue("a", weight=first),
         queue("b", weight=second),
         *gangs(60, "a"),
         *gangs(60, "b"),
     )
-    assert used(cluster, "a") + used(cluster, "b") == 48
-    assert abs(used(cluster, "a") - 48 * first / (first + second)) <= 1
+    assert used(scheduler, "a") + used(scheduler, "b") == 48
+    assert abs(used(scheduler, "a") - 48 * first / (first + second)) <= 1
 
 
 def test_the_published_experiment() -> None:
     """Weights 1:3, demands 8 and 80, room for 16: 4 and 12; the demand does not tell, the weights do."""
-    cluster, _ = played(
+    scheduler, _ = played(
         *nodes(16), queue("a"), queue("b", weight=3), *gangs(8, "a"), *gangs(80, "b")
     )
-    assert (used(cluster, "a"), used(cluster, "b")) == (4, 12)
+    assert (used(scheduler, "a"), used(scheduler, "b")) == (4, 12)
 
 
 def test_what_one_does_not_ask_for_the_other_has() -> None:
-    cluster, _ = played(
+    scheduler, _ = played(
         *nodes(16), queue("a", weight=9), queue("b"), *gangs(3, "a"), *gangs(80, "b")
     )
-    assert (used(cluster, "a"), used(cluster, "b")) == (3, 13)
+    assert (used(scheduler, "a"), used(scheduler, "b")) == (3, 13)
 
 
 def test_shares_hold_while_gangs_come_and_go() -> None:
     """Two queues 1:2 of unlike gangs; what ends is followed by whoever is lowest, for many turns."""
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     facts = [*nodes(48), queue("a"), queue("b", weight=2)]
-    schedule_once(cluster, [*facts, *gangs(80, "a", pods=2), *gangs(80, "b", pods=3)], 0.0)
+    schedule_once(scheduler, [*facts, *gangs(80, "a", pods=2), *gangs(80, "b", pods=3)], 0.0)
     for now in range(1, 40):
         running = sorted(
-            (pod for pod in cluster.state.pods.values() if pod.node and pod.alive),
+            (pod for pod in scheduler.state.pods.values() if pod.node and pod.alive),
             key=lambda pod: pod.seen.name,
         )
         oldest = {pod.seen.gang for pod in running[:: max(1, len(running) // 2)]}
@@ -124,11 +124,13 @@ def test_shares_hold_while_gangs_come_and_go() -> None:
             for pod in running
             if pod.seen.gang in oldest
         ]
-        schedule_once(cluster, ended, float(now))
-        check_invariants(cluster)
-        if len(cluster.state.pending.waiting) > 20:
-            assert used(cluster, "a") + used(cluster, "b") >= 46
-            assert abs(used(cluster, "b") - 2 * used(cluster, "a")) <= 6, "more than one gang off"
+        schedule_once(scheduler, ended, float(now))
+        check_invariants(scheduler)
+        if len(scheduler.state.pending.waiting) > 20:
+            assert used(scheduler, "a") + used(scheduler, "b") >= 46
+            assert abs(used(scheduler, "b") - 2 * used(scheduler, "a")) <= 6, (
+                "more than one gang off"
+            )
 
 
 def test_inside_a_queue_priority_then_age_then_name() -> None:
@@ -145,22 +147,22 @@ def test_inside_a_queue_priority_then_age_then_name() -> None:
 
 def test_the_hierarchy_is_served_level_by_level() -> None:
     """Half for one team with two queues, half for the other, whatever number of queues it has."""
-    cluster, _ = played(
+    scheduler, _ = played(
         *nodes(48),
         *(queue(name) for name in ("left", "right")),
         *(queue(name, parent="left") for name in ("l1", "l2")),
         *(queue(name, parent="right", weight=weight) for name, weight in (("r1", 1), ("r2", 3))),
         *(fact for name in ("l1", "l2", "r1", "r2") for fact in gangs(48, name)),
     )
-    assert {name: used(cluster, name) for name in ("l1", "l2", "r1", "r2")} == {
+    assert {name: used(scheduler, name) for name in ("l1", "l2", "r1", "r2")} == {
         "l1": 12,
         "l2": 12,
         "r1": 6,
         "r2": 18,
     }
-    assert used(cluster, "left") == used(cluster, "right") == 24
-    apply(cluster, QueueGone("r2"))
-    assert "r2" in cluster.queues.by_name, "its gangs still run"
+    assert used(scheduler, "left") == used(scheduler, "right") == 24
+    apply(scheduler, QueueGone("r2"))
+    assert "r2" in scheduler.queues.by_name, "its gangs still run"
 
 
 def test_the_dominant_resource_counts() -> None:
@@ -180,29 +182,29 @@ def test_the_dominant_resource_counts() -> None:
 
 
 def test_what_a_queue_deserves_comes_before_anybodys_weight() -> None:
-    cluster, _ = played(
+    scheduler, _ = played(
         *nodes(24),
         queue("a", deserved=16),
         queue("b", weight=100),
         *gangs(40, "a"),
         *gangs(40, "b"),
     )
-    assert (used(cluster, "a"), used(cluster, "b")) == (16, 8)
+    assert (used(scheduler, "a"), used(scheduler, "b")) == (16, 8)
 
 
 def test_the_queues_own_priority_goes_before_the_level() -> None:
-    cluster, _ = played(
+    scheduler, _ = played(
         *nodes(8), queue("a", priority=1), queue("b"), *gangs(6, "a"), *gangs(20, "b")
     )
-    assert (used(cluster, "a"), used(cluster, "b")) == (6, 2)
+    assert (used(scheduler, "a"), used(scheduler, "b")) == (6, 2)
 
 
 def test_without_queues_there_is_one() -> None:
-    cluster, decisions = played(
+    scheduler, decisions = played(
         *nodes(8), *gang("g", "nowhere", created=2.0), *gang("h", created=1.0)
     )
     assert bound(decisions) == ["h", "g"]
-    assert not cluster.queues.enabled
+    assert not scheduler.queues.enabled
 
 
 # --- which queue -------------------------------------------------------------------
@@ -210,27 +212,27 @@ def test_without_queues_there_is_one() -> None:
 
 def test_pods_and_namespaces_name_a_queue_where_the_group_does_not() -> None:
     single = factories.pod("single", 1, queue="b")
-    cluster, _ = played(
+    scheduler, _ = played(
         *nodes(8), queue("a"), queue("b"), NamespaceSeen("ns", queue="a"), *gang("g"), single
     )
-    assert (used(cluster, "a"), used(cluster, "b")) == (1, 1)
-    schedule_once(cluster, [NamespaceSeen("ns")], 1.0)
-    check_invariants(cluster)
-    assert (used(cluster, "a"), used(cluster, "default")) == (0, 1)
+    assert (used(scheduler, "a"), used(scheduler, "b")) == (1, 1)
+    schedule_once(scheduler, [NamespaceSeen("ns")], 1.0)
+    check_invariants(scheduler)
+    assert (used(scheduler, "a"), used(scheduler, "default")) == (0, 1)
 
 
 def test_the_class_of_the_group_is_its_priority() -> None:
     facts = [*nodes(8), *gang("plain", gpus=8), *gang("classy", gpus=8, priority_class="high")]
     _, decisions = played(*facts, PrioritySeen("high", 10))
     assert bound(decisions) == ["classy"]
-    cluster, decisions = played(*facts)
+    scheduler, decisions = played(*facts)
     assert bound(decisions) == ["plain"]
     why = "spec.priorityClassName: PriorityClass high does not exist"
     assert waits(decisions) == {"classy": why}
     ended = factories.pod("plain-0", 8, "plain", node="n0", phase="Succeeded")
-    assert bound(schedule_once(cluster, [PrioritySeen("high", 1), ended], 1.0)) == ["classy"]
-    schedule_once(cluster, [PriorityGone("high")], 2.0)
-    check_invariants(cluster)
+    assert bound(schedule_once(scheduler, [PrioritySeen("high", 1), ended], 1.0)) == ["classy"]
+    schedule_once(scheduler, [PriorityGone("high")], 2.0)
+    check_invariants(scheduler)
 
 
 # --- what may start ----------------------------------------------------------------
@@ -310,60 +312,62 @@ def test_one_bad_queue_stops_only_itself() -> None:
     ]
     names = ("bad", "lost", "round", "robin", "unknown", "good", "default")
     everybody = [fact for name in names for fact in gang(f"of-{name}", name)]
-    cluster, decisions = played(*nodes(8), *bad, queue("good"), *everybody)
+    scheduler, decisions = played(*nodes(8), *bad, queue("good"), *everybody)
     assert sorted(bound(decisions)) == ["of-default", "of-good"]
     mended = [queue(name) for name in ("bad", "lost", "round", "robin", "unknown")]
-    assert len(bound(schedule_once(cluster, mended, 1.0))) == 5
-    check_invariants(cluster)
+    assert len(bound(schedule_once(scheduler, mended, 1.0))) == 5
+    check_invariants(scheduler)
 
 
 def test_capability_holds_exactly_and_what_is_freed_is_used() -> None:
-    cluster, decisions = played(*nodes(16), queue("a", capability=3), *gangs(5, "a"))
+    scheduler, decisions = played(*nodes(16), queue("a", capability=3), *gangs(5, "a"))
     assert bound(decisions) == ["a000", "a001", "a002"]
     assert (
         waits(decisions)["a003"] == "queue a uses 3 of its capability of 3 GPUs; 1 more is needed"
     )
     ended = factories.pod(
-        "a000-0", 1, "a000", node=cluster.state.pods["uid-a000-0"].node, phase="Succeeded"
+        "a000-0", 1, "a000", node=scheduler.state.pods["uid-a000-0"].node, phase="Succeeded"
     )
-    assert bound(schedule_once(cluster, [ended], 1.0)) == ["a003"]
+    assert bound(schedule_once(scheduler, [ended], 1.0)) == ["a003"]
 
 
 def test_members_above_the_minimum_come_as_the_capability_allows() -> None:
     group = factories.gang("g", 2, queue="a")
     pods = [factories.pod(f"g-{rank}", 1, "g") for rank in range(5)]
-    cluster, _ = played(*nodes(8), queue("a", capability=4), group, *pods)
+    scheduler, _ = played(*nodes(8), queue("a", capability=4), group, *pods)
     for now in range(1, 5):
-        schedule_once(cluster, [factories.node("n9", gpus=now)], float(now))
-    assert used(cluster, "a") == 4
+        schedule_once(scheduler, [factories.node("n9", gpus=now)], float(now))
+    assert used(scheduler, "a") == 4
 
 
 def test_a_guarantee_is_there_when_its_queue_comes() -> None:
-    cluster, _ = played(*nodes(16), queue("a"), queue("b", guarantee=6), *gangs(16, "a"))
-    assert used(cluster, "a") == 10
-    schedule_once(cluster, gangs(8, "b"), 1.0)
-    assert used(cluster, "b") == 6
+    scheduler, _ = played(*nodes(16), queue("a"), queue("b", guarantee=6), *gangs(16, "a"))
+    assert used(scheduler, "a") == 10
+    schedule_once(scheduler, gangs(8, "b"), 1.0)
+    assert used(scheduler, "b") == 6
 
 
 def test_what_is_deleted_leaves_the_books() -> None:
-    cluster, _ = played(*nodes(8), queue("a", capability=4), *gang("g", "a", pods=2, gpus=2))
-    assert used(cluster, "a") == 4
-    schedule_once(cluster, [GangGone("ns", "g"), PodGone("uid-g-0"), PodGone("uid-g-1")], 1.0)
-    check_invariants(cluster)
-    assert used(cluster, "a") == 0
-    assert not cluster.queues.by_name["a"].gangs
+    scheduler, _ = played(*nodes(8), queue("a", capability=4), *gang("g", "a", pods=2, gpus=2))
+    assert used(scheduler, "a") == 4
+    schedule_once(scheduler, [GangGone("ns", "g"), PodGone("uid-g-0"), PodGone("uid-g-1")], 1.0)
+    check_invariants(scheduler)
+    assert used(scheduler, "a") == 0
+    assert not scheduler.queues.by_name["a"].gangs
 
 
 def test_a_closed_queue_keeps_what_runs() -> None:
-    cluster, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
-    schedule_once(cluster, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
+    scheduler, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
+    schedule_once(scheduler, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
     running = [
-        factories.pod(f"g-{i}", 4, "g", node=cluster.state.pods[f"uid-g-{i}"].node, phase="Running")
+        factories.pod(
+            f"g-{i}", 4, "g", node=scheduler.state.pods[f"uid-g-{i}"].node, phase="Running"
+        )
         for i in range(2)
     ]
-    schedule_once(cluster, [*running, queue("a", closed=True)], 1.0)
+    schedule_once(scheduler, [*running, queue("a", closed=True)], 1.0)
     again = factories.pod("g-2", 4, "g")
-    decisions = schedule_once(cluster, [again, *gang("new", "a")], 2.0)
+    decisions = schedule_once(scheduler, [again, *gang("new", "a")], 2.0)
     assert bound(decisions) == ["g"]
     assert waits(decisions)["new"] == "queue a is closed"
 
@@ -373,23 +377,23 @@ def test_a_closed_queue_keeps_what_runs() -> None:
 
 def full(*facts: Fact, a: int = 8) -> Scheduler:
     """Queue a has taken what there is; then b asks."""
-    cluster, _ = played(*nodes(8), *facts, *gangs(a, "a"))
-    assert used(cluster, "a") == a
-    schedule_once(cluster, gangs(8, "b"), 1.0)
-    return cluster
+    scheduler, _ = played(*nodes(8), *facts, *gangs(a, "a"))
+    assert used(scheduler, "a") == a
+    schedule_once(scheduler, gangs(8, "b"), 1.0)
+    return scheduler
 
 
-def may(cluster: Scheduler, taken: int = 0) -> bool:
+def may(scheduler: Scheduler, taken: int = 0) -> bool:
     key = ("ns", "{}", True)
-    claimant = next(g for g in cluster.state.pending.waiting.values() if g.name.startswith("b"))
-    victims = [cluster.state.gangs[key[0], f"a{i:03}", True] for i in range(taken + 1)]
-    return may_reclaim(cluster.queues, claimant, victims[-1], victims[:-1])
+    claimant = next(g for g in scheduler.state.pending.waiting.values() if g.name.startswith("b"))
+    victims = [scheduler.state.gangs[key[0], f"a{i:03}", True] for i in range(taken + 1)]
+    return may_reclaim(scheduler.queues, claimant, victims[-1], victims[:-1])
 
 
 def test_what_is_above_the_fair_share_may_be_taken_back() -> None:
-    cluster = full(queue("a"), queue("b", weight=3))
-    assert fair_shares(cluster.queues, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
-    assert [may(cluster, taken) for taken in range(7)] == [True] * 6 + [False]
+    scheduler = full(queue("a"), queue("b", weight=3))
+    assert fair_shares(scheduler.queues, GPU) == {"root": 8, "a": 2, "b": 6, "default": 0}
+    assert [may(scheduler, taken) for taken in range(7)] == [True] * 6 + [False]
 
 
 def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
@@ -401,17 +405,17 @@ def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
 
 
 def test_nobody_takes_more_than_it_is_due() -> None:
-    cluster, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
-    schedule_once(cluster, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
-    victim = cluster.state.gangs["ns", "a000", True]
-    assert not may_reclaim(cluster.queues, cluster.state.gangs["ns", "five", True], victim)
-    assert may_reclaim(cluster.queues, cluster.state.gangs["ns", "four", True], victim)
+    scheduler, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
+    schedule_once(scheduler, [*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)], 1.0)
+    victim = scheduler.state.gangs["ns", "a000", True]
+    assert not may_reclaim(scheduler.queues, scheduler.state.gangs["ns", "five", True], victim)
+    assert may_reclaim(scheduler.queues, scheduler.state.gangs["ns", "four", True], victim)
 
 
 def test_teams_settle_it_where_they_meet() -> None:
     """a and b are of one team, which is not above its share; between themselves they share."""
-    cluster = full(queue("t"), queue("a", parent="t"), queue("b", parent="t"), queue("c"))
-    assert may(cluster)
+    scheduler = full(queue("t"), queue("a", parent="t"), queue("b", parent="t"), queue("c"))
+    assert may(scheduler)
     apart = full(queue("t"), queue("a", parent="t"), queue("u", deserved=0), queue("b", parent="u"))
     assert may(apart)
     poor = full(queue("t", deserved=8), queue("a", parent="t"), queue("u"), queue("b", parent="u"))
@@ -419,10 +423,10 @@ def test_teams_settle_it_where_they_meet() -> None:
 
 
 def test_without_queues_nothing_is_taken_back() -> None:
-    cluster, _ = played(*nodes(8), *gangs(8, "a"))
-    schedule_once(cluster, gangs(1, "b"), 1.0)
-    claimant = cluster.state.gangs["ns", "b000", True]
-    assert not may_reclaim(cluster.queues, claimant, cluster.state.gangs["ns", "a000", True])
+    scheduler, _ = played(*nodes(8), *gangs(8, "a"))
+    schedule_once(scheduler, gangs(1, "b"), 1.0)
+    claimant = scheduler.state.gangs["ns", "b000", True]
+    assert not may_reclaim(scheduler.queues, claimant, scheduler.state.gangs["ns", "a000", True])
 
 
 # --- a long line -------------------------------------------------------------------
@@ -432,21 +436,21 @@ def test_without_queues_nothing_is_taken_back() -> None:
 def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, ...]) -> None:
     """Who wants what was just refused is not looked at, but waits with a sentence as true."""
     facts = [*nodes(8), *queues, *gangs(60, "a", gpus=4), *gangs(60, "b", gpus=4)]
-    cluster, decisions = played(*facts)
+    scheduler, decisions = played(*facts)
     told = waits(decisions)
     assert len(told) == 118
     assert all(why.startswith("needs 1 pod x 4 GPUs; ") for why in told.values())
     served = len(bound(decisions))
     for now in range(1, 6):
-        pod = next(pod for pod in cluster.state.pods.values() if pod.node and pod.alive)
+        pod = next(pod for pod in scheduler.state.pods.values() if pod.node and pod.alive)
         ended = factories.pod(pod.seen.name, 4, pod.seen.gang, node=pod.node, phase="Succeeded")
-        decisions = schedule_once(cluster, [ended], float(now))
-        check_invariants(cluster)
+        decisions = schedule_once(scheduler, [ended], float(now))
+        check_invariants(scheduler)
         assert len(bound(decisions)) == 1
         served += 1
-        assert not schedule_once(cluster, [], now + 0.5), "nothing was gained"
+        assert not schedule_once(scheduler, [], now + 0.5), "nothing was gained"
     assert served == 7
-    assert all(gang.attempt.reason for gang in cluster.state.pending.waiting.values())
+    assert all(gang.attempt.reason for gang in scheduler.state.pending.waiting.values())
 
 
 def test_unlike_gangs_behind_one_that_is_refused_are_looked_at() -> None:

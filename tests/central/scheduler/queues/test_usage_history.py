@@ -38,12 +38,12 @@ def test_it_makes_no_difference_how_often_it_is_asked() -> None:
 def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
     """GPUs of the second queue by time; the first had all sixteen alone until 500 s. Both always
     have more that wait."""
-    cluster = new_scheduler(factories.LEVELS, half_life_s=half_life_s)
+    scheduler = new_scheduler(factories.LEVELS, half_life_s=half_life_s)
     nodes: list[Fact] = [factories.node(f"n{i}") for i in range(2)]
     facts = [*nodes, QueueSeen("a"), QueueSeen("b", weight=weight)]
     found: dict[int, int] = {}
     for now in range(0, 1100, 25):
-        for pod in [pod for pod in cluster.state.pods.values() if pod.node]:  # they have ended
+        for pod in [pod for pod in scheduler.state.pods.values() if pod.node]:  # they have ended
             facts += [PodGone(pod.seen.uid), GangGone("ns", pod.seen.gang)]
         for queue in ("a", "b") if now >= 500 else ("a",):
             for number in range(16):
@@ -51,13 +51,13 @@ def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
                 created = now + number / 100
                 facts.append(factories.gang(name, 1, queue=queue, created=created))
                 facts.append(factories.pod(f"{name}-0", 1, name, created=created))
-        schedule_once(cluster, facts, float(now))
-        used = cluster.queues.by_name["b"].used.get(GPU, 0)
+        schedule_once(scheduler, facts, float(now))
+        used = scheduler.queues.by_name["b"].used.get(GPU, 0)
         found[now] = used
         facts = []
-        for gang in cluster.state.pending.waiting.values():
+        for gang in scheduler.state.pending.waiting.values():
             facts += [*map(PodGone, gang.members), GangGone("ns", gang.name)]
-    check_invariants(cluster)
+    check_invariants(scheduler)
     return found
 
 

@@ -24,7 +24,7 @@ from tests.central import factories
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 
 
-def cluster(dice: random.Random, names: list[str], *, shares: bool = False) -> Snapshot:
+def scheduler(dice: random.Random, names: list[str], *, shares: bool = False) -> Snapshot:
     """Nodes with islands or without, of two sizes, some of them in use, in shares too if so wished."""
     snapshot = Snapshot()
     islands = shares or dice.random() < 0.5
@@ -103,7 +103,7 @@ def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
     chosen = Counter[bool]()
     for seed in range(300):
         dice = random.Random(seed)
-        snapshot = cluster(dice, [f"n{i}" for i in range(5)], shares=shares)
+        snapshot = scheduler(dice, [f"n{i}" for i in range(5)], shares=shares)
         kinds: Counter[PodSpec] = snapshot.mix._seen
         spec = factories.spec(dice.choice((0, 1, 2, 4)), dice.choice((500, 9000)))
         if shares and dice.random() < 0.7:
@@ -136,7 +136,7 @@ def test_names_decide_nothing() -> None:
             dice = random.Random(seed)
             names = [f"n{i}" for i in range(6)]
             random.Random(shuffled).shuffle(names)
-            snapshot = cluster(dice, names)
+            snapshot = scheduler(dice, names)
             spec = factories.spec(dice.choice((1, 2)), 500)
             try:
                 seat = fit(Draft(snapshot), PlacementRequest(((spec, 1),)))[0]
@@ -152,7 +152,7 @@ def test_names_decide_nothing() -> None:
 def test_what_is_kept_is_what_is_worked_out_anew() -> None:
     for seed in range(40):
         dice = random.Random(seed)
-        snapshot = cluster(dice, [f"n{i}" for i in range(8)], shares=seed % 2 > 0)
+        snapshot = scheduler(dice, [f"n{i}" for i in range(8)], shares=seed % 2 > 0)
         loads: list[fragmentation.Load] = [((factories.spec(gpus), 1),) for gpus in (0, 1, 2)]
         loads.append(((factories.part("p", 30).spec, 2), (factories.part("q", 40).spec, 1)))
         for _ in range(30):

@@ -26,10 +26,10 @@ def web(name: str, rules: Rules | None, gpus: int = 0) -> PodSeen:
 
 
 def placed(*facts: Fact) -> dict[str, str]:
-    cluster = new_scheduler(factories.LEVELS)
-    schedule_once(cluster, facts, 0.0)
-    check_invariants(cluster)
-    return {pod.seen.name: pod.node for pod in cluster.state.pods.values()}
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, facts, 0.0)
+    check_invariants(scheduler)
+    return {pod.seen.name: pod.node for pod in scheduler.state.pods.values()}
 
 
 def test_preferred_nodes_go_before_full_ones() -> None:

@@ -56,37 +56,37 @@ def test_all_gpus_on_one_numa_node_or_none() -> None:
 
 
 def test_the_sentence_says_how_many_fit() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     pods = [factories.pod(f"g-{i}", 1, "g") for i in range(5)]
     wish = factories.gang("g", 5, topology_required=NUMA)
     decisions = schedule_once(
-        cluster, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
+        scheduler, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
     )
     told = next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
     assert told.startswith("needs 5 pods x 1 GPU in one NUMA node; best candidate node a fits 4")
 
 
 def test_groups_each_on_a_numa_node() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     pods = [factories.pod(f"g-{i}", 2, "g", labels=(("half", str(i % 2)),)) for i in range(4)]
     halves = (SubGroups("half", 2, keys=("half",), required=NUMA),)
     wish = factories.gang("g", 4, subgroups=halves)
     schedule_once(
-        cluster, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
+        scheduler, [factories.node("a"), factories.report("a", sockets()), wish, *pods], 0.0
     )
     used = [0, 0]
-    for pod in cluster.state.pods.values():
+    for pod in scheduler.state.pods.values():
         used[int(dict(pod.seen.labels)["half"])] |= pod.gpus
     assert sorted(used) == [LOW, HIGH]
 
 
 def test_room_is_made_on_one_numa_node() -> None:
-    cluster = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS)
     node, report = factories.node("a"), factories.report("a", sockets())
-    schedule_once(cluster, [node, report, *(factories.pod(f"s{i}", 1) for i in range(8))], 0.0)
+    schedule_once(scheduler, [node, report, *(factories.pod(f"s{i}", 1) for i in range(8))], 0.0)
     wish = factories.gang("g", 4, topology_required=NUMA, priority=5)
     decisions = schedule_once(
-        cluster, [wish, *(factories.pod(f"g-{i}", 1, "g") for i in range(4))], 1.0
+        scheduler, [wish, *(factories.pod(f"g-{i}", 1, "g") for i in range(4))], 1.0
     )
-    gone = [cluster.state.pods[d.pod].gpus for d in decisions if isinstance(d, Evict)]
+    gone = [scheduler.state.pods[d.pod].gpus for d in decisions if isinstance(d, Evict)]
     assert sum(gone) in {LOW, HIGH}

@@ -19,7 +19,7 @@ def binds(decisions: list[Decision]) -> dict[str, tuple[str, list[int]]]:
 
 
 @pytest.fixture
-def cluster() -> Scheduler:
+def scheduler() -> Scheduler:
     made = new_scheduler(factories.LEVELS)
     schedule_once(
         made, [factories.node("a"), factories.report("a", factories.topology(8, HALVES))], 0.0
@@ -27,126 +27,128 @@ def cluster() -> Scheduler:
     return made
 
 
-def free(cluster: Scheduler, name: str) -> list[int]:
+def free(scheduler: Scheduler, name: str) -> list[int]:
     return list(
         indices_of(
-            cluster.state.snapshot.columns.gpus.free_mask[cluster.state.snapshot.columns.row[name]]
+            scheduler.state.snapshot.columns.gpus.free_mask[
+                scheduler.state.snapshot.columns.row[name]
+            ]
         )
     )
 
 
-def test_a_plan_in_the_way_of_the_truth_is_made_anew(cluster: Scheduler) -> None:
-    schedule_once(cluster, [factories.pod("one", 2), factories.pod("two", 2)], 0.0)
-    assert [grant.device_ids for grant in cluster.state.planned_devices("a")] == [
+def test_a_plan_in_the_way_of_the_truth_is_made_anew(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [factories.pod("one", 2), factories.pod("two", 2)], 0.0)
+    assert [grant.device_ids for grant in scheduler.state.planned_devices("a")] == [
         ("GPU-0", "GPU-1"),
         ("GPU-2", "GPU-3"),
     ]
     # The kubelet gave the second what was meant for the first.
     truth = (factories.grant("two", 0, 1),)
-    cluster.state.nodes_to_notify.clear()
-    schedule_once(cluster, [factories.report("a", factories.topology(8, HALVES), 2, truth)], 0.0)
-    check_invariants(cluster)
-    assert [(grant.pod, grant.device_ids) for grant in cluster.state.planned_devices("a")] == [
+    scheduler.state.nodes_to_notify.clear()
+    schedule_once(scheduler, [factories.report("a", factories.topology(8, HALVES), 2, truth)], 0.0)
+    check_invariants(scheduler)
+    assert [(grant.pod, grant.device_ids) for grant in scheduler.state.planned_devices("a")] == [
         ("one", ("GPU-2", "GPU-3"))
     ]
-    assert cluster.state.nodes_to_notify == {"a"}
-    assert free(cluster, "a") == [4, 5, 6, 7]
+    assert scheduler.state.nodes_to_notify == {"a"}
+    assert free(scheduler, "a") == [4, 5, 6, 7]
 
 
-def test_a_gpu_given_to_a_stranger_is_not_planned_for(cluster: Scheduler) -> None:
+def test_a_gpu_given_to_a_stranger_is_not_planned_for(scheduler: Scheduler) -> None:
     stranger = Grant("other", "pod", "main", "nvidia.com/gpu", ("GPU-0",))
     facts: list[Fact] = [
         factories.report("a", factories.topology(8, HALVES), 2, (stranger,)),
         factories.pod("one", 4),
     ]
-    assert binds(schedule_once(cluster, facts, 0.0)) == {"one": ("a", [4, 5, 6, 7])}
-    check_invariants(cluster)
+    assert binds(schedule_once(scheduler, facts, 0.0)) == {"one": ("a", [4, 5, 6, 7])}
+    check_invariants(scheduler)
 
 
-def test_a_sick_gpu_is_not_given_and_comes_back(cluster: Scheduler) -> None:
+def test_a_sick_gpu_is_not_given_and_comes_back(scheduler: Scheduler) -> None:
     sick = factories.topology(8, HALVES, sick=(0, 5))
-    schedule_once(cluster, [factories.report("a", sick, 2)], 0.0)
-    assert free(cluster, "a") == [1, 2, 3, 4, 6, 7]
-    schedule_once(cluster, [factories.report("a", factories.topology(8, HALVES), 3)], 0.0)
-    assert free(cluster, "a") == list(range(8))
+    schedule_once(scheduler, [factories.report("a", sick, 2)], 0.0)
+    assert free(scheduler, "a") == [1, 2, 3, 4, 6, 7]
+    schedule_once(scheduler, [factories.report("a", factories.topology(8, HALVES), 3)], 0.0)
+    assert free(scheduler, "a") == list(range(8))
 
 
 def test_an_old_report_changes_nothing_and_a_restarted_agent_counts_anew(
-    cluster: Scheduler,
+    scheduler: Scheduler,
 ) -> None:
-    schedule_once(cluster, [factories.report("a", factories.topology(4), 5)], 0.0)
-    schedule_once(cluster, [factories.report("a", factories.topology(8), 4)], 0.0)
-    assert free(cluster, "a") == [0, 1, 2, 3]
-    schedule_once(cluster, [factories.report("a", factories.topology(8), 1, boot="later")], 0.0)
-    assert free(cluster, "a") == list(range(8))
+    schedule_once(scheduler, [factories.report("a", factories.topology(4), 5)], 0.0)
+    schedule_once(scheduler, [factories.report("a", factories.topology(8), 4)], 0.0)
+    assert free(scheduler, "a") == [0, 1, 2, 3]
+    schedule_once(scheduler, [factories.report("a", factories.topology(8), 1, boot="later")], 0.0)
+    assert free(scheduler, "a") == list(range(8))
 
 
-def test_what_is_said_of_a_pod_before_it_was_bound_does_not_unbind_it(cluster: Scheduler) -> None:
+def test_what_is_said_of_a_pod_before_it_was_bound_does_not_unbind_it(scheduler: Scheduler) -> None:
     pod = factories.pod("one", 2)
-    assert binds(schedule_once(cluster, [pod], 0.0))
+    assert binds(schedule_once(scheduler, [pod], 0.0))
     late = factories.pod("one", 2, priority=1)
-    assert not binds(schedule_once(cluster, [late], 0.0))
-    assert cluster.state.pods[pod.uid].node == "a"
-    check_invariants(cluster)
+    assert not binds(schedule_once(scheduler, [late], 0.0))
+    assert scheduler.state.pods[pod.uid].node == "a"
+    check_invariants(scheduler)
 
 
-def test_a_failed_binding_gives_back_and_is_tried_again_later(cluster: Scheduler) -> None:
+def test_a_failed_binding_gives_back_and_is_tried_again_later(scheduler: Scheduler) -> None:
     pod = factories.pod("one", 2)
-    schedule_once(cluster, [pod], 0.0)
-    assert not binds(schedule_once(cluster, [BindFailed(pod.uid, "a", "busy")], 10.0))
-    assert free(cluster, "a") == list(range(8))
-    assert binds(schedule_once(cluster, [], 11.0))
-    check_invariants(cluster)
+    schedule_once(scheduler, [pod], 0.0)
+    assert not binds(schedule_once(scheduler, [BindFailed(pod.uid, "a", "busy")], 10.0))
+    assert free(scheduler, "a") == list(range(8))
+    assert binds(schedule_once(scheduler, [], 11.0))
+    check_invariants(scheduler)
 
 
-def test_a_binding_that_can_never_succeed_is_not_tried_again(cluster: Scheduler) -> None:
+def test_a_binding_that_can_never_succeed_is_not_tried_again(scheduler: Scheduler) -> None:
     pod = factories.pod("one", 2)
-    schedule_once(cluster, [pod], 0.0)
-    schedule_once(cluster, [BindFailed(pod.uid, "a", "it is forbidden", final=True)], 0.0)
-    assert not binds(schedule_once(cluster, [], 1000.0))
-    gang = cluster.state.gang_of(cluster.state.pods[pod.uid])
+    schedule_once(scheduler, [pod], 0.0)
+    schedule_once(scheduler, [BindFailed(pod.uid, "a", "it is forbidden", final=True)], 0.0)
+    assert not binds(schedule_once(scheduler, [], 1000.0))
+    gang = scheduler.state.gang_of(scheduler.state.pods[pod.uid])
     assert gang is not None
     assert gang.attempt.reason == "it is forbidden"
 
 
 def test_pods_that_were_listed_before_their_node_take_their_room_when_it_comes() -> None:
-    cluster = new_scheduler(factories.LEVELS)
-    schedule_once(cluster, [factories.pod("old", 6, node="a", phase="Running")], 0.0)
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, [factories.pod("old", 6, node="a", phase="Running")], 0.0)
     schedule_once(
-        cluster, [factories.report("a", grants=(factories.grant("old", *range(6)),))], 0.0
+        scheduler, [factories.report("a", grants=(factories.grant("old", *range(6)),))], 0.0
     )
     schedule_once(
-        cluster,
+        scheduler,
         [factories.node("a"), factories.pod("big", 4, created=1.0), factories.pod("small", 2)],
         0.0,
     )
-    check_invariants(cluster)
-    assert cluster.state.pods["uid-small"].gpus == 0b11000000
-    assert not cluster.state.pods["uid-big"].node
+    check_invariants(scheduler)
+    assert scheduler.state.pods["uid-small"].gpus == 0b11000000
+    assert not scheduler.state.pods["uid-big"].node
 
 
-def test_a_node_that_goes_and_comes_keeps_nothing_that_is_gone(cluster: Scheduler) -> None:
-    schedule_once(cluster, [factories.pod("one", 2)], 0.0)
-    schedule_once(cluster, [NodeGone("a")], 0.0)
-    check_invariants(cluster)
-    schedule_once(cluster, [PodGone("uid-one"), factories.node("a"), factories.report("a")], 0.0)
-    check_invariants(cluster)
-    assert free(cluster, "a") == list(range(8))
+def test_a_node_that_goes_and_comes_keeps_nothing_that_is_gone(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [factories.pod("one", 2)], 0.0)
+    schedule_once(scheduler, [NodeGone("a")], 0.0)
+    check_invariants(scheduler)
+    schedule_once(scheduler, [PodGone("uid-one"), factories.node("a"), factories.report("a")], 0.0)
+    check_invariants(scheduler)
+    assert free(scheduler, "a") == list(range(8))
 
 
-def test_a_pod_made_again_under_its_name_is_another(cluster: Scheduler) -> None:
-    schedule_once(cluster, [factories.pod("one", 8)], 0.0)
+def test_a_pod_made_again_under_its_name_is_another(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [factories.pod("one", 8)], 0.0)
     again = factories.pod("one", 8)
     fresh = type(again)("uid-new", "ns", "one", again.spec, order=again.order)
-    assert binds(schedule_once(cluster, [fresh], 0.0)) == {"one": ("a", list(range(8)))}
-    schedule_once(cluster, [PodGone("uid-one")], 0.0)
-    check_invariants(cluster)
-    assert cluster.state.pods["uid-new"].node == "a"
+    assert binds(schedule_once(scheduler, [fresh], 0.0)) == {"one": ("a", list(range(8)))}
+    schedule_once(scheduler, [PodGone("uid-one")], 0.0)
+    check_invariants(scheduler)
+    assert scheduler.state.pods["uid-new"].node == "a"
 
 
-def test_others_pods_are_respected_by_count_until_the_truth_is_known(cluster: Scheduler) -> None:
+def test_others_pods_are_respected_by_count_until_the_truth_is_known(scheduler: Scheduler) -> None:
     other = factories.pod("other", 6, node="a", ours=False, phase="Running")
-    schedule_once(cluster, [other, factories.pod("four", 4)], 0.0)
-    assert not cluster.state.pods["uid-four"].node
-    assert binds(schedule_once(cluster, [factories.pod("two", 2)], 0.0))
-    check_invariants(cluster)
+    schedule_once(scheduler, [other, factories.pod("four", 4)], 0.0)
+    assert not scheduler.state.pods["uid-four"].node
+    assert binds(schedule_once(scheduler, [factories.pod("two", 2)], 0.0))
+    check_invariants(scheduler)

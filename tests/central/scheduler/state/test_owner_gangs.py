@@ -28,14 +28,14 @@ def bound(decisions: list[Decision]) -> list[str]:
     return sorted(d.name for d in decisions if isinstance(d, Bind))
 
 
-def cluster(nodes: int) -> Scheduler:
+def scheduler(nodes: int) -> Scheduler:
     made = new_scheduler(factories.LEVELS)
     schedule_once(made, [factories.node(f"n{i}", rack="r1") for i in range(nodes)], 0.0)
     return made
 
 
 def test_a_deployments_pods_start_together_or_not_at_all() -> None:
-    world = cluster(2)
+    world = scheduler(2)
     facts: list[Fact] = [said(), *(one(i) for i in range(3))]
     assert bound(schedule_once(world, facts, 0.0)) == []
     gang = world.state.gangs["ns", "deployment/web", True]
@@ -46,7 +46,7 @@ def test_a_deployments_pods_start_together_or_not_at_all() -> None:
 
 def test_a_rolling_update_is_the_same_gang() -> None:
     """The new ReplicaSet's first pod takes the place of one that leaves: it waits for no others."""
-    world = cluster(3)
+    world = scheduler(3)
     schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
     assert bound(schedule_once(world, [said(NEW), one(0, NEW)], 1.0)) == []
     assert bound(schedule_once(world, [PodGone(one(0).uid)], 2.0)) == ["web-new-0"]
@@ -54,21 +54,21 @@ def test_a_rolling_update_is_the_same_gang() -> None:
 
 
 def test_without_a_word_of_gangs_pods_go_one_by_one() -> None:
-    world = cluster(1)
+    world = scheduler(1)
     assert bound(schedule_once(world, [said(gang_min=None), one(0), one(1)], 0.0)) == ["web-old-0"]
     assert ("ns", "web-old-1", False) in world.state.gangs
 
 
 def test_pods_name_the_minimum_where_nobody_knows_their_controller() -> None:
     """As operators' pods do: their controllers are not watched."""
-    world = cluster(1)
+    world = scheduler(1)
     pods = [one(i, "pytorchjob/bert", gang_min=2) for i in range(2)]
     assert bound(schedule_once(world, [said(), *pods], 0.0)) == []
     assert world.state.gangs["ns", "pytorchjob/bert", True].minimum == 2
 
 
 def test_a_pod_waits_a_moment_for_word_of_its_controller() -> None:
-    world = cluster(3)
+    world = scheduler(3)
     schedule_once(world, [said()], 0.0)
     assert bound(schedule_once(world, [one(i, NEW) for i in range(2)], 1.0)) == []
     check_invariants(world)
@@ -79,7 +79,7 @@ def test_a_pod_waits_a_moment_for_word_of_its_controller() -> None:
 
 
 def test_no_word_in_time_and_it_goes_by_itself() -> None:
-    world = cluster(3)
+    world = scheduler(3)
     schedule_once(world, [said(), one(0, NEW)], 0.0)
     assert bound(schedule_once(world, [], HOLD_S)) == ["web-new-0"]
     assert due(world, HOLD_S) is None
@@ -87,7 +87,7 @@ def test_no_word_in_time_and_it_goes_by_itself() -> None:
 
 
 def test_a_pod_that_goes_while_it_is_held_leaves_nothing() -> None:
-    world = cluster(1)
+    world = scheduler(1)
     schedule_once(world, [said(), one(0, NEW)], 0.0)
     schedule_once(world, [PodGone(one(0, NEW).uid), OwnerGone("uid-" + OLD)], 0.1)
     check_invariants(world)
@@ -96,7 +96,7 @@ def test_a_pod_that_goes_while_it_is_held_leaves_nothing() -> None:
 
 
 def test_what_a_controller_said_outlives_it_with_its_pods() -> None:
-    world = cluster(3)
+    world = scheduler(3)
     schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
     schedule_once(world, [OwnerGone("uid-" + OLD), replace(one(0), deleting=True)], 1.0)
     assert len(world.state.gangs["ns", "deployment/web", True].members) == 3
@@ -106,14 +106,14 @@ def test_what_a_controller_said_outlives_it_with_its_pods() -> None:
 
 
 def test_a_word_that_changes_changes_the_gang() -> None:
-    world = cluster(2)
+    world = scheduler(2)
     schedule_once(world, [said(), *(one(i) for i in range(3))], 0.0)
     assert len(bound(schedule_once(world, [said(gang_min=2)], 1.0))) == 2
     check_invariants(world)
 
 
 def test_queue_and_closeness_come_from_the_controller_unless_the_pod_says_its_own() -> None:
-    world = cluster(1)
+    world = scheduler(1)
     owner = said(gang_min=None, queue="ml", required_tier=1)
     schedule_once(world, [owner, one(0), one(1, queue="own", topology_required="node")], 0.0)
     seen = [world.state.pods[one(i).uid].seen for i in range(2)]
@@ -124,7 +124,7 @@ def test_queue_and_closeness_come_from_the_controller_unless_the_pod_says_its_ow
 
 
 def test_what_cannot_be_read_is_why_its_pods_wait() -> None:
-    world = cluster(3)
+    world = scheduler(3)
     why = "replicaset/web-old: annotation x is wrong"
     assert bound(schedule_once(world, [said(error=why), one(0)], 0.0)) == []
     assert world.state.gangs["ns", "web-old-0", False].attempt.reason.endswith(why)

@@ -127,15 +127,17 @@ def test_once_a_second_and_only_what_changed() -> None:
 
 
 def test_one_write_at_a_time_and_again_after_a_failure() -> None:
-    cluster = new_scheduler(factories.LEVELS)
-    first = schedule_once(cluster, [factories.node("a"), queue("q")], 0.0)
+    scheduler = new_scheduler(factories.LEVELS)
+    first = schedule_once(scheduler, [factories.node("a"), queue("q")], 0.0)
     assert [each for each in first if isinstance(each, SetStatus)]
-    assert not [d for d in schedule_once(cluster, gang("g", "q"), 9.0) if isinstance(d, SetStatus)]
+    assert not [
+        d for d in schedule_once(scheduler, gang("g", "q"), 9.0) if isinstance(d, SetStatus)
+    ]
     failed = Answered("SetStatus", "Queue", "", "q", why="the server is away")
-    assert not [d for d in schedule_once(cluster, [failed], 10.0) if isinstance(d, SetStatus)]
-    due = cycle.due(cluster, 10.0)
+    assert not [d for d in schedule_once(scheduler, [failed], 10.0) if isinstance(d, SetStatus)]
+    due = cycle.due(scheduler, 10.0)
     assert due == 20.0
-    [again] = [d for d in schedule_once(cluster, [], due) if isinstance(d, SetStatus)]
+    [again] = [d for d in schedule_once(scheduler, [], due) if isinstance(d, SetStatus)]
     assert again.status["running"] == 1
 
 

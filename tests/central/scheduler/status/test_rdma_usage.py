@@ -28,7 +28,7 @@ def used(pod: str, handles: int, objects: int = 3, failures: int = -1, card: int
     return RdmaUse("ns", pod, f"mlx5_{card}", RdmaLimit(handles, objects), limit, failures)
 
 
-def cluster() -> Scheduler:
+def scheduler() -> Scheduler:
     made = new_scheduler(factories.LEVELS)
     what = factories.carded(factories.topology(4), 64)
     say(
@@ -45,7 +45,7 @@ def pod(name: str) -> PodSeen:
 
 
 def test_whoever_has_all_that_it_may_have_is_told_once() -> None:
-    made = cluster()
+    made = scheduler()
     assert not warnings(say(made, RdmaUsed("a", (used("p", 7),))))
     told = say(made, RdmaUsed("a", (used("p", 8),)), now=5.0)
     assert warnings(told) == ["p is at its limit of 8 RDMA handles on NIC mlx5_0 of node a"]
@@ -59,7 +59,7 @@ def test_whoever_has_all_that_it_may_have_is_told_once() -> None:
 
 
 def test_where_the_kernel_counts_refusals_these_are_what_counts() -> None:
-    made = cluster()
+    made = scheduler()
     assert not warnings(say(made, RdmaUsed("a", (used("p", 8, failures=0),))))
     told = warnings(say(made, RdmaUsed("a", (used("p", 8, failures=2),)), now=5.0))
     assert told[0].endswith("on NIC mlx5_0 of node a; more was refused 2 times")
@@ -70,7 +70,7 @@ def test_where_the_kernel_counts_refusals_these_are_what_counts() -> None:
 
 
 def test_nobody_is_told_of_who_is_gone() -> None:
-    made = cluster()
+    made = scheduler()
     assert not warnings(say(made, RdmaUsed("a", (used("nobody", 8),))))
     assert not warnings(say(made, RdmaUsed("elsewhere", (used("p", 8),))))
     ended = replace(pod("p"), node="a", phase="Succeeded")
@@ -79,7 +79,7 @@ def test_nobody_is_told_of_who_is_gone() -> None:
 
 
 def test_it_is_shown_by_node_and_by_pod() -> None:
-    made = cluster()
+    made = scheduler()
     say(made, RdmaUsed("a", (used("p", 7),)))
     (view,) = node_views(made)
     here = {use.pod: (use.card, use.current.hca_handle) for use in view.cards}

@@ -28,7 +28,7 @@ def report(generation: int, why: dict[int, str], holders: bool = True) -> NodeRe
 
 
 @pytest.fixture
-def cluster() -> Scheduler:
+def scheduler() -> Scheduler:
     made = new_scheduler(factories.LEVELS)
     pods = [factories.pod(f"train-{i}", 2, "train") for i in range(2)]
     group = GangSeen("ns", "train", 2, uid="uid-of-train")
@@ -42,68 +42,68 @@ def warnings(decisions: list[Decision]) -> list[EmitWarning]:
     return [each for each in decisions if isinstance(each, EmitWarning)]
 
 
-def said(cluster: Scheduler) -> str:
-    return gang_status.describe(cluster.state, cluster.state.gangs["ns", "train", True])
+def said(scheduler: Scheduler) -> str:
+    return gang_status.describe(scheduler.state, scheduler.state.gangs["ns", "train", True])
 
 
-def test_its_owner_is_told_which_gpu_of_which_pod_and_why(cluster: Scheduler) -> None:
-    decisions = schedule_once(cluster, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
+def test_its_owner_is_told_which_gpu_of_which_pod_and_why(scheduler: Scheduler) -> None:
+    decisions = schedule_once(scheduler, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
     words = "GPU 3 of node a, held by train-1, is unhealthy: XID 79: it has fallen off the bus"
     assert warnings(decisions) == [
         EmitWarning("ns", "train", "uid-of-train", "uid-train-1", "train-1", words)
     ]
-    assert said(cluster) == f"2 of 2 pods placed in one island of node a; {words}"
+    assert said(scheduler) == f"2 of 2 pods placed in one island of node a; {words}"
     assert [each.reason for each in decisions if isinstance(each, UpdateGangStatus)] == [
-        said(cluster)
+        said(scheduler)
     ]
     assert not [each for each in decisions if isinstance(each, Evict)]
-    check_invariants(cluster)
+    check_invariants(scheduler)
 
 
-def test_it_is_told_once_and_again_only_after_it_was_well(cluster: Scheduler) -> None:
-    assert len(warnings(schedule_once(cluster, [report(3, {3: "bad"})], 2.0))) == 1
-    assert not warnings(schedule_once(cluster, [report(4, {3: "bad (over; held back)"})], 3.0))
-    assert "held back" in said(cluster)
-    assert len(warnings(schedule_once(cluster, [report(5, {3: "bad", 0: "worse"})], 4.0))) == 1
-    schedule_once(cluster, [report(6, {})], 5.0)
-    assert "unhealthy" not in said(cluster)
-    assert len(warnings(schedule_once(cluster, [report(7, {3: "bad"})], 6.0))) == 1
+def test_it_is_told_once_and_again_only_after_it_was_well(scheduler: Scheduler) -> None:
+    assert len(warnings(schedule_once(scheduler, [report(3, {3: "bad"})], 2.0))) == 1
+    assert not warnings(schedule_once(scheduler, [report(4, {3: "bad (over; held back)"})], 3.0))
+    assert "held back" in said(scheduler)
+    assert len(warnings(schedule_once(scheduler, [report(5, {3: "bad", 0: "worse"})], 4.0))) == 1
+    schedule_once(scheduler, [report(6, {})], 5.0)
+    assert "unhealthy" not in said(scheduler)
+    assert len(warnings(schedule_once(scheduler, [report(7, {3: "bad"})], 6.0))) == 1
 
 
-def test_gpus_that_it_does_not_hold_are_nothing_to_it(cluster: Scheduler) -> None:
-    assert schedule_once(cluster, [report(3, {7: "bad"})], 2.0) == []
-    assert "unhealthy" not in said(cluster)
+def test_gpus_that_it_does_not_hold_are_nothing_to_it(scheduler: Scheduler) -> None:
+    assert schedule_once(scheduler, [report(3, {7: "bad"})], 2.0) == []
+    assert "unhealthy" not in said(scheduler)
 
 
-def test_a_whole_node_makes_no_long_sentence(cluster: Scheduler) -> None:
+def test_a_whole_node_makes_no_long_sentence(scheduler: Scheduler) -> None:
     decisions = schedule_once(
-        cluster, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0
+        scheduler, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0
     )
     assert len(warnings(decisions)) == 4
-    assert said(cluster).endswith("; and 1 more of its devices")
+    assert said(scheduler).endswith("; and 1 more of its devices")
 
 
-def test_a_node_that_goes_takes_its_troubles_along(cluster: Scheduler) -> None:
-    schedule_once(cluster, [report(3, {3: "bad"})], 2.0)
-    schedule_once(cluster, [NodeGone("a")], 3.0)
-    check_invariants(cluster)
-    assert cluster.state.unhealthy_nodes == set()
-    assert "unhealthy" not in said(cluster)
+def test_a_node_that_goes_takes_its_troubles_along(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [report(3, {3: "bad"})], 2.0)
+    schedule_once(scheduler, [NodeGone("a")], 3.0)
+    check_invariants(scheduler)
+    assert scheduler.state.unhealthy_nodes == set()
+    assert "unhealthy" not in said(scheduler)
 
 
-def test_ailing_promises_are_watched(cluster: Scheduler) -> None:
-    schedule_once(cluster, [report(3, {3: "bad"})], 2.0)
-    cluster.state.unhealthy_nodes.clear()
+def test_ailing_promises_are_watched(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [report(3, {3: "bad"})], 2.0)
+    scheduler.state.unhealthy_nodes.clear()
     with pytest.raises(AssertionError, match="unhealthy nodes"):
-        check_invariants(cluster)
+        check_invariants(scheduler)
 
 
-def test_nobody_new_comes_onto_it(cluster: Scheduler) -> None:
+def test_nobody_new_comes_onto_it(scheduler: Scheduler) -> None:
     sick = dict.fromkeys((4, 5, 6), "bad")
-    schedule_once(cluster, [report(3, sick), factories.pod("late", 2)], 2.0)
-    assert "uid-late" not in cluster.state.nodes["a"].pods
-    schedule_once(cluster, [report(4, {})], 3.0)
-    assert "uid-late" in cluster.state.nodes["a"].pods
+    schedule_once(scheduler, [report(3, sick), factories.pod("late", 2)], 2.0)
+    assert "uid-late" not in scheduler.state.nodes["a"].pods
+    schedule_once(scheduler, [report(4, {})], 3.0)
+    assert "uid-late" in scheduler.state.nodes["a"].pods
 
 
 def carded(generation: int, down: dict[int, str], *held: int) -> NodeReported:
