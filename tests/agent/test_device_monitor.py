@@ -75,7 +75,7 @@ class Box:
         with Path(stderr or self.log).open("w") as file:
             process = subprocess.Popen(command, stderr=file, env=environment)
         try:
-            self.fit(self.whole, seconds=20)
+            self.assert_healthy(self.whole, seconds=20)
             yield process
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=5) == 0
@@ -85,13 +85,13 @@ class Box:
         if not stderr:
             assert "Traceback" not in self.said()
 
-    def fit(self, count: int, seconds: float = 8) -> None:
+    def assert_healthy(self, count: int, seconds: float = 8) -> None:
         eventually(lambda: self.kubelet.allocatable.get(GPU) == count, seconds)
 
     def said(self) -> str:
         return self.log.read_text()
 
-    def says(self, words: str) -> None:
+    def assert_logged(self, words: str) -> None:
         eventually(lambda: words in self.said(), 8)
 
 
@@ -106,26 +106,26 @@ def box(built: Path) -> Iterator[Box]:
 
 def test_an_xid_makes_a_gpu_unfit_until_it_has_been_quiet(box: Box) -> None:
     with box.running("--survey-every=60"):  # an event does not wait for the next survey
-        box.says("listening for the events of 8 GPUs")
+        box.assert_logged("listening for the events of 8 GPUs")
         box.control.xid(3, 31)
-        box.says("XID 31: GPU memory page fault")
+        box.assert_logged("XID 31: GPU memory page fault")
         box.control.xid(3, 79)
-        box.fit(7)
+        box.assert_healthy(7)
         assert "GPU 3 (" in box.said()
-        box.says("is unhealthy: XID 79: the GPU has fallen off the bus")
+        box.assert_logged("is unhealthy: XID 79: the GPU has fallen off the bus")
     assert box.said().count("is unhealthy") == 1
 
 
 def test_it_is_fit_again_when_the_driver_says_so(box: Box) -> None:
     box.control.set("recovery", 2, 0)
     with box.running("--hold-xid=3600"):
-        box.says("listening for the events of 8 GPUs")
+        box.assert_logged("listening for the events of 8 GPUs")
         box.control.set("recovery", 2, 1)
         box.control.xid(2, 95)
-        box.fit(7)
-        box.says("the driver requests a reset of this GPU")
+        box.assert_healthy(7)
+        box.assert_logged("the driver requests a reset of this GPU")
         box.control.set("recovery", 2, 0)
-        box.fit(8)
+        box.assert_healthy(8)
 
 
 def test_readings_that_speak_against_a_gpu(box: Box) -> None:
@@ -136,48 +136,48 @@ def test_readings_that_speak_against_a_gpu(box: Box) -> None:
             ("pages", "pages are to be retired"),
         ):
             box.control.set(key, 5, 1)
-            box.fit(7)
-            box.says(words)
+            box.assert_healthy(7)
+            box.assert_logged(words)
             box.control.set(key, 5, 0)
-            box.fit(8, 20)
+            box.assert_healthy(8, 20)
         box.control.set("link", 1, 4, 0)
-        box.fit(7)
-        box.says("NVLink 4 is down (17 of 18 are active)")
+        box.assert_healthy(7)
+        box.assert_logged("NVLink 4 is down (17 of 18 are active)")
         box.control.set("link", 1, 4, 1)
-        box.fit(8, 30)
+        box.assert_healthy(8, 30)
 
 
 def test_a_gpu_that_vanishes_while_it_is_held_and_comes_back(box: Box) -> None:
     with box.running():
         mine = gpus(box.kubelet.add_pod(pod("a", 4)))
         box.control.set("lost", mine[0], build.GPU_IS_LOST)
-        box.fit(7)
-        box.says("GPU is lost")
+        box.assert_healthy(7)
+        box.assert_logged("GPU is lost")
         others = gpus(box.kubelet.add_pod(pod("b", 4)))
         assert not set(mine) & set(others), "nothing is given twice"
         box.control.set("lost", mine[0], 0)
-        box.fit(8)
-        box.says(f"GPU {mine[0]} (")
+        box.assert_healthy(8)
+        box.assert_logged(f"GPU {mine[0]} (")
         box.control.xid(mine[0], 79)  # its events arrive again
-        box.fit(7)
+        box.assert_healthy(7)
 
 
 def test_a_driver_that_hangs_holds_nobody_up(box: Box) -> None:
     with box.running():
         box.control.hang("nvmlDeviceGetName", 2.0)  # for each GPU: far beyond the timeout
-        box.says("the NVIDIA driver has not answered for 0.5 s")
-        box.fit(0)
+        box.assert_logged("the NVIDIA driver has not answered for 0.5 s")
+        box.assert_healthy(0)
         refused = box.kubelet.add_pod(pod("b", 1))
         assert not refused.ok
         box.control.hang("nvmlDeviceGetName", 0)
-        box.fit(8, 30)
+        box.assert_healthy(8, 30)
         assert gpus(box.kubelet.add_pod(pod("c", 2)))
 
 
 def test_a_hang_does_not_keep_the_agent_from_ending(box: Box) -> None:
     with box.running():
         box.control.hang("nvmlDeviceGetUUID", 3600.0)
-        box.says("has not answered")
+        box.assert_logged("has not answered")
 
 
 def test_calls_that_fail_leave_one_line(box: Box) -> None:
@@ -185,31 +185,31 @@ def test_calls_that_fail_leave_one_line(box: Box) -> None:
         for error in (999, 3, 17):
             box.control.fail("nvmlDeviceGetTotalEccErrors", error)
             box.control.fail("nvmlEventSetWait_v2", error)
-        box.fit(0)  # 17: the operating system refuses
+        box.assert_healthy(0)  # 17: the operating system refuses
         box.control.fail("nvmlDeviceGetTotalEccErrors", 0)
-        box.fit(8)
+        box.assert_healthy(8)
 
 
 def test_an_old_driver_knows_none_of_it(box: Box, tmp_path: Path) -> None:
     box.built = library(tmp_path / "old", hide=OLD)
     with box.running():
-        box.says("no driver events")
+        box.assert_logged("no driver events")
         box.control.set("lost", 7, build.GPU_IS_LOST)
-        box.fit(7)
+        box.assert_healthy(7)
 
 
 def test_gpus_that_tell_no_events(box: Box) -> None:
     for gpu in range(8):
         box.control.set("events", gpu, 0)
     with box.running():
-        box.says("listening for the events of 0 GPUs")
+        box.assert_logged("listening for the events of 0 GPUs")
 
 
 def test_a_disk_that_is_full_stops_nothing(box: Box) -> None:
     """A stream to which every write fails."""
     with box.running(stderr="/dev/full"):
         box.control.set("lost", 0, build.GPU_IS_LOST)
-        box.fit(7)
+        box.assert_healthy(7)
         assert gpus(box.kubelet.add_pod(pod("a", 2)))
 
 

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 REFUSALS = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED}
 
 
-def refused(cluster: World, node: str, token: str) -> str:
+def assert_refused(cluster: World, node: str, token: str) -> str:
     """Reports an empty machine for the node, and returns how that was refused."""
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     report = fleet_pb2.NodeReport(node=node, boot_id="stranger", generation=1_000_000)
@@ -34,20 +34,20 @@ def refused(cluster: World, node: str, token: str) -> str:
 
 def test_a_strangers_report_is_refused_and_logged(cluster: World) -> None:
     token = cluster.token("default", namespace="default")
-    assert "node-1" in refused(cluster, "node-1", token)
+    assert "node-1" in assert_refused(cluster, "node-1", token)
 
 
 def test_an_agent_speaks_for_its_own_node_only(cluster: World) -> None:
     token = cluster.token("lockstep-agent", pod=cluster.agent_on("node-2"))
-    assert "node-1" in refused(cluster, "node-1", token)
+    assert "node-1" in assert_refused(cluster, "node-1", token)
 
 
 def test_an_agents_account_without_a_pod_is_refused(cluster: World) -> None:
-    refused(cluster, "node-1", cluster.token("lockstep-agent"))
+    assert_refused(cluster, "node-1", cluster.token("lockstep-agent"))
 
 
 def test_without_a_token_nothing_is_taken(cluster: World) -> None:
-    refused(cluster, "node-1", "")
+    assert_refused(cluster, "node-1", "")
 
 
 def test_the_centre_was_granted_all_that_it_asked_for(cluster: World) -> None:

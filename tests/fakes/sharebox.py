@@ -134,7 +134,7 @@ class ShareBox:
         told = [each.topology for each in self.fleet.reports if each.HasField("topology")]
         return told[-1].gpus[index]
 
-    def until_shares(self, hundredths: int) -> None:
+    def assert_shares(self, hundredths: int) -> None:
         eventually(lambda: self.kubelet.allocatable.get(GPU_SHARE) == hundredths, 30)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """closest() compared with brute force, and on machines with a known answer."""
 
 import random
-import time
+import sys
 from itertools import combinations
 
 import pytest
@@ -130,9 +130,8 @@ def test_gpus_outside_the_shape_are_equal() -> None:
         pairs_of_two(8),
     ],
 )
-def test_sixteen_gpus_take_under_ten_milliseconds(shape: Shape) -> None:
-    took = min(_seconds(shape, 0xFFFF, size) for size in (8, 7, 9))
-    assert took < 0.010
+def test_sixteen_gpus_take_few_calls(shape: Shape) -> None:
+    assert max(calls(shape, 0xFFFF, size) for size in (8, 7, 9)) < 20_000
 
 
 def test_sixteen_unlike_gpus_are_exact_too() -> None:
@@ -143,7 +142,7 @@ def test_sixteen_unlike_gpus_are_exact_too() -> None:
     shape = Shape(tuple(map(tuple, links)))
     for size in (4, 8):
         assert closest(shape, 0xFFFF, size) == oracle(shape, 0xFFFF, size)
-    assert min(_seconds(shape, 0xFFFF, size) for size in (8, 8, 8)) < 0.010
+    assert calls(shape, 0xFFFF, 8) < 20_000
 
 
 def test_more_than_sixteen_are_good_and_quick() -> None:
@@ -159,7 +158,17 @@ def test_more_than_sixteen_are_good_and_quick() -> None:
     assert closest(shape, (1 << 24) - 1, 12).bit_count() == 12
 
 
-def _seconds(shape: Shape, free: int, size: int) -> float:
-    start = time.process_time()
-    closest.__wrapped__(shape, free, size)
-    return time.process_time() - start
+def calls(shape: Shape, free: int, size: int) -> int:
+    """How many functions an uncached choice calls: the same on every machine."""
+    count = 0
+
+    def on_event(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(on_event)
+    try:
+        closest.__wrapped__(shape, free, size)
+    finally:
+        sys.setprofile(None)
+    return count

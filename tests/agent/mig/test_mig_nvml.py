@@ -52,7 +52,7 @@ def divided(gpu: int, profiles: dict[int, str] | None) -> Machine:
     return replace(MACHINE, nvml=replace(MACHINE.nvml, gpus=tuple(parts)))
 
 
-def can(box: Box, resource: str, count: int) -> None:
+def assert_allocatable(box: Box, resource: str, count: int) -> None:
     eventually(lambda: box.kubelet.allocatable.get(resource, 0) == count, 8)
 
 
@@ -65,61 +65,63 @@ def slice_pod(box: Box, name: str, resource: str, count: int = 1) -> dict[str, s
 
 def test_an_error_of_one_instance(box: Box) -> None:
     with box.running("--survey-every=60"):
-        can(box, ONE, 9)
+        assert_allocatable(box, ONE, 9)
         box.control.xid(7, 94, 9, 0)
-        can(box, ONE, 8)
-        box.says("GPU 7's 1g.5gb (gi 9, ci 0) is unhealthy: XID 94: contained memory error")
-        box.says(", GPU instance 9) XID 94")
-        box.says("GPU 7's 1g.5gb (gi 9, ci 0) is healthy again")
-        can(box, ONE, 9)
+        assert_allocatable(box, ONE, 8)
+        box.assert_logged(
+            "GPU 7's 1g.5gb (gi 9, ci 0) is unhealthy: XID 94: contained memory error"
+        )
+        box.assert_logged(", GPU instance 9) XID 94")
+        box.assert_logged("GPU 7's 1g.5gb (gi 9, ci 0) is healthy again")
+        assert_allocatable(box, ONE, 9)
         box.control.xid(7, 79, 9, 0)  # concerns the whole GPU
-        can(box, ONE, 2)
-        box.says("GPU 7 (")
+        assert_allocatable(box, ONE, 2)
+        box.assert_logged("GPU 7 (")
     assert "GPU 6" not in box.said().replace("GPU 6 (GPU-", "")
 
 
 def test_repartitioning_without_a_restart(box: Box) -> None:
     with box.running():
-        can(box, THREE, 1)
+        assert_allocatable(box, THREE, 1)
         held = slice_pod(box, "a", THREE)["NVIDIA_VISIBLE_DEVICES"]
         box.hardware.install(divided(6, {1: "3g.20gb", 2: "3g.20gb"}))
-        can(box, THREE, 2)
-        can(box, TWO, 0)
-        can(box, ONE, 7)
-        box.says("is in MIG slices: 3g.20gb, 3g.20gb")
+        assert_allocatable(box, THREE, 2)
+        assert_allocatable(box, TWO, 0)
+        assert_allocatable(box, ONE, 7)
+        box.assert_logged("is in MIG slices: 3g.20gb, 3g.20gb")
         assert slice_pod(box, "b", THREE)["NVIDIA_VISIBLE_DEVICES"] != held
         box.control.xid(6, 94, 2, 0)  # the GPU has a new handle
-        box.says("GPU 6's 3g.20gb (gi 2, ci 0) is unhealthy")
-        can(box, THREE, 1)
-        can(box, THREE, 2)
-        box.says("nvidia.com/mig-2g.10gb has no devices any more")
+        box.assert_logged("GPU 6's 3g.20gb (gi 2, ci 0) is unhealthy")
+        assert_allocatable(box, THREE, 1)
+        assert_allocatable(box, THREE, 2)
+        box.assert_logged("nvidia.com/mig-2g.10gb has no devices any more")
         box.hardware.install(divided(6, {}))
-        can(box, THREE, 0)
-        box.says("is in MIG mode without slices")
-        box.fit(6)
+        assert_allocatable(box, THREE, 0)
+        box.assert_logged("is in MIG mode without slices")
+        box.assert_healthy(6)
         box.hardware.install(divided(6, None))
-        box.says("is whole")
-        box.fit(6)  # two pods still hold slices of it
+        box.assert_logged("is whole")
+        box.assert_healthy(6)  # two pods still hold slices of it
         box.kubelet.end_pod("uid-a")
         box.kubelet.end_pod("uid-b")
-        box.fit(7, 20)
+        box.assert_healthy(7, 20)
 
 
 def test_the_slices_of_a_lost_gpu_are_unhealthy(box: Box) -> None:
     with box.running():
-        can(box, ONE, 9)
+        assert_allocatable(box, ONE, 9)
         box.control.set("lost", 7, build.GPU_IS_LOST)
-        can(box, ONE, 2)
+        assert_allocatable(box, ONE, 2)
         assert box.kubelet.capacity[ONE] == 9
         box.control.set("lost", 7, 0)
-        can(box, ONE, 9)
+        assert_allocatable(box, ONE, 9)
 
 
 def test_a_driver_that_hangs_in_a_slice(box: Box) -> None:
     with box.running():
         box.control.hang("nvmlDeviceGetComputeInstanceId", 1.0)
-        can(box, ONE, 0)
-        box.fit(0)
+        assert_allocatable(box, ONE, 0)
+        box.assert_healthy(0)
         box.control.hang("nvmlDeviceGetComputeInstanceId", 0)
         eventually(lambda: box.kubelet.allocatable.get(ONE) == 9, 30)
 
@@ -138,7 +140,7 @@ def test_memory_use_of_slices(box: Box) -> None:
         return found
 
     with box.running("--metrics-listen", f"127.0.0.1:{port}", "--report-every=0.2"):
-        can(box, TWO, 1)
+        assert_allocatable(box, TWO, 1)
         uuid = slice_pod(box, "a", TWO)["LOCKSTEP_SLICES"]
         box.control.set("slice_used", 6, 5, 700)
         name = "lockstep_grant_slice_memory_used_bytes"
@@ -158,7 +160,7 @@ def test_memory_use_of_slices(box: Box) -> None:
 
 def test_whole_gpus_and_slices_at_once(box: Box) -> None:
     with box.running():
-        can(box, ONE, 9)
+        assert_allocatable(box, ONE, 9)
         slice_pod(box, "a", ONE, 9)
         whole = slice_pod(box, "w", GPU, 6)
         assert whole["LOCKSTEP_GPUS"] == "0,1,2,3,4,5"

@@ -56,7 +56,7 @@ def told(admission: Admission, container: int = 0) -> tuple[str, str]:
     return envs["LOCKSTEP_GPUS"], envs["LOCKSTEP_GPU_SHARE"]
 
 
-def counts(box: NodeBox, whole: int, shares: int) -> None:
+def assert_allocatable(box: NodeBox, whole: int, shares: int) -> None:
     eventually(
         lambda: (
             (
@@ -77,13 +77,13 @@ def test_unequal_shares_fill_one_gpu_before_the_next(box: NodeBox) -> None:
 
 def test_a_gpu_in_shares_leaves_the_whole_ones_and_comes_back(box: NodeBox) -> None:
     box.kubelet.add_pod(part("a", 30))
-    counts(box, 7, 800)
+    assert_allocatable(box, 7, 800)
     box.kubelet.add_pod(pod("w", 7))
-    counts(box, 7, 100)
+    assert_allocatable(box, 7, 100)
     box.kubelet.end_pod("uid-a")
-    counts(box, 8, 100)
+    assert_allocatable(box, 8, 100)
     box.kubelet.end_pod("uid-w")
-    counts(box, 8, 800)
+    assert_allocatable(box, 8, 800)
 
 
 def test_the_plan_names_the_gpu(box: NodeBox) -> None:
@@ -106,7 +106,7 @@ def test_strangers_keep_off_what_is_promised(box: NodeBox) -> None:
 
 def test_more_than_any_gpu_has_left_is_refused(box: NodeBox) -> None:
     box.kubelet.add_pod(pod("w", 7))
-    counts(box, 8, 100)
+    assert_allocatable(box, 8, 100)
     assert told(box.kubelet.add_pod(part("a", 60)))
     assert not box.kubelet.add_pod(part("b", 50)).ok
     refused = box.kubelet.add_pod(part("c", 101))
@@ -139,9 +139,9 @@ def test_a_restarted_agent_sells_nothing_twice(box: NodeBox) -> None:
     box.kubelet.add_pod(part("a", 30))
     box.kubelet.add_pod(pod("w", 2))
     box.restart_agent()
-    counts(box, 7, 600)
+    assert_allocatable(box, 7, 600)
     box.kubelet.restart()
-    counts(box, 7, 600)
+    assert_allocatable(box, 7, 600)
     held = box.kubelet.held()
     assert len(held["team", "a", "c0"][GPU_SHARE]) == 30
 
@@ -187,13 +187,13 @@ def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:
         box.plan(plan("a", 6, 30))
         assert told(box.kubelet.add_pod(part("a", 30)))[0] == "6"
         (tmp_path / "node-1").write_text("0, 1\n")
-        counts(box, 7, 200)
+        assert_allocatable(box, 7, 200)
         assert len(box.kubelet.held()["team", "a", "c0"][GPU_SHARE]) == 30
         assert told(box.kubelet.add_pod(part("b", 30)))[0] in "01"
         (tmp_path / "node-1").write_text("0, first")  # invalid: the last configuration stays
         assert told(box.kubelet.add_pod(part("c", 30)))[0] in "01"
         box.kubelet.end_pod("uid-a")
-        counts(box, 7, 200)
+        assert_allocatable(box, 7, 200)
         (tmp_path / "node-1").unlink()
         (tmp_path / "default").write_text("none")
         eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 0)

@@ -36,11 +36,11 @@ def uuid(gpu: int, gi: int, profile: str = "1g.5gb", ci: int = 0) -> str:
 def box() -> Iterator[NodeBox]:
     with node_box(machine({2: UNEQUAL, 3: EQUAL})) as made:
         made.start()
-        counts(made, {GPU: 2, GPU_SHARE: 200, ONE: 9, TWO: 1, THREE: 1})
+        assert_allocatable(made, {GPU: 2, GPU_SHARE: 200, ONE: 9, TWO: 1, THREE: 1})
         yield made
 
 
-def counts(box: NodeBox, expected: dict[str, int]) -> None:
+def assert_allocatable(box: NodeBox, expected: dict[str, int]) -> None:
     """Waits until the kubelet can allocate these numbers."""
 
     def now() -> bool:
@@ -71,7 +71,7 @@ def test_a_container_is_told_of_its_slice_and_its_gpu(box: NodeBox) -> None:
     assert env["LOCKSTEP_SLICE_PROFILE"] == "2g.10gb"
     assert env["LOCKSTEP_GPU_ENFORCEMENT"] == "mig"
     eventually(lambda: [g.resource for g in box.agent.node.state.grants] == [TWO])
-    counts(box, {GPU: 2, GPU_SHARE: 200})
+    assert_allocatable(box, {GPU: 2, GPU_SHARE: 200})
 
 
 def test_few_fill_the_gpu_that_has_the_least_left_and_many_are_of_one_gpu(box: NodeBox) -> None:
@@ -102,7 +102,7 @@ def test_divided_anew_while_pods_run(box: NodeBox) -> None:
     held = slices(box.kubelet.add_pod(wants("a", (THREE, 1))))
     assert held == {uuid(2, 1, "3g.20gb")}
     box.change(machine({2: {1: "3g.20gb", 2: "3g.20gb"}, 3: EQUAL}))
-    counts(box, {GPU: 2, ONE: 7, TWO: 0, THREE: 2})
+    assert_allocatable(box, {GPU: 2, ONE: 7, TWO: 0, THREE: 2})
     assert TWO in box.kubelet.capacity
     assert box.kubelet.capacity[TWO] == 0
     assert slices(box.kubelet.add_pod(wants("b", (THREE, 1)))) == {uuid(2, 2, "3g.20gb")}
@@ -110,41 +110,41 @@ def test_divided_anew_while_pods_run(box: NodeBox) -> None:
     refused = box.kubelet.add_pod(wants("c", (TWO, 1)))
     assert "0 available" in refused.message or "is gone" in refused.message
     box.change(machine({2: UNEQUAL, 3: EQUAL}))
-    counts(box, {ONE: 9, TWO: 1, THREE: 1})
+    assert_allocatable(box, {ONE: 9, TWO: 1, THREE: 1})
     assert told(box.kubelet.add_pod(wants("d", (TWO, 1))))["LOCKSTEP_GPUS"] == "2"
 
 
 def test_a_profile_that_nobody_had_before(box: NodeBox) -> None:
     box.change(machine({2: {0: "7g.40gb"}, 3: EQUAL}))
     whole = "nvidia.com/mig-7g.40gb"
-    counts(box, {whole: 1, ONE: 7, THREE: 0})
+    assert_allocatable(box, {whole: 1, ONE: 7, THREE: 0})
     assert told(box.kubelet.add_pod(wants("a", (whole, 1))))["LOCKSTEP_SLICE_PROFILE"] == "7g.40gb"
     box.kubelet.restart()
-    counts(box, {whole: 1, ONE: 7, GPU: 2})
+    assert_allocatable(box, {whole: 1, ONE: 7, GPU: 2})
 
 
 def test_the_place_of_a_slice_that_is_gone_is_its_holders(box: NodeBox) -> None:
     """The holder's device files would open the slice that is created there next."""
     box.kubelet.add_pod(wants("a", (THREE, 1)))
     box.change(machine({2: {1: "2g.10gb", 2: "3g.20gb"}, 3: EQUAL}))
-    counts(box, {TWO: 0, THREE: 1, ONE: 7})
+    assert_allocatable(box, {TWO: 0, THREE: 1, ONE: 7})
     assert box.kubelet.capacity[TWO] == 1
     box.restart_agent()
-    counts(box, {TWO: 0, THREE: 1, ONE: 7})
+    assert_allocatable(box, {TWO: 0, THREE: 1, ONE: 7})
     box.kubelet.end_pod("uid-a")
-    counts(box, {TWO: 1, THREE: 1, ONE: 7})
+    assert_allocatable(box, {TWO: 1, THREE: 1, ONE: 7})
 
 
 def test_a_gpu_out_of_mig_mode_is_whole_when_the_last_slice_is_given_back(box: NodeBox) -> None:
     box.kubelet.add_pod(wants("a", (TWO, 1)))
     box.change(machine({3: EQUAL}))
-    counts(box, {GPU: 2, GPU_SHARE: 200, ONE: 7, TWO: 0, THREE: 0})
+    assert_allocatable(box, {GPU: 2, GPU_SHARE: 200, ONE: 7, TWO: 0, THREE: 0})
     assert box.kubelet.capacity[GPU] == 3
     box.restart_agent()
-    counts(box, {GPU: 2, GPU_SHARE: 200, ONE: 7})
+    assert_allocatable(box, {GPU: 2, GPU_SHARE: 200, ONE: 7})
     assert gpus(box.kubelet.add_pod(pod("w", 2))) == [0, 1]
     box.kubelet.end_pod("uid-a")
-    counts(box, {GPU: 3, GPU_SHARE: 100, ONE: 7})
+    assert_allocatable(box, {GPU: 3, GPU_SHARE: 100, ONE: 7})
     assert gpus(box.kubelet.add_pod(pod("v", 1))) == [2]
 
 
@@ -152,10 +152,10 @@ def test_slices_of_a_gpu_that_is_in_use_as_a_whole_wait(box: NodeBox) -> None:
     box.kubelet.add_pod(pod("w", 2))
     box.change(machine({1: EQUAL, 2: UNEQUAL, 3: EQUAL}))
     eventually(lambda: box.kubelet.capacity.get(ONE) == 16)
-    counts(box, {GPU: 1, ONE: 9})
+    assert_allocatable(box, {GPU: 1, ONE: 9})
     assert box.kubelet.held()["team", "w", "c0"][GPU]
     box.kubelet.end_pod("uid-w")
-    counts(box, {GPU: 1, ONE: 16})
+    assert_allocatable(box, {GPU: 1, ONE: 16})
 
 
 def test_an_old_list_sells_nothing_twice(box: NodeBox) -> None:
@@ -180,9 +180,9 @@ def test_an_old_list_sells_nothing_twice(box: NodeBox) -> None:
 def test_a_restarted_agent_and_kubelet_know_who_has_which(box: NodeBox) -> None:
     mine = slices(box.kubelet.add_pod(wants("a", (ONE, 2))))
     box.restart_agent()
-    counts(box, {GPU: 2, ONE: 9})
+    assert_allocatable(box, {GPU: 2, ONE: 9})
     box.kubelet.restart()
-    counts(box, {GPU: 2, ONE: 9})
+    assert_allocatable(box, {GPU: 2, ONE: 9})
     assert not mine & slices(box.kubelet.add_pod(wants("b", (ONE, 7))))
 
 
@@ -190,11 +190,11 @@ def test_all_slices_of_a_gpu_follow_it(box: NodeBox) -> None:
     made = machine({2: UNEQUAL, 3: EQUAL})
     lost = replace(made.nvml.gpus[3], uuid="", pci="", fault="lost", slices=(), mig=False)
     box.change(replace(made, nvml=replace(made.nvml, gpus=(*made.nvml.gpus[:3], lost))))
-    counts(box, {GPU: 2, ONE: 2, TWO: 1})
+    assert_allocatable(box, {GPU: 2, ONE: 2, TWO: 1})
     assert box.kubelet.capacity[ONE] == 9
     assert not any(part.healthy for part in box.agent.node.state.topology.gpus[3].slices)
     box.change(made)
-    counts(box, {GPU: 2, ONE: 9})
+    assert_allocatable(box, {GPU: 2, ONE: 9})
 
 
 def test_an_error_in_one_instance_is_that_slices_alone(box: NodeBox) -> None:
@@ -221,7 +221,7 @@ def test_slices_and_network_cards_are_neighbours() -> None:
     """In either order of the resources."""
     with node_box(machine({0: EQUAL, 3: EQUAL}, cards=2)) as box:
         box.start()
-        counts(box, {ONE: 14})
+        assert_allocatable(box, {ONE: 14})
         eventually(lambda: box.kubelet.allocatable.get(RDMA, 0) > 0)
         near = {"0": "mlx5_0", "3": "mlx5_1"}
         for number in range(6):
@@ -239,11 +239,11 @@ def test_slices_that_divide_an_instance_have_its_memory_together() -> None:
     name = "nvidia.com/mig-1c.3g.20gb"
     with node_box(made) as box:
         box.start()
-        counts(box, {name: 2})
+        assert_allocatable(box, {name: 2})
         assert (
             told(box.kubelet.add_pod(wants("a", (name, 1))))["LOCKSTEP_GPU_ENFORCEMENT"] == "none"
         )
-        counts(box, {name: 2})
+        assert_allocatable(box, {name: 2})
         box.agent._monitor.refresh([XidEvent(machines.uuid(3), 94, 1, 0)])
         parts = box.agent.node.state.topology.gpus[3].slices
         assert [each.healthy for each in parts] == [False, True]
@@ -252,12 +252,12 @@ def test_slices_that_divide_an_instance_have_its_memory_together() -> None:
 def test_a_node_of_slices_alone_offers_no_whole_gpu() -> None:
     with node_box(machine(dict.fromkeys(range(4), EQUAL))) as box:
         box.agent.start()
-        counts(box, {ONE: 28})
+        assert_allocatable(box, {ONE: 28})
         assert GPU not in box.kubelet.capacity
         box.change(machine({3: EQUAL}))
-        counts(box, {GPU: 3, ONE: 7})
+        assert_allocatable(box, {GPU: 3, ONE: 7})
         box.change(machine(dict.fromkeys(range(4), EQUAL)))
-        counts(box, {GPU: 0, ONE: 28})
+        assert_allocatable(box, {GPU: 0, ONE: 28})
         assert box.agent._unready() == ""
         box.change(machine({3: EQUAL}))
-        counts(box, {GPU: 3, ONE: 7})
+        assert_allocatable(box, {GPU: 3, ONE: 7})

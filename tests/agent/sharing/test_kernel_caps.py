@@ -36,7 +36,7 @@ def limit(box: ShareBox, gpu: int, folder: Path) -> list[int]:
 def test_the_cap_is_there_before_the_first_process_and_stays(box: ShareBox) -> None:
     (box.config / "default").write_text("0-3: kernel; 4-6: none; 7: whole")
     box.start("--cgroup-root", box.cgroups)
-    box.until_shares(700)
+    box.assert_shares(700)
     folder = box.pod_folder("a")
     given = box.share("a", 2, 4 * GIB, "kernel")
     assert given.ok, given
@@ -69,7 +69,7 @@ def test_the_cap_is_there_before_the_first_process_and_stays(box: ShareBox) -> N
 def test_a_cap_that_cant_be_set_stops_the_container_with_a_sentence(box: ShareBox) -> None:
     (box.config / "default").write_text("all: kernel")
     box.start("--cgroup-root", box.cgroups)
-    box.until_shares(800)
+    box.assert_shares(800)
     refused = box.share("a", 0, GIB)
     assert not refused.ok
     assert "no cgroup of pod" in refused.message
@@ -102,7 +102,7 @@ def test_where_it_cant_be_had_it_is_not_promised(why: str, hide: tuple[str, ...]
             proc.of_the_host(box.proc, capabilities=0)
         (box.config / "default").write_text("0: kernel; 1: auto")
         box.start(*flags)
-        box.until_shares(100)
+        box.assert_shares(100)
         eventually(lambda: bool(box.fleet.reports), 20)
         assert why in box.gpu(0).share_why
         assert (box.gpu(1).enforcement, box.gpu(1).share_why) == ("watch", "")
@@ -114,7 +114,7 @@ def test_processes_are_watched_only_by_who_sees_them(box: ShareBox) -> None:
     proc.of_a_container(box.proc)
     (box.config / "default").write_text("0: watch; 1: auto")
     box.start()
-    box.until_shares(100)
+    box.assert_shares(100)
     eventually(lambda: bool(box.fleet.reports), 20)
     assert "hostPID" in box.gpu(0).share_why
     assert box.gpu(1).enforcement == "none"

@@ -60,7 +60,7 @@ def levels(box: ShareBox, *gpus: int) -> tuple[str, ...]:
 def test_from_the_first_share_to_the_last(box: ShareBox) -> None:
     box.keep()
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(800)
+    box.assert_shares(800)
     eventually(lambda: levels(box, 0, 4) == ("mps", "none"), 20)
     assert mode(box, 1) == ANYBODY  # no pods: the former mode
     given = box.share("a", 1, 4 * GIB, "mps")
@@ -104,20 +104,20 @@ def test_a_daemon_that_dies_is_started_again_and_its_shares_are_unhealthy_meanwh
 ) -> None:
     box.keep()
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(800)
+    box.assert_shares(800)
     assert box.share("a", 1, GIB).ok
     refuse = box.sharing / box.uuids[1] / "refuse"
     refuse.write_text("no more")
     daemon = (box.sharing / box.uuids[1] / "pipe" / "nvidia-cuda-mps-control.pid").read_text()
     os.kill(int(daemon), signal.SIGKILL)
-    box.until_shares(700)
+    box.assert_shares(700)
     eventually(lambda: "no more" in box.gpu(1).share_why, 20)
     assert box.gpu(1).enforcement == "mps"
     assert mode(box, 1) == ONE_PROCESS  # no process bypasses the server
     refused = box.share("b", 1, GIB)
     assert not refused.ok or "LOCKSTEP_GPUS" in refused.containers[0].envs  # on another GPU
     refuse.unlink()
-    box.until_shares(800)
+    box.assert_shares(800)
     assert limit(box, 1) == "1024M"
     assert box.kubelet.held()["team", "a", "c0"][GPU_SHARE]
 
@@ -125,7 +125,7 @@ def test_a_daemon_that_dies_is_started_again_and_its_shares_are_unhealthy_meanwh
 def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     setup = box.keep()
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(800)
+    box.assert_shares(800)
     assert box.share("a", 1, 4 * GIB).ok
     control(box, 1, "start_server -uid 0")
     server = control(box, 1, "get_server_list")
@@ -133,9 +133,9 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
     eventually(lambda: box.gpu(1).enforcement == "mps", 20)
     setup.kill()
     setup.wait()
-    box.until_shares(400)
+    box.assert_shares(400)
     box.keep()
-    box.until_shares(800)
+    box.assert_shares(800)
     assert box.share("b", 1, 5 * GIB).ok
     assert control(box, 1, "get_server_list") == server
     eventually(lambda: limit(box, 1) == "5120M", 20)
@@ -152,17 +152,17 @@ def test_neither_restart_disturbs_who_runs(box: ShareBox) -> None:
 def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
     box.keep()
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(800)
+    box.assert_shares(800)
     box.share("a", 1)
     box.share("b", 5)
     (box.config / "default").write_text("0-3: none; 4-7: mps")
-    box.until_shares(600)
+    box.assert_shares(600)
     eventually(lambda: "when its pods have ended" in box.gpu(5).share_why, 20)
     assert levels(box, 1, 5) == ("mps", "none")
     assert mode(box, 1) == ONE_PROCESS
     box.end("a")
     box.end("b")
-    box.until_shares(800)
+    box.assert_shares(800)
     eventually(lambda: levels(box, 1, 5) == ("none", "mps"), 20)
     assert box.share("c", 1).containers[0].envs["LOCKSTEP_GPU_ENFORCEMENT"] == "none"
     assert box.share("d", 5).containers[0].envs["LOCKSTEP_GPU_ENFORCEMENT"] == "mps"
@@ -170,25 +170,25 @@ def test_a_change_waits_until_nobody_is_there(box: ShareBox) -> None:
 
 def test_without_the_keeper_none_is_offered_and_it_says_so(box: ShareBox) -> None:
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(400)
+    box.assert_shares(400)
     absent = f"`lockstep-agent gpu-setup` is not running for {box.sharing}"
     eventually(lambda: absent in box.gpu(0).share_why, 20)
     box.keep()
-    box.until_shares(800)
+    box.assert_shares(800)
 
 
 def test_without_nvidias_programs_none_is_offered(box: ShareBox) -> None:
     (box.folder / "driver/usr/bin/nvidia-cuda-mps-control").unlink()
     box.keep()
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(400)
+    box.assert_shares(400)
     eventually(lambda: "nvidia-cuda-mps-control is not on the path" in box.gpu(0).share_why, 20)
 
 
 def test_a_container_waits_for_its_server_and_is_refused_without(box: ShareBox) -> None:
     box.keep()
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(800)
+    box.assert_shares(800)
     box.control.fail("nvmlDeviceSetComputeMode", 4)
     refused = box.share("a", 1, GIB)
     assert "SYS_ADMIN is missing" in refused.message
@@ -201,7 +201,7 @@ def test_a_cap_that_is_not_the_one_it_was_given_is_not_run_with(box: ShareBox) -
     them."""
     box.keep()
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(800)
+    box.assert_shares(800)
     assert box.share("a", 1, 4 * GIB).ok
     limits = {**dict(box.plans["a"].limits), MEMORY: 2 * GIB}
     box.plan("a", replace(box.plans["a"], limits=tuple(sorted(limits.items()))))
@@ -212,7 +212,7 @@ def test_time_slices(box: ShareBox) -> None:
     box.keep()
     (box.config / "default").write_text("0,1: none timeslice=long; 2: none")
     box.start("--sharing-dir", box.sharing)
-    box.until_shares(300)
+    box.assert_shares(300)
     set_ = box.folder / "fake-nvml.timeslices"
     assert not set_.exists()
     assert box.share("a", 1).containers[0].envs["LOCKSTEP_GPU_TIMESLICE"] == "long"

@@ -337,13 +337,13 @@ def test_two_hundred_long_polls_at_once(scheduler: SchedulerServer) -> None:
     nodes = [f"n{number}" for number in range(200)]
     before = threading.active_count()
 
-    async def ask() -> tuple[list[pb.IntentList], float]:
+    async def ask() -> list[pb.IntentList]:
         async with scheduler.aio_channel() as channel:
             stub = FleetStub(channel)
 
             async def one(node: str, version: int) -> pb.IntentList:
                 agent = auth(f"agent-{node}")
-                answer: pb.IntentList = await stub.Intents(poll(version, node, 20), metadata=agent)
+                answer: pb.IntentList = await stub.Intents(poll(version, node, 50), metadata=agent)
                 return answer
 
             firsts = await asyncio.gather(*(one(node, 0) for node in nodes))
@@ -354,12 +354,11 @@ def test_two_hundred_long_polls_at_once(scheduler: SchedulerServer) -> None:
             while not all(map(scheduler.plans.has_open_poll, nodes)):
                 await asyncio.sleep(0.01)
             assert threading.active_count() - before < 30
-            began = time.monotonic()
             scheduler.plans.publish(
                 {n: (Grant("default", n, "main", "nvidia.com/gpu", ("G",)),) for n in nodes}
             )
-            return await asyncio.gather(*polls), time.monotonic() - began
+            # Long before the polls end by themselves: the publication answers them.
+            return await asyncio.wait_for(asyncio.gather(*polls), 25)
 
-    answers, took_s = asyncio.run(ask())
+    answers = asyncio.run(ask())
     assert [answer.intents[0].pod for answer in answers] == nodes
-    assert took_s < 3
