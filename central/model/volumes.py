@@ -9,7 +9,7 @@ AVAILABLE = "Available"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class VolumeRequest:
     """What a claim without a volume asks of the one that it gets."""
 
     storage_class: str
@@ -27,7 +27,7 @@ class Wanted:
             return False
         return not self.selector or all(e.matches(dict(volume.labels)) for e in self.selector)
 
-    def harder(self, other: "Wanted") -> bool:
+    def harder(self, other: "VolumeRequest") -> bool:
         """Whatever does for it does for the other."""
         return (
             (self.block, self.selector) == (other.block, other.selector)
@@ -45,8 +45,8 @@ class Volumes:
     common: tuple[tuple[str, str], ...] = ()  # driver and claim, of those that other pods use too
     exclusive: tuple[str, ...] = ()  # claims that no other pod may use
     why: str = ""  # it can't go anywhere yet
-    wants: tuple[tuple[Wanted, int], ...] = ()  # of volumes that exist: how many like that
-    shared: tuple[tuple[str, Wanted], ...] = ()  # by claim: one for all the pods that use it
+    wants: tuple[tuple[VolumeRequest, int], ...] = ()  # of volumes that exist: how many like that
+    shared: tuple[tuple[str, VolumeRequest], ...] = ()  # by claim: one for all the pods that use it
 
 
 @dataclass(frozen=True, slots=True)

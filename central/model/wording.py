@@ -14,7 +14,7 @@ def resource(name: str) -> str:
     return f"{name.removeprefix(MIG)} slices" if is_slice(name) else _SAID.get(name, name)
 
 
-def cards(spec: PodSpec) -> str:
+def nics(spec: PodSpec) -> str:
     """Network cards that can keep the pod's limits."""
     told = [f"{limit} {resource(key)}" for key, limit in spec.rdma_limits if limit > 0]
     return f"network cards with {' and '.join(told) or 'the default limits'} left"

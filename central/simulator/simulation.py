@@ -16,7 +16,7 @@ from central.scheduler.status import gang_status
 from central.server.journal import Journal
 from central.simulator.agenda import Agenda
 from central.simulator.scenario import Scenario
-from central.simulator.simulation_result import Ended, Load, SimulationResult, Waiting
+from central.simulator.simulation_result import Ended, Load, Pending, SimulationResult
 from central.simulator.world import World
 
 MAX_CYCLES = 10_000  # at one time; decisions that undo each other would never end
@@ -203,16 +203,16 @@ class Simulation:
             reason = gang_status.describe(self.scheduler.state, gang)
             job = jobs.by_group.get((gang.namespace, gang.name))
             name = job.spec.name if job is not None else gang.name
-            result.waiting.append(Waiting(gang.namespace, name, reason, pods))
+            result.waiting.append(Pending(gang.namespace, name, reason, pods))
         for job in jobs.by_name.values():
             if not job.pods and (why := job.why_pending()):
                 pods = job.spec.replicas
-                result.waiting.append(Waiting(job.spec.namespace, job.spec.name, why, pods))
+                result.waiting.append(Pending(job.spec.namespace, job.spec.name, why, pods))
         for pod in self.scheduler.state.pods.values():
             seen = pod.seen
             if not seen.ours and not seen.node and pod.alive:
                 reason = "another scheduler's pod: its schedulerName is not in --scheduler-names"
-                result.waiting.append(Waiting(seen.namespace, seen.name, reason, 1))
+                result.waiting.append(Pending(seen.namespace, seen.name, reason, 1))
         result.waiting.sort(key=lambda waits: (waits.namespace, waits.name))
 
 

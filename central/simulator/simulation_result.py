@@ -34,7 +34,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Pending:
     namespace: str
     name: str
     reason: str
@@ -59,7 +59,7 @@ class SimulationResult:
     placed: list[Placed] = field(default_factory=list)
     evicted: list[Evicted] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)  # at the end
+    waiting: list[Pending] = field(default_factory=list)  # at the end
     loads: list[Load] = field(default_factory=list)
     held: list[UsageChange] = field(default_factory=list)  # GPUs
     ran: list[UsageChange] = field(default_factory=list)  # pods

@@ -9,7 +9,7 @@ from central.model import selectors, wording
 from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.model.pod_rules import Spread
-from central.model.volumes import Volumes, Wanted
+from central.model.volumes import VolumeRequest, Volumes
 from central.scheduler.filters import node_filters
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory.columns import Columns
@@ -45,7 +45,7 @@ class InterPodFilter:
         self._affine: Bools = np.zeros(0, dtype=np.bool_)
         self._tolerated: Bools = np.zeros(0, dtype=np.bool_)
         self._reached: Bools = np.zeros(0, dtype=np.bool_)
-        self._made: dict[Wanted, Ints] = {}  # where a volume like that can be made
+        self._made: dict[VolumeRequest, Ints] = {}  # where a volume like that can be made
         if spec.volumes is not None:
             wants = [w for w, _ in (*spec.volumes.wants, *((w, 1) for _, w in spec.volumes.shared))]
             self._made = {w: self._judged.copy() for w in wants if w.made is not None}

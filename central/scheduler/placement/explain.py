@@ -127,7 +127,7 @@ def _best_candidate(
     if required in island_masks.ON_NODE:
         capacity = view.by_row
         if required != NODE:
-            capacity = island_masks.room(snapshot, required, view, existing_gpus)
+            capacity = island_masks.capacity(snapshot, required, view, existing_gpus)
         if len(existing_rows) != 1:
             return best_node(snapshot, capacity)
         (row,) = existing_rows
@@ -189,7 +189,7 @@ def _short_of(
     if view.nics and snapshot.columns.nics:
         by_nics = sum(nic_limits.capacities(snapshot.columns.nics, usable.tolist(), view.spec))
         if by_nics < min(count, *capacities.values()):
-            return [*details, f"short of {wording.cards(view.spec)}: enough for {by_nics}"]
+            return [*details, f"short of {wording.nics(view.spec)}: enough for {by_nics}"]
     scarce = min(sorted(capacities), key=capacities.__getitem__)
     if scarce != GPU and not is_slice(scarce) and capacities[scarce] < count:
         details.append(f"short of {wording.resource(scarce)}: enough for {capacities[scarce]}")

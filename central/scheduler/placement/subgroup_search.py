@@ -91,7 +91,7 @@ def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
     units = view.by_row // size
     if level in island_masks.PARTS:
         for row in np.flatnonzero(units).tolist():
-            inside = island_masks.rooms(snapshot, level, row, view)
+            inside = island_masks.capacities(snapshot, level, row, view)
             units[row] = min(int(units[row]), sum(room // size for room in inside))
     return units
 

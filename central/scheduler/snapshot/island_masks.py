@@ -60,7 +60,7 @@ def holding(
     return sorted(found, key=order)
 
 
-def rooms(
+def capacities(
     snapshot: Snapshot, level: str, row: int, view: PodClassCapacity, held: int = 0
 ) -> list[int]:
     """How many pods of the kind each part of the row, that has the GPUs held, has GPUs for; none of a
@@ -77,12 +77,12 @@ def rooms(
     ]
 
 
-def room(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) -> Ints:
+def capacity(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) -> Ints:
     """How many pods of the kind the best part of each row has room for."""
     found = view.by_row.copy()
     if view.share or view.gpus:
         for row in np.flatnonzero(found).tolist():
-            best = max(rooms(snapshot, level, row, view, held), default=0)
+            best = max(capacities(snapshot, level, row, view, held), default=0)
             found[row] = min(int(found[row]), best)
     return found
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from central.model.arrays import Ints
-from central.model.volumes import Volumes, Wanted
+from central.model.volumes import VolumeRequest, Volumes
 from central.scheduler.volumes.free_volumes import FreeVolumes
 from central.scheduler.volumes.matching import hall_sets, match
 
@@ -48,7 +48,7 @@ class VolumeAssignment:
             for wanted in (*(w for w, _ in volumes.wants), *(w for _, w in volumes.shared))
         )
 
-    def capacity(self, volumes: Volumes, provisioned: dict[Wanted, Ints]) -> Ints:
+    def capacity(self, volumes: Volumes, provisioned: dict[VolumeRequest, Ints]) -> Ints:
         """By row, how many pods there are volumes for. provisioned: 1 on rows where a volume can be
         provisioned for the request."""
         found = np.full(self.free.rows, MANY, dtype=np.int64)
@@ -68,7 +68,10 @@ class VolumeAssignment:
         return found
 
     def _capacity_of(
-        self, name: str, needs: dict[Wanted, tuple[int, int]], provisioned: dict[Wanted, Ints]
+        self,
+        name: str,
+        needs: dict[VolumeRequest, tuple[int, int]],
+        provisioned: dict[VolumeRequest, Ints],
     ) -> Ints:
         """Rows on which the same requests can be provisioned are counted together: only the other
         requests need free volumes."""

@@ -17,9 +17,9 @@ from central.model.volumes import (
     ClaimSeen,
     StorageFact,
     VolumeGone,
+    VolumeRequest,
     Volumes,
     VolumeSeen,
-    Wanted,
 )
 from central.scheduler.volumes.free_volumes import FreeVolumes
 from central.scheduler.volumes.matching import MAX_UNLIKE
@@ -133,10 +133,10 @@ class VolumeClaims:
         are counted for pods that are bound, even if a claim is invalid."""
         places: list[NodeTerms] = []
         attach: Counter[str] = Counter()
-        wants: Counter[Wanted] = Counter()
+        wants: Counter[VolumeRequest] = Counter()
         exclusive: list[str] = []
         common: list[tuple[str, str]] = []
-        shared: list[tuple[str, Wanted]] = []
+        shared: list[tuple[str, VolumeRequest]] = []
         why = ""
         for name in _claims_of(seen):
             claim = self._claims.get(name)
@@ -209,7 +209,7 @@ class VolumeClaims:
                 return candidate
         return None
 
-    def _want(self, name: ClaimKey, claim: ClaimSeen) -> Wanted | None:
+    def _want(self, name: ClaimKey, claim: ClaimSeen) -> VolumeRequest | None:
         """The request of a claim that may get an existing volume; None for other claims."""
         if claim.bound or claim.volume or claim.selected_node or claim.lost:
             return None
@@ -221,7 +221,7 @@ class VolumeClaims:
             if not self._free.has(storage.name):
                 return None
             provisioned_on = tuple(self._provisioners.places(storage, claim.size))
-        return Wanted(
+        return VolumeRequest(
             storage.name, claim.size, claim.modes, claim.block, claim.selector, provisioned_on
         )
 
@@ -254,11 +254,11 @@ class VolumeClaims:
         )
 
     def plan(
-        self, seen: PodSeen, own: Iterable[tuple[Wanted, str]], shared: dict[str, str]
+        self, seen: PodSeen, own: Iterable[tuple[VolumeRequest, str]], shared: dict[str, str]
     ) -> None:
         """Plans the volumes of a placed pod for its claims. own: its requests with their volumes;
         shared: by claim, the volumes that it shares with other pods."""
-        left: dict[Wanted, list[str]] = {}
+        left: dict[VolumeRequest, list[str]] = {}
         for want, volume in own:
             left.setdefault(want, []).append(volume)
         for name in _claims_of(seen):

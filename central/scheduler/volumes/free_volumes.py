@@ -18,7 +18,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import NodeSeen
-from central.model.volumes import VolumeSeen, Wanted
+from central.model.volumes import VolumeRequest, VolumeSeen
 from central.scheduler.volumes.matching import AnyOf
 from central.scheduler.volumes.reach import Places, VolumeReach
 
@@ -147,7 +147,7 @@ class FreeVolumes:
                     found[list(self.reach.rows[volume.places])] += 1
         return counts[any_of]
 
-    def candidates(self, row: int, want: Wanted) -> Iterator[str]:
+    def candidates(self, row: int, want: VolumeRequest) -> Iterator[str]:
         """Available volumes that satisfy the request on the row, the best fit first: the smallest, then
         the one that the fewest nodes reach."""
         name = want.storage_class
@@ -159,7 +159,7 @@ class FreeVolumes:
         fit.sort(key=lambda v: (v.size, len(self.reach.rows[v.places]), len(v.modes), v.name))
         return (volume.name for volume in fit)
 
-    def on_many_nodes(self, want: Wanted) -> bool:
+    def on_many_nodes(self, want: VolumeRequest) -> bool:
         """Whether an available volume that satisfies the request is reachable from several nodes."""
         return any(map(want.takes, self._on_many.get(want.storage_class, {}).values()))
 

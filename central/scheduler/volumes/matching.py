@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 
-from central.model.volumes import Wanted
+from central.model.volumes import VolumeRequest
 
 MAX_UNLIKE = 8  # different requests of one pod for one storage class
-AnyOf = frozenset[Wanted]  # volumes that satisfy at least one of these
+AnyOf = frozenset[VolumeRequest]  # volumes that satisfy at least one of these
 
 
-def match(wants: Sequence[Wanted], candidates: Mapping[Wanted, Sequence[str]]) -> list[str]:
+def match(
+    wants: Sequence[VolumeRequest], candidates: Mapping[VolumeRequest, Sequence[str]]
+) -> list[str]:
     """A volume for each request, the earliest possible of its candidates; empty where none is left, or
     where one is provisioned."""
     got: dict[str, int] = {}
@@ -27,8 +29,8 @@ def match(wants: Sequence[Wanted], candidates: Mapping[Wanted, Sequence[str]]) -
 
 def _augment(
     index: int,
-    wants: Sequence[Wanted],
-    candidates: Mapping[Wanted, Sequence[str]],
+    wants: Sequence[VolumeRequest],
+    candidates: Mapping[VolumeRequest, Sequence[str]],
     got: dict[str, int],
     tried: set[str],
 ) -> bool:
@@ -47,7 +49,7 @@ def _augment(
 
 
 Needs = tuple[
-    tuple[Wanted, int, int], ...
+    tuple[VolumeRequest, int, int], ...
 ]  # request, volumes per pod, volumes for all pods together
 
 

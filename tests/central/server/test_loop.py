@@ -142,9 +142,13 @@ def test_facts_that_arrive_together_share_a_cycle() -> None:
     def on_cycle(facts: Sequence[Fact], decisions: object, seconds: float) -> None:
         cycles.append(len(facts))
 
+    def put_all(_: object) -> None:
+        for number in range(200):
+            loop.put(factories.node(f"n{number}"))
+
     loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True, on_cycle=on_cycle)
     with running(loop, World()):
-        loop.ask(lambda _: [loop.put(factories.node(f"n{number}")) for number in range(200)])
+        loop.ask(put_all)
         assert loop.ask(lambda scheduler: len(scheduler.state.nodes)) == 200
     assert [facts for facts in cycles if facts] == [200]
 
