@@ -1,4 +1,4 @@
-"""Short words for facts, so that a test reads as a story."""
+"""Facts with short names and defaults, so that a test reads as a story."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def spec(gpus: int = 0, cpu: int = 100, **other: object) -> PodSpec:
 
 
 def part(name: str, share: int, **other: object) -> PodSeen:
-    """A pod that wants hundredths of a GPU."""
+    """A pod that requests hundredths of a GPU."""
     plain = pod(name, **other)  # type: ignore[arg-type]  # a test's shorthand
     requests = tuple(sorted({**dict(plain.spec.requests), GPU_SHARE: share}.items()))
     spec = replace(plain.spec, requests=requests, share_containers=(("main", share),))
@@ -89,13 +89,13 @@ def gang(name: str, minimum: int, **other: object) -> GangSeen:
 
 
 def budget(app: str, allowed: int, disrupted: tuple[str, ...] = ()) -> BudgetSeen:
-    """Of the pods of the namespace with this label."""
+    """A PodDisruptionBudget of the pods with this app label in namespace ns."""
     selector = (Expression("app", "In", (app,)),)
     return BudgetSeen("ns", f"keep-{app}", selector, allowed, disrupted)
 
 
 def mates(app: str, *, leaving: bool = True) -> Peers:
-    """The pods of the namespace with this label."""
+    """Selects the pods with this app label in namespace ns."""
     return Peers((Selector(("ns",), (Expression("app", "In", (app,)),)),), leaving)
 
 
@@ -120,8 +120,8 @@ def topology(
     level: str | tuple[str, ...] = "none",
     model: str = "test",
 ) -> NodeTopology:
-    """GPUs whose islands are joined by NV12; the rest of the pairs are SYS. level: of the caps of memory,
-    of all of them or one by one."""
+    """GPUs whose islands are joined by NV12; all other pairs are SYS. level: enforcement of GPU memory
+    limits, for all GPUs or one for each."""
     islands = islands if islands is not None else (tuple(range(gpus)),)
     where = {index: number for number, island in enumerate(islands) for index in island}
 

@@ -1,10 +1,10 @@
-"""Placement cases as prose: a cluster and what arrives, a line of dashes, what comes of it.
+"""Placement cases as prose: a cluster and what arrives, a line of dashes, and the result.
 
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
 queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [below org] [closed]
 gang train: 2 pods x 4 GPUs [+ 1 pod] [min 2] [in one rack] [priority 5] [queue a] [for 90 s]
-after 60 s                what follows comes so much later; who was bound runs, who was evicted is gone
+after 60 s                the next lines come this much later; bound pods run, evicted pods are gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
 ---
@@ -74,17 +74,17 @@ def play(text: str) -> list[str]:
     scheduler = world.cluster
     bound: dict[str, list[str]] = {}
     evicted: dict[str, list[str]] = {}
-    told: dict[str, UpdateGangStatus] = {}
+    reasons: dict[str, UpdateGangStatus] = {}
     for decision in world.decisions:
         if isinstance(decision, Evict):
             evicted.setdefault(world.names[decision.pod], []).append(decision.node)
         if isinstance(decision, UpdateGangStatus):
-            told[decision.gang] = decision
+            reasons[decision.gang] = decision
         if isinstance(decision, Bind):
             known = scheduler.state.nodes[decision.node].shape is not None and decision.gpus
             gpus = f"({','.join(map(str, indices_of(decision.gpus)))})" if known else ""
             bound.setdefault(world.names[decision.pod], []).append(decision.node + gpus)
-    waits = [tell for tell in told.values() if tell.phase == "Pending"]
+    waits = [tell for tell in reasons.values() if tell.phase == "Pending"]
     return [
         *(f"bind {name}: {' '.join(nodes)}" for name, nodes in bound.items()),
         *(f"evict {name}: {' '.join(nodes)}" for name, nodes in evicted.items()),

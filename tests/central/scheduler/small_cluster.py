@@ -1,5 +1,5 @@
-"""The world around one cluster, as tests tell it: whoever is bound runs at once, ends when its time is
-up, and leaves when it is evicted."""
+"""A world around one scheduler: a bound pod runs at once, ends when its time is up, and goes when it is
+evicted."""
 
 from dataclasses import replace
 
@@ -13,16 +13,16 @@ from tests.central import factories
 
 
 class World:
-    """Whoever is bound runs at once, and ends when its time is up."""
+    """A bound pod runs at once, and ends when its time is up."""
 
     def __init__(self, *nodes: Fact, patience_s: float = 600.0) -> None:
         self.cluster = new_scheduler(factories.LEVELS, patience_s)
         self.running: dict[str, PodSeen] = {}
-        self.lasts: dict[str, float] = {}  # the truth, whatever the pod says
+        self.lasts: dict[str, float] = {}  # the true run time, whatever the pod declares
         self.ends: dict[str, float] = {}
         self.began: dict[str, float] = {}  # by gang
         self.told: dict[str, str] = {}
-        self.names: dict[str, str] = {}  # the gang of each pod there ever was, or its own name
+        self.names: dict[str, str] = {}  # the gang, or else the name, of each pod by uid
         self.decisions: list[Decision] = []
         self.evicted: list[str] = []
         self.whys: list[str] = []
@@ -88,7 +88,7 @@ class World:
 def job(
     name: str, pods: int, gpus: int = 8, runs_for_s: float | None = None, **other: object
 ) -> list[Fact]:
-    """A gang of equal pods; least: its minimum; the rest goes to the group or to its pods."""
+    """A gang of equal pods. least: its minimum; other: fields of the PodGroup or of its pods."""
     created = float(str(other.pop("created", 0.0)))
     least = int(str(other.pop("least", pods)))
     own = {key: other.pop(key) for key in ("preempts", "checkpoint", "labels") if key in other}

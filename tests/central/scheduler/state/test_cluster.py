@@ -37,7 +37,7 @@ def free(scheduler: Scheduler, name: str) -> list[int]:
     )
 
 
-def test_a_plan_in_the_way_of_the_truth_is_made_anew(scheduler: Scheduler) -> None:
+def test_a_plan_that_observed_devices_contradict_is_replaced(scheduler: Scheduler) -> None:
     schedule_once(scheduler, [factories.pod("one", 2), factories.pod("two", 2)], 0.0)
     assert [grant.device_ids for grant in scheduler.state.planned_devices("a")] == [
         ("GPU-0", "GPU-1"),
@@ -73,7 +73,7 @@ def test_a_sick_gpu_is_not_given_and_comes_back(scheduler: Scheduler) -> None:
     assert free(scheduler, "a") == list(range(8))
 
 
-def test_an_old_report_changes_nothing_and_a_restarted_agent_counts_anew(
+def test_an_old_report_changes_nothing_and_generations_restart_with_the_agent(
     scheduler: Scheduler,
 ) -> None:
     schedule_once(scheduler, [factories.report("a", factories.topology(4), 5)], 0.0)
@@ -83,7 +83,7 @@ def test_an_old_report_changes_nothing_and_a_restarted_agent_counts_anew(
     assert free(scheduler, "a") == list(range(8))
 
 
-def test_what_is_said_of_a_pod_before_it_was_bound_does_not_unbind_it(scheduler: Scheduler) -> None:
+def test_a_fact_older_than_the_binding_does_not_unbind_the_pod(scheduler: Scheduler) -> None:
     pod = factories.pod("one", 2)
     assert binds(schedule_once(scheduler, [pod], 0.0))
     late = factories.pod("one", 2, priority=1)

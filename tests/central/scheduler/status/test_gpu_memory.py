@@ -1,4 +1,4 @@
-"""Caps of GPU memory at the centre: who must be sure of them waits, and who exceeds them goes."""
+"""GPU memory limits in the scheduler: nodes that enforce too little are refused, pods above them evicted."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
 
 
 def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
-    """GPU 0 is watched, GPU 1 has MPS: whoever needs that goes there, however full the other is."""
+    """GPU 0 is watched, GPU 1 has MPS: pods that require MPS go there, however full the other is."""
     made = new_scheduler(factories.LEVELS)
     say(made, factories.node("a", gpus=2, shares=True))
     say(made, factories.report("a", factories.topology(2, shares=True, level=("watch", "mps"))))
@@ -67,7 +67,7 @@ def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
         "(1 node: enforces GPU memory by mps at most)"
         in made.state.gangs["ns", "u", False].attempt.reason
     )
-    # The GPU is configured anew: what is not given yet is planned anew, what is given stays.
+    # The GPU is reconfigured: unobserved pods are planned again, what is given stays.
     given = (factories.grant_part("p", 1, 30), factories.grant_part("t", 0, 30))
     say(made, factories.report("a", factories.topology(2, shares=True, level="watch"), 2, given))
     assert [made.state.pods[f"uid-{name}"].gpus for name in ("p", "q", "t")] == [2, 0, 1]

@@ -141,7 +141,7 @@ def test_one_write_at_a_time_and_again_after_a_failure() -> None:
     assert again.status["running"] == 1
 
 
-def test_made_again_it_is_told_anew() -> None:
+def test_a_recreated_queue_gets_its_status_again() -> None:
     world = World(factories.node("a"), queue("q"))
     world.step(5.0, QueueGone("q"))
     world.step(6.0, replace(queue("q"), uid="other"))

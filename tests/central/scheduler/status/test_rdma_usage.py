@@ -1,4 +1,4 @@
-"""What pods use of their network cards: shown, and told to whoever comes to a limit."""
+"""RDMA usage of pods on NICs: shown by explain, and a warning for a pod at its limit."""
 
 from dataclasses import replace
 
@@ -44,12 +44,12 @@ def pod(name: str) -> PodSeen:
     return factories.wishing(factories.pod(name, 1, "g"), 8)
 
 
-def test_whoever_has_all_that_it_may_have_is_told_once() -> None:
+def test_a_pod_at_its_limit_gets_one_warning() -> None:
     made = scheduler()
     assert not warnings(say(made, RdmaUsed("a", (used("p", 7),))))
-    told = say(made, RdmaUsed("a", (used("p", 8),)), now=5.0)
-    assert warnings(told) == ["p is at its limit of 8 RDMA handles on NIC mlx5_0 of node a"]
-    warned = next(each for each in told if isinstance(each, EmitWarning))
+    decisions = say(made, RdmaUsed("a", (used("p", 8),)), now=5.0)
+    assert warnings(decisions) == ["p is at its limit of 8 RDMA handles on NIC mlx5_0 of node a"]
+    warned = next(each for each in decisions if isinstance(each, EmitWarning))
     assert (warned.gang, warned.gang_uid, warned.reason) == ("g", "uid-g", "RdmaLimitReached")
     assert not warnings(say(made, RdmaUsed("a", (used("p", 8, 9),)), now=10.0))
     assert not warnings(say(made, RdmaUsed("a", (used("p", 7),)), now=15.0))
@@ -61,15 +61,15 @@ def test_whoever_has_all_that_it_may_have_is_told_once() -> None:
 def test_where_the_kernel_counts_refusals_these_are_what_counts() -> None:
     made = scheduler()
     assert not warnings(say(made, RdmaUsed("a", (used("p", 8, failures=0),))))
-    told = warnings(say(made, RdmaUsed("a", (used("p", 8, failures=2),)), now=5.0))
-    assert told[0].endswith("on NIC mlx5_0 of node a; more was refused 2 times")
+    decisions = warnings(say(made, RdmaUsed("a", (used("p", 8, failures=2),)), now=5.0))
+    assert decisions[0].endswith("on NIC mlx5_0 of node a; more was refused 2 times")
     other = warnings(say(made, RdmaUsed("a", (used("q", 1, failures=1, card=1),)), now=6.0))
     assert other == [
         "q was refused RDMA resources on NIC mlx5_1 of node a, by its own limit or the limit of all pods"
     ]
 
 
-def test_nobody_is_told_of_who_is_gone() -> None:
+def test_no_warning_for_a_pod_that_is_gone() -> None:
     made = scheduler()
     assert not warnings(say(made, RdmaUsed("a", (used("nobody", 8),))))
     assert not warnings(say(made, RdmaUsed("elsewhere", (used("p", 8),))))
@@ -84,6 +84,6 @@ def test_it_is_shown_by_node_and_by_pod() -> None:
     (view,) = node_views(made)
     here = {use.pod: (use.card, use.current.hca_handle) for use in view.cards}
     assert here == {"p": ("mlx5_0", 7), "q": ("mlx5_0", -1)}
-    told = explain(made, "ns", "q")
-    assert told is not None
-    assert {use.pod for use in told.cards} == {"p", "q"}
+    decisions = explain(made, "ns", "q")
+    assert decisions is not None
+    assert {use.pod for use in decisions.cards} == {"p", "q"}

@@ -1,4 +1,4 @@
-"""A gang on GPUs that are not fit any more: its owner is told, once, and nothing is done to it."""
+"""A gang on unhealthy devices: its owner gets one warning, and the gang keeps running."""
 
 from dataclasses import replace
 
@@ -42,63 +42,63 @@ def warnings(decisions: list[Decision]) -> list[EmitWarning]:
     return [each for each in decisions if isinstance(each, EmitWarning)]
 
 
-def said(scheduler: Scheduler) -> str:
+def reason(scheduler: Scheduler) -> str:
     return gang_status.describe(scheduler.state, scheduler.state.gangs["ns", "train", True])
 
 
-def test_its_owner_is_told_which_gpu_of_which_pod_and_why(scheduler: Scheduler) -> None:
+def test_the_warning_names_the_gpu_the_pod_and_the_cause(scheduler: Scheduler) -> None:
     decisions = schedule_once(scheduler, [report(3, {3: "XID 79: it has fallen off the bus"})], 2.0)
     words = "GPU 3 of node a, held by train-1, is unhealthy: XID 79: it has fallen off the bus"
     assert warnings(decisions) == [
         EmitWarning("ns", "train", "uid-of-train", "uid-train-1", "train-1", words)
     ]
-    assert said(scheduler) == f"2 of 2 pods placed in one island of node a; {words}"
+    assert reason(scheduler) == f"2 of 2 pods placed in one island of node a; {words}"
     assert [each.reason for each in decisions if isinstance(each, UpdateGangStatus)] == [
-        said(scheduler)
+        reason(scheduler)
     ]
     assert not [each for each in decisions if isinstance(each, Evict)]
     check_invariants(scheduler)
 
 
-def test_it_is_told_once_and_again_only_after_it_was_well(scheduler: Scheduler) -> None:
+def test_one_warning_until_the_gpu_was_healthy_again(scheduler: Scheduler) -> None:
     assert len(warnings(schedule_once(scheduler, [report(3, {3: "bad"})], 2.0))) == 1
     assert not warnings(schedule_once(scheduler, [report(4, {3: "bad (over; held back)"})], 3.0))
-    assert "held back" in said(scheduler)
+    assert "held back" in reason(scheduler)
     assert len(warnings(schedule_once(scheduler, [report(5, {3: "bad", 0: "worse"})], 4.0))) == 1
     schedule_once(scheduler, [report(6, {})], 5.0)
-    assert "unhealthy" not in said(scheduler)
+    assert "unhealthy" not in reason(scheduler)
     assert len(warnings(schedule_once(scheduler, [report(7, {3: "bad"})], 6.0))) == 1
 
 
-def test_gpus_that_it_does_not_hold_are_nothing_to_it(scheduler: Scheduler) -> None:
+def test_unhealthy_gpus_of_others_do_not_matter(scheduler: Scheduler) -> None:
     assert schedule_once(scheduler, [report(3, {7: "bad"})], 2.0) == []
-    assert "unhealthy" not in said(scheduler)
+    assert "unhealthy" not in reason(scheduler)
 
 
-def test_a_whole_node_makes_no_long_sentence(scheduler: Scheduler) -> None:
+def test_the_reason_lists_three_devices_at_most(scheduler: Scheduler) -> None:
     decisions = schedule_once(
         scheduler, [report(3, dict.fromkeys(range(8), "the driver is gone"))], 2.0
     )
     assert len(warnings(decisions)) == 4
-    assert said(scheduler).endswith("; and 1 more of its devices")
+    assert reason(scheduler).endswith("; and 1 more of its devices")
 
 
-def test_a_node_that_goes_takes_its_troubles_along(scheduler: Scheduler) -> None:
+def test_a_deleted_node_is_not_unhealthy(scheduler: Scheduler) -> None:
     schedule_once(scheduler, [report(3, {3: "bad"})], 2.0)
     schedule_once(scheduler, [NodeGone("a")], 3.0)
     check_invariants(scheduler)
     assert scheduler.state.unhealthy_nodes == set()
-    assert "unhealthy" not in said(scheduler)
+    assert "unhealthy" not in reason(scheduler)
 
 
-def test_ailing_promises_are_watched(scheduler: Scheduler) -> None:
+def test_unhealthy_nodes_are_an_invariant(scheduler: Scheduler) -> None:
     schedule_once(scheduler, [report(3, {3: "bad"})], 2.0)
     scheduler.state.unhealthy_nodes.clear()
     with pytest.raises(AssertionError, match="unhealthy nodes"):
         check_invariants(scheduler)
 
 
-def test_nobody_new_comes_onto_it(scheduler: Scheduler) -> None:
+def test_no_new_pod_uses_an_unhealthy_gpu(scheduler: Scheduler) -> None:
     sick = dict.fromkeys((4, 5, 6), "bad")
     schedule_once(scheduler, [report(3, sick), factories.pod("late", 2)], 2.0)
     assert "uid-late" not in scheduler.state.nodes["a"].pods
@@ -120,7 +120,7 @@ def carded(generation: int, down: dict[int, str], *held: int) -> NodeReported:
     return factories.report("a", replace(what, hcas=hcas, links=links), generation, grants)
 
 
-def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
+def test_a_pod_with_a_nic_that_went_down_gets_a_warning() -> None:
     made = new_scheduler(factories.LEVELS)
     pods = [
         factories.wishing(factories.pod("one", 1, "train"), -1),
@@ -136,11 +136,11 @@ def test_whoever_has_a_network_card_that_went_down_is_told() -> None:
     assert warnings(down) == [
         EmitWarning("ns", "train", "uid-of-train", "uid-one", "one", words, "NicUnhealthy")
     ]
-    assert said(made).endswith(words)
+    assert reason(made).endswith(words)
     assert not warnings(schedule_once(made, [carded(5, {1: "it has no port"}, 1)], 4.0))
     schedule_once(made, [carded(6, {}, 1)], 5.0)
     assert not made.state.unhealthy_nodes
-    assert "unhealthy" not in said(made)
+    assert "unhealthy" not in reason(made)
     gone = warnings(schedule_once(made, [carded(7, {1: ""}, 1)], 6.0))
     assert [each.why.rpartition(": ")[2] for each in gone] == ["it is gone"]
     check_invariants(made)
