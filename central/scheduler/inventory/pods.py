@@ -9,6 +9,7 @@ from central.model.phases import ENDED
 from protos.names import GPU, GPU_SHARE
 
 WAITING, REFUSED, ASSUMED, BOUND = "waiting", "refused", "assumed", "bound"  # stages
+PodCounts = tuple[tuple[PodSpec, int], ...]  # equal pods are counted
 STAYS, ASKED, AGREED = "", "asked", "agreed"  # is it being evicted? agreed: the API would allow it
 
 

@@ -1,4 +1,4 @@
-"""Where gangs go. Start with search.fit."""
+"""Placement: where a gang fits. Start with search.fit."""
 
 from central.scheduler.placement.domain_choice import ANYWHERE
 from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest

@@ -1,30 +1,38 @@
-"""Seats for groups of pods within the rows of one domain."""
+"""Assigns counted pods to the rows of one domain: within one row to its islands, over several rows to the
+fewest domains of each level below (fewest.py)."""
 
 from collections.abc import Sequence
 
 from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
+from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import sequential
 from central.scheduler.placement.domain_choice import ANYWHERE
-from central.scheduler.placement.fewest import spread
-from central.scheduler.placement.request import Groups
+from central.scheduler.placement.fewest import fill_fewest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 
 
-def seat(
-    draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0, *, by: int = 0
+def assign(
+    draft: Draft,
+    groups: PodCounts,
+    level: str,
+    rows: Ints,
+    existing_gpus: int = 0,
+    *,
+    counted_level: int = 0,
 ) -> None:
-    """Seats every group within the rows, the widest pods first since they fit in fewest places.
+    """Assigns every pod to one of the rows, pods with the most GPUs first because they fit in the fewest
+    places.
 
-    held: GPUs that others of theirs hold, where it is one row. by: the rows are divided by the level
-    of this index, where the next one is not meant. Raises DoesNotFit."""
+    existing_gpus: the gang's GPUs on the row, if it is one. counted_level: the index of the level whose
+    domains should be few, if it is below the next level. Raises DoesNotFit, with the draft half filled."""
     snapshot = draft.snapshot
     mark = len(draft.seats)
     within = -1
     if level in island_masks.PARTS:
-        within = _part(snapshot, groups, level, int(rows[0]), held)
+        within = _fullest_mask(snapshot, groups, level, int(rows[0]), existing_gpus)
     order: Sequence[int] = range(len(groups))
     if len(groups) > 1:
         order = gpu_shares.widest_first([snapshot.view(spec) for spec, _ in groups])
@@ -35,34 +43,38 @@ def seat(
                 raise DoesNotFit("not enough capacity")
             draft.take(int(rows[0]), spec, count, within)
             continue
-        cap = snapshot.view(spec).refresh().by_row
-        start = max(level_below(snapshot, level), by)
-        draft.take_all(spec, *spread(snapshot, cap, rows, count, start), within)
+        capacity = snapshot.view(spec).refresh().by_row
+        start = max(level_below(snapshot, level), counted_level)
+        draft.take_all(spec, *fill_fewest(snapshot, capacity, rows, count, start), within)
     if len(groups) > 1:
         rank = {spec: index for index, (spec, _) in enumerate(groups)}
-        draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
+        draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda taken: rank[taken.spec])
 
 
-def seat_entangled(draft: Draft, groups: Groups, level: str, rows: Ints, held: int = 0) -> None:
-    """The same for pods whose rules speak of each other."""
-    islands = sequential.islands(draft.snapshot, groups, level, rows, held)
-    wanted = sum(count for _, count in groups)
-    if all(sequential.seat_all(draft, groups, rows, within) < wanted for within in islands):
+def assign_sequentially(
+    draft: Draft, groups: PodCounts, level: str, rows: Ints, existing_gpus: int = 0
+) -> None:
+    """As assign(), for pods whose own rules refer to each other."""
+    masks = sequential.gpu_masks(draft.snapshot, groups, level, rows, existing_gpus)
+    count = sum(count for _, count in groups)
+    if all(sequential.assign_all(draft, groups, rows, within) < count for within in masks):
         raise DoesNotFit("not all pods fit together")
 
 
 def level_below(snapshot: Snapshot, level: str) -> int:
-    """The index of the first level below: what a domain of this level is made of."""
+    """The index of the first level below; past the last: nodes."""
     if level == ANYWHERE:
         return 0
     levels = snapshot.columns.domains.levels
     return levels.index(level) + 1 if level in levels else len(levels)
 
 
-def _part(snapshot: Snapshot, groups: Groups, level: str, row: int, held: int) -> int:
-    """The fullest island, or NUMA node, of the node that takes all of the gang's GPUs."""
+def _fullest_mask(
+    snapshot: Snapshot, groups: PodCounts, level: str, row: int, existing_gpus: int
+) -> int:
+    """The mask of the fullest island, or NUMA node, that takes all of the gang's GPUs."""
     asks = [(snapshot.view(spec), count) for spec, count in groups]
-    fitting = island_masks.holding(snapshot, level, row, asks, held)
+    fitting = island_masks.holding(snapshot, level, row, asks, existing_gpus)
     if not fitting:
         raise DoesNotFit(f"no {level} has enough capacity")
     return fitting[0]

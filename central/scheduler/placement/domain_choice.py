@@ -1,8 +1,12 @@
-"""Which domains may take a gang whole, level by level, best first: the one that needs the fewest parts
-(racks of a block, nodes of a rack), then the one that is left with the least room, then the first by
-name: the empty stays empty for those who need it whole.
+"""Which domains of a level can take a gang whole, best first.
 
-Works on counts per domain: the cost does not grow with the gang.
+Best is the domain that needs the fewest children (racks of a block, nodes of a rack), then the one that the
+pods prefer, then the one with the least capacity left, then the first by name. So large empty domains stay
+whole for the gangs that need them. All of it works on capacities counted per domain: the cost does not
+depend on the size of the gang.
+
+Design: docs/design/0007-fewest-domains.md
+Design: docs/design/0008-preferred-level.md
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +16,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.scoring import Load
+from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE, NUMA
@@ -23,68 +27,72 @@ TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentati
 
 
 class DomainCapacity(Protocol):
-    """How many more of something fit: by row, and by level and domain. gpus: of one of them."""
+    """How many more pods of a class, or subgroups of them, fit: by row, and by level and domain."""
 
     by_row: Ints
     by_domain: list[Ints]
-    gpus: int
+    gpus: int  # of one of what is counted
     share: int  # hundredths of a GPU
-    least: int  # how surely its memory must be enforced: a rank
-    pods: int  # that one of them is
+    least: int  # rank of the memory enforcement that is required
+    pods: int  # in one of what is counted
 
 
 class CountedDomains:
-    """Rooms of some rows only, or of groups of equal pods."""
+    """Capacity for subgroups of equal pods, or for pods on some rows only."""
 
     def __init__(self, snapshot: Snapshot, cap: Ints, view: DomainCapacity, pods: int = 1) -> None:
-        """pods: of the view's kind, in one of what is counted."""
+        """cap: by row. pods: in one of what is counted."""
         self.by_row, self.gpus, self.pods = cap, view.gpus * pods, pods
         self.share, self.least = view.share, view.least
         domains = snapshot.columns.domains
         self.by_domain = [
-            sums_of(cap, domains.of[level], domains.count(level))
+            sum_by_domain(cap, domains.of[level], domains.count(level))
             for level in range(len(domains.levels))
         ]
 
 
-def sums_of(cap: Ints, of: Ints, count: int) -> Ints:
+def sum_by_domain(cap: Ints, of: Ints, count: int) -> Ints:
     inside = of >= 0
     return np.bincount(of[inside], weights=cap[inside], minlength=count).astype(np.int64)
 
 
 class DomainChoice:
-    """rooms: one for each kind of pod, with how many of it are wanted. most: domains of a level. load:
-    the same as kinds and numbers, where the harm that they do to others should be weighed. by: the
-    index of the level whose domains should be few, where the next one is not meant."""
+    """capacities, counts: by pod class. limit: domains of a level that are proposed. pods: what is placed, if
+    preferences and fragmentation should choose among equal nodes. counted_level: the index of the level whose
+    domains should be few, if it is not the next one below."""
 
     def __init__(
         self,
         snapshot: Snapshot,
-        rooms: Sequence[DomainCapacity],
+        capacities: Sequence[DomainCapacity],
         counts: Sequence[int],
-        anchors: Sequence[int] = (),
+        existing_rows: Sequence[int] = (),
         *,
-        most: int = 0,
-        load: Load = (),
-        by: int = 0,
+        limit: int = 0,
+        pods: PodCounts = (),
+        counted_level: int = 0,
         spread: bool = False,
     ) -> None:
-        self._snapshot, self._rooms, self._counts = snapshot, rooms, counts
-        self._anchors, self._load, self._by = anchors, load, by
+        self._snapshot, self._capacities, self._counts = snapshot, capacities, counts
+        self._existing_rows, self._pods, self._counted_level = existing_rows, pods, counted_level
         self._spread = spread
-        # For equal pods the best is certain: it takes them.
-        self._most = most or (1 if len(rooms) == 1 else TRIED_DOMAINS)
-        self._gpus = sum(room.gpus * count for room, count in zip(rooms, counts, strict=True))
+        # Equal pods are counted exactly, so the best domain takes them and no other is needed.
+        self._limit = limit or (1 if len(capacities) == 1 else TRIED_DOMAINS)
+        self._gpus = sum(
+            capacity.gpus * count for capacity, count in zip(capacities, counts, strict=True)
+        )
 
-    def of(self, level: str) -> Iterator[Ints]:
-        """The rows of each domain of the level that may take the whole, best first."""
+    def candidates(self, level: str) -> Iterator[Ints]:
+        """The rows of each domain of the level that may take all pods, best first."""
         snapshot = self._snapshot
         if level in island_masks.ON_NODE:
             yield from self._nodes(level)
         elif level == ANYWHERE:
-            rooms = zip(self._rooms, self._counts, strict=True)
-            if all(room.by_row.sum() >= count for room, count in rooms):
-                yield np.flatnonzero(np.any([room.by_row > 0 for room in self._rooms], axis=0))
+            capacities = zip(self._capacities, self._counts, strict=True)
+            if all(capacity.by_row.sum() >= count for capacity, count in capacities):
+                yield np.flatnonzero(
+                    np.any([capacity.by_row > 0 for capacity in self._capacities], axis=0)
+                )
         else:
             index = snapshot.columns.domains.levels.index(level)
             of = snapshot.columns.domains.of[index]
@@ -92,113 +100,120 @@ class DomainChoice:
                 yield np.flatnonzero(of == domain)
 
     def _nodes(self, level: str) -> Iterator[Ints]:
-        snapshot, rooms, gpus = self._snapshot, self._rooms, self._gpus
+        snapshot, capacities, gpus = self._snapshot, self._capacities, self._gpus
         asks = [
-            (room, count * (room.pods if room.share else 1))
-            for room, count in zip(rooms, self._counts, strict=True)
+            (capacity, count * (capacity.pods if capacity.share else 1))
+            for capacity, count in zip(capacities, self._counts, strict=True)
         ]
-        sharing = any(room.share for room in rooms)
-        if len(set(self._anchors)) > 1 or not (level == NODE or gpus or sharing):
+        sharing = any(capacity.share for capacity in capacities)
+        if len(set(self._existing_rows)) > 1 or not (level == NODE or gpus or sharing):
             return
         if gpus > snapshot.biggest():
             return
-        fits = rooms[0].by_row >= self._counts[0]
-        for room, count in zip(rooms[1:], self._counts[1:], strict=True):
-            fits &= room.by_row >= count
+        fits = capacities[0].by_row >= self._counts[0]
+        for capacity, count in zip(capacities[1:], self._counts[1:], strict=True):
+            fits &= capacity.by_row >= count
         if level == ISLAND:
             fits &= snapshot.columns.gpus.island >= gpus
         rows = np.flatnonzero(fits)
         if level == NUMA:
             rows = rows[island_masks.most(snapshot, NUMA, rows) >= gpus]
-        if self._anchors:
-            rows = rows[rows == self._anchors[0]]
+        if self._existing_rows:
+            rows = rows[rows == self._existing_rows[0]]
         if sharing and level in island_masks.PARTS:
             hold = [bool(island_masks.holding(snapshot, level, row, asks)) for row in rows.tolist()]
             rows = rows[hold]
-        elif sharing and len(rooms) > 1:
+        elif sharing and len(capacities) > 1:
             rows = rows[
                 [gpu_shares.fits(snapshot.columns.gpus, row, asks) for row in rows.tolist()]
             ]
-        if self._most == 1:
-            yield from _least(rows, self._keys(level))
+        if self._limit == 1:
+            yield from _best_rows(rows, self._keys(level))
             return
         keys = [key(rows) for key in self._keys(level)] if len(rows) else []
         order = np.lexsort(keys[::-1]) if keys else rows
-        for row in rows[order[: self._most]]:
+        for row in rows[order[: self._limit]]:
             yield np.array([row], dtype=np.int64)
 
     def _keys(self, level: str) -> Iterator[Key]:
-        """By what nodes are chosen, the least first: each is asked of those that are equal by the ones
-        before it."""
-        snapshot, room, gpus = self._snapshot, self._rooms[0], self._gpus
-        if (lean := snapshot.preference(self._load)) is not None:
-            yield lambda rows: -lean[rows]
+        """What nodes are ordered by, the least first. A key is computed only for nodes that are equal by
+        the keys before it."""
+        snapshot, capacity, gpus = self._snapshot, self._capacities[0], self._gpus
+        if (score := snapshot.preference(self._pods)) is not None:
+            yield lambda rows: -score[rows]
         if self._spread:
             if gpus:
                 yield lambda rows: -snapshot.columns.gpus.count[rows]
-            yield lambda rows: -room.by_row[rows]
+            yield lambda rows: -capacity.by_row[rows]
             yield lambda rows: snapshot.columns.name_rank()[rows]
             return
-        if self._load and snapshot.mix.unlike:
-            yield lambda rows: snapshot.mix.harm(self._load, rows)
-        # The fullest that takes it: by GPUs, and pods without any keep off the GPU nodes.
-        part = max(self._rooms, key=lambda room: room.share)
+        if self._pods and snapshot.mix.unlike:
+            yield lambda rows: snapshot.mix.harm(self._pods, rows)
+        # The fullest node: by GPUs, or by its size for pods without GPUs, which keeps them off GPU nodes.
+        part = max(self._capacities, key=lambda capacity: capacity.share)
         if part.share:
             yield lambda rows: gpu_shares.waste(snapshot.columns.gpus, rows, part.share, part.least)
         left = snapshot.columns.gpus.island if level == ISLAND else snapshot.columns.gpus.count
         yield (
             lambda rows: left[rows] if gpus or part.share else snapshot.columns.allocatable[rows, 0]
         )
-        yield lambda rows: room.by_row[rows]
+        yield lambda rows: capacity.by_row[rows]
         yield lambda rows: snapshot.columns.name_rank()[rows]
 
     def _domains(self, level: int) -> list[int]:
-        """Domains of the level with room for the whole, best first."""
-        snapshot, rooms, counts = self._snapshot, self._rooms, self._counts
-        enough = rooms[0].by_domain[level] >= counts[0]
-        for room, count in zip(rooms[1:], counts[1:], strict=True):
-            enough &= room.by_domain[level] >= count
-        if self._anchors:
-            at = {int(domain) for domain in snapshot.columns.domains.of[level, list(self._anchors)]}
+        """The domains of the level with enough capacity for all pods, best first."""
+        snapshot, capacities, counts = self._snapshot, self._capacities, self._counts
+        enough = capacities[0].by_domain[level] >= counts[0]
+        for capacity, count in zip(capacities[1:], counts[1:], strict=True):
+            enough &= capacity.by_domain[level] >= count
+        if self._existing_rows:
+            at = {
+                int(domain)
+                for domain in snapshot.columns.domains.of[level, list(self._existing_rows)]
+            }
             if len(at) > 1 or -1 in at:
                 return []
             enough &= np.arange(len(enough)) == at.pop()
         found = np.flatnonzero(enough)
         if len(found) <= 1:
             return [int(domain) for domain in found]
-        main = max(range(len(rooms)), key=lambda i: (rooms[i].gpus * counts[i], counts[i]))
-        by = max(level + 1, self._by)
-        parts = _parts_needed(snapshot, rooms[main], counts[main], level, by=by)[found]
-        left = rooms[main].by_domain[level][found]
+        main = max(
+            range(len(capacities)), key=lambda i: (capacities[i].gpus * counts[i], counts[i])
+        )
+        by = max(level + 1, self._counted_level)
+        needed = _domains_needed(snapshot, capacities[main], counts[main], level, by=by)[found]
+        left = capacities[main].by_domain[level][found]
         names = snapshot.columns.domains.names[level]
-        disliked = self._disliked(level)
-        if self._most == 1:
-            best = found[parts == parts.min()]
-            if disliked is not None:
-                best = best[disliked[best] == disliked[best].min()]
-            left = rooms[0].by_domain[level][best]
+        dislike = self._dislike(level)
+        if self._limit == 1:
+            best = found[needed == needed.min()]
+            if dislike is not None:
+                best = best[dislike[best] == dislike[best].min()]
+            left = capacities[0].by_domain[level][best]
             best = best[left == left.min()].tolist()
             return [min(best, key=names.__getitem__)]
-        less = disliked[found] if disliked is not None else parts * 0
-        shortlist = np.lexsort((left, less, parts))[: self._most * 4].tolist()
-        ranked = sorted(shortlist, key=lambda i: (parts[i], less[i], left[i], names[found[i]]))
-        return [int(found[i]) for i in ranked[: self._most]]
+        less = dislike[found] if dislike is not None else needed * 0
+        shortlist = np.lexsort((left, less, needed))[: self._limit * 4].tolist()
+        ranked = sorted(shortlist, key=lambda i: (needed[i], less[i], left[i], names[found[i]]))
+        return [int(found[i]) for i in ranked[: self._limit]]
 
-    def _disliked(self, level: int) -> Ints | None:
-        """How little the pods like each domain of the level: its nodes with room, on average."""
-        lean = self._snapshot.preference(self._load)
-        if lean is None:
+    def _dislike(self, level: int) -> Ints | None:
+        """The negative mean preference score of each domain's nodes with capacity; None: no preferences."""
+        score = self._snapshot.preference(self._pods)
+        if score is None:
             return None
         of, count = (
             self._snapshot.columns.domains.of[level],
             self._snapshot.columns.domains.count(level),
         )
-        some = (self._rooms[0].by_row > 0).astype(np.int64)
-        return -sums_of(lean * some, of, count) // np.maximum(sums_of(some, of, count), 1)
+        some = (self._capacities[0].by_row > 0).astype(np.int64)
+        return -sum_by_domain(score * some, of, count) // np.maximum(
+            sum_by_domain(some, of, count), 1
+        )
 
 
-def _least(rows: Ints, keys: Iterator[Key]) -> Iterator[Ints]:
-    """The first of the rows by these keys, without putting the others in order."""
+def _best_rows(rows: Ints, keys: Iterator[Key]) -> Iterator[Ints]:
+    """The first row by these keys. Only ties are looked at further; nothing is sorted."""
     while len(rows) > 1 and (key := next(keys, None)) is not None:
         at = key(rows)
         rows = rows[at == at.min()]
@@ -206,62 +221,76 @@ def _least(rows: Ints, keys: Iterator[Key]) -> Iterator[Ints]:
         yield rows
 
 
-def parts_needed(
-    snapshot: Snapshot, room: DomainCapacity, count: int, level: str, *, by: int
+def least_domains_needed(
+    snapshot: Snapshot, capacity: DomainCapacity, count: int, level: str, *, by: int
 ) -> int:
-    """How many parts the best domain of the level needs; parts as below."""
+    """The least number of domains of level `by` (past the last: nodes) with which one domain of the level
+    takes count pods; more than there are rows where none does."""
     if level in snapshot.columns.domains.levels:
         index = snapshot.columns.domains.levels.index(level)
-        needed = _parts_needed(snapshot, room, count, index, by=by)
-        return int(needed.min(initial=len(room.by_row) + 1))
-    inside = room.by_domain[by] if by < len(snapshot.columns.domains.levels) else room.by_row
+        needed = _domains_needed(snapshot, capacity, count, index, by=by)
+        return int(needed.min(initial=len(capacity.by_row) + 1))
+    inside = (
+        capacity.by_domain[by] if by < len(snapshot.columns.domains.levels) else capacity.by_row
+    )
     if inside.sum() < count:
-        return len(room.by_row) + 1
+        return len(capacity.by_row) + 1
     return int(_fewest(inside, np.zeros(len(inside), dtype=np.int64), 1, count)[0])
 
 
-def _parts_needed(
-    snapshot: Snapshot, room: DomainCapacity, count: int, level: int, *, by: int
+def _domains_needed(
+    snapshot: Snapshot, capacity: DomainCapacity, count: int, level: int, *, by: int
 ) -> Ints:
-    """For each domain of the level: how many of its parts (domains of the level of index `by`; past
-    the last: nodes) hold count pods, the roomiest first. Those that can't hold them get a large
-    number."""
+    """By domain of the level: how many of its child domains of level `by` (past the last: nodes) hold
+    count pods, those with the most capacity first. More than there are children where the domain's
+    capacity is too small."""
     domains = snapshot.columns.domains
     if by == level + 1 < len(domains.levels):
-        inside, parent = room.by_domain[by], domains.parents(by)
+        inside, parent = capacity.by_domain[by], domains.parents(by)
     elif by < len(domains.levels):
-        inside = room.by_domain[by]
+        inside = capacity.by_domain[by]
         parent = np.full(len(inside), -1, dtype=np.int64)
         inner = domains.of[by]
         parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
     else:
-        inside, parent = room.by_row, domains.of[level]
-    enough = room.by_domain[level] >= count
+        inside, parent = capacity.by_row, domains.of[level]
+    enough = capacity.by_domain[level] >= count
     needed = _fewest(inside, parent, domains.count(level), count)
     return np.where(enough, needed, len(inside) + 1)
 
 
-SMALL_ROOM = 64  # parts with room for at most so many are counted, not sorted
+COUNTED_CAPACITY = 64  # up to this capacity per child, children are counted and not sorted
 
 
-def _fewest(room: Ints, parent: Ints, parents: int, count: int) -> Ints:
-    """For each parent: how many of its parts, the roomiest first, together hold count. Parents
-    that can't hold it get a number that means nothing."""
-    rows = np.flatnonzero((room > 0) & (parent >= 0))
-    most = int(min(room[rows].max(initial=0), count))
-    if most <= SMALL_ROOM:
-        # Parts of equal room are alike: how many there are of each, and whole steps over rooms.
-        key = parent[rows] * (most + 1) + np.minimum(room[rows], most)
-        alike = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)
+def _fewest(capacity: Ints, parent: Ints, parents: int, count: int) -> Ints:
+    """By parent: how many of its children, those with the most capacity first, together hold count pods.
+    Meaningless for parents whose capacity is below count.
+
+    Example: a rack with nodes of capacity 4, 4, 2 and 1, and count 9. One pass goes over the sizes from
+    the largest to 1 instead of over sorted nodes:
+
+        size 4: two such nodes; ceil(9 / 4) = 3 would be needed, so both are taken; 1 pod is left
+        size 2: one such node; ceil(1 / 2) = 1 is needed, so it is taken; 0 are left
+        size 1: nothing is left; the answer is 3
+
+    That is exact because children of equal capacity are interchangeable, so their number per size, which
+    bincount yields for all parents at once, is all that sorting could tell. It takes as many array
+    operations as there are sizes; above COUNTED_CAPACITY sorting is cheaper.
+    """
+    rows = np.flatnonzero((capacity > 0) & (parent >= 0))
+    most = int(min(capacity[rows].max(initial=0), count))
+    if most <= COUNTED_CAPACITY:
+        key = parent[rows] * (most + 1) + np.minimum(capacity[rows], most)
+        of_size = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)
         left = np.full(parents, count, dtype=np.int64)
         needed = np.zeros(parents, dtype=np.int64)
         for size in range(most, 0, -1):
-            taken = np.minimum(alike[:, size], -(-left // size))
+            taken = np.minimum(of_size[:, size], -(-left // size))
             needed += taken
             left = np.maximum(left - taken * size, 0)
         return needed
-    order = rows[np.lexsort((-room[rows], parent[rows]))]
-    filled = np.cumsum(room[order])
+    order = rows[np.lexsort((-capacity[rows], parent[rows]))]
+    filled = np.cumsum(capacity[order])
     first = np.searchsorted(parent[order], np.arange(parents))
     before = np.concatenate(([0], filled))[first]
     return np.searchsorted(filled, before + count) - first + 1

@@ -1,5 +1,12 @@
-"""Seats for equal pods among nodes: the fewest parts of each level, widest first, ranks in order, the rest
-where it is tightest. cap: by row, how many more fit there."""
+"""Divides equal pods among the nodes of a domain: the fewest blocks, then the fewest racks, then the fewest
+nodes.
+
+At each level the domains with the most capacity are taken until they hold all pods; the last one is the
+tightest that takes the rest. The level below starts again among all children of the chosen domains. Because
+the number of domains is minimal, none of them can stay empty below.
+
+Design: docs/design/0007-fewest-domains.md
+"""
 
 import numpy as np
 
@@ -8,59 +15,61 @@ from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 
 
-def spread(snapshot: Snapshot, cap: Ints, rows: Ints, count: int, level: int) -> tuple[Ints, Ints]:
-    """Seats for count equal pods among the rows, as rows and pods for each; the parts of one domain
-    together.
+def fill_fewest(
+    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
+) -> tuple[Ints, Ints]:
+    """Rows, and the number of pods for each; rows of one domain follow each other.
 
-    level: the index of the level that the rows are divided by first; past the last one: by node. Of the
-    fewest parts that hold all none can be left out, so what is chosen below, among all of their parts
-    together, is in each of them.
-    """
-    rows = rows[cap[rows] > 0]
+    capacity: by row, how many more pods fit. level: the index of the widest level whose domains should be
+    few; past the last one, only nodes count. Raises DoesNotFit if the rows cannot hold count pods."""
+    rows = rows[capacity[rows] > 0]
     tree = snapshot.columns.domains
     for index in range(level, len(tree.levels)):
-        rows = _fewest(snapshot, cap, rows, count, index)
-    chosen, shares = _shares(cap[rows], snapshot.columns.name_rank()[rows], count)
+        rows = _fewest_domains(snapshot, capacity, rows, count, index)
+    chosen, counts = _split(capacity[rows], snapshot.columns.name_rank()[rows], count)
     rows = rows[chosen]
     if level < len(tree.levels) and len(rows) > 1:
         indices = range(len(tree.levels) - 1, level - 1, -1)
         ranks = [np.append(tree.ranks(index), -1)[tree.of[index, rows]] for index in indices]
         order = np.lexsort((np.arange(len(rows)), *ranks))
-        rows, shares = rows[order], shares[order]
-    return rows, shares
+        rows, counts = rows[order], counts[order]
+    return rows, counts
 
 
-def _fewest(snapshot: Snapshot, cap: Ints, rows: Ints, count: int, level: int) -> Ints:
-    """The rows of the fewest domains of the level that hold all."""
+def _fewest_domains(snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int) -> Ints:
+    """The rows of the fewest domains of the level that hold all pods."""
     of = snapshot.columns.domains.of[level, rows]
-    there = np.zeros(snapshot.columns.domains.count(level) + 1, dtype=np.bool_)
-    there[of] = True  # those in no domain of the level stand last
-    ids = np.flatnonzero(there)
+    used = np.zeros(snapshot.columns.domains.count(level) + 1, dtype=np.bool_)
+    used[of] = True  # -1: rows without a domain of the level count as one domain, the last
+    ids = np.flatnonzero(used)
     if len(ids) <= 1:
         return rows
-    part = (np.cumsum(there) - 1)[of]
-    room = np.bincount(part, weights=cap[rows]).astype(np.int64)
+    domain = (np.cumsum(used) - 1)[of]
+    capacity = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
     rank = np.append(snapshot.columns.domains.ranks(level), -1)[ids]
-    chosen, _ = _shares(room, rank, count)
+    chosen, _ = _split(capacity, rank, count)
     taken = np.zeros(len(ids), dtype=np.bool_)
     taken[chosen] = True
-    kept: Ints = rows[taken[part]]
+    kept: Ints = rows[taken[domain]]
     return kept
 
 
-def _shares(room: Ints, rank: Ints, count: int) -> tuple[Ints, Ints]:
-    """Divides count over the parts, as indices and shares: the fewest parts, and of those that take
-    the rest the tightest."""
-    order = np.lexsort((rank, -room))
-    filled = np.cumsum(room[order])
+def _split(capacity: Ints, rank: Ints, count: int) -> tuple[Ints, Ints]:
+    """Divides count pods over domains, as indices and numbers: the fewest domains, and the tightest of
+    those that can take the rest.
+
+    Example: capacities 8, 8, 4, 3, 2 and count 11. The first domain takes 8. The remaining 3 pods fit
+    the second (8), the third (4) and the fourth (3) domain; the fourth is the tightest."""
+    order = np.lexsort((rank, -capacity))
+    filled = np.cumsum(capacity[order])
     whole = int(np.searchsorted(filled, count))
     if whole >= len(order):
         raise DoesNotFit("not enough capacity")
     rest = count - (int(filled[whole - 1]) if whole else 0)
-    # Sorted by room: those with enough for the rest are in front, the tightest are the last of them.
-    enough = int(np.searchsorted(-room[order], -rest, side="right"))
-    tightest = int(np.searchsorted(-room[order], -room[order[enough - 1]], side="left"))
+    # By falling capacity, domains with enough for the rest come first, and the tightest of them last.
+    enough = int(np.searchsorted(-capacity[order], -rest, side="right"))
+    tightest = int(np.searchsorted(-capacity[order], -capacity[order[enough - 1]], side="left"))
     last = order[max(whole, tightest)]
-    shares = room[order[: whole + 1]].copy()
-    shares[whole] = rest
-    return np.append(order[:whole], last), shares
+    counts = capacity[order[: whole + 1]].copy()
+    counts[whole] = rest
+    return np.append(order[:whole], last), counts

@@ -1,4 +1,9 @@
-"""The levels of closeness, from one island of GPUs to the whole cluster."""
+"""Topology levels in the order in which they are tried: from one NVLink island to the whole cluster.
+
+NUMA is not among them. An island may span NUMA nodes, so it is tried only where a gang requires it.
+
+Design: docs/design/0006-numa-level.md
+"""
 
 from central.scheduler.placement.domain_choice import ANYWHERE
 from central.scheduler.snapshot.draft import DoesNotFit
@@ -7,11 +12,11 @@ from protos.names import ISLAND, NODE, NUMA
 
 
 def ladder(snapshot: Snapshot, required: str) -> list[str]:
-    """The levels to try, closest first, up to the required one."""
+    """The levels to try, narrowest first, up to the required one. Raises DoesNotFit if it is unknown."""
     every = [ISLAND, NODE, *reversed(snapshot.columns.domains.levels), ANYWHERE]
     if not required:
         return every
-    if required == NUMA:  # an island may span two
+    if required == NUMA:
         return [NUMA]
     if required not in every:
         raise DoesNotFit(

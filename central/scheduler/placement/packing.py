@@ -1,66 +1,74 @@
-"""Unlike pods in one domain where filling it kind by kind found no way: a search for any way at all,
-node by node. Only what leaves no room for another of the pods is tried on a node, since whoever could
-sit there may as well. Bounded; it knows whether its "no" is certain."""
+"""Searches a placement of unlike pods in one domain after filling it class by class has failed.
+
+The search goes node by node. On each node it tries only selections that leave no capacity for another of the
+remaining pods, because adding that pod loses nothing, and it never visits the same remainder at the same node
+twice. The number of steps is limited, and the result says whether a refusal is certain.
+
+Design: docs/design/0013-unlike-pods.md
+"""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.placement.request import Groups, RolePreferences
+from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement.request import RolePreferences
 from central.scheduler.placement.role_placement import (
     RolePlacementProblem,
     Vector,
-    problem_of,
+    build_problem,
     take,
 )
 from central.scheduler.snapshot.draft import Draft
 from protos.names import GPU_SHARE
 
-ROWS = 128  # of a domain that are looked at
-CHOICES = 600
+ROWS = 128  # of a domain that are considered
+STEPS = 600
 
 
 class Packer:
-    """For one gang. certain: nothing that was refused may have been possible."""
+    """For one gang, over all domains that are tried. exact: so far every refusal was certain."""
 
-    def __init__(self, groups: Groups) -> None:
-        # Unlike parts of a GPU are put where they fit best, and not in every way there is.
-        self.certain = len({spec.request(GPU_SHARE) for spec, _ in groups} - {0}) < 2
-        self._left = CHOICES
+    def __init__(self, groups: PodCounts) -> None:
+        # Unlike GPU shares are assigned to the tightest GPU only, not in every possible way.
+        self.exact = len({spec.request(GPU_SHARE) for spec, _ in groups} - {0}) < 2
+        self._left = STEPS
 
-    def seat(self, draft: Draft, groups: Groups, rows: Ints) -> bool:
-        """Seats them among the rows, if a way is found."""
+    def assign(self, draft: Draft, groups: PodCounts, rows: Ints) -> bool:
+        """Assigns the pods to some of the rows; False if no placement was found."""
         if len(groups) < 2 or len(rows) < 2:
-            return False  # there is one way only, and it was tried
+            return False  # there is only one way, which has failed
         if self._left <= 0:
-            self.certain = False
+            self.exact = False
             return False
         snapshot = draft.snapshot
-        room = np.zeros(len(rows), dtype=np.int64)
+        capacity = np.zeros(len(rows), dtype=np.int64)
         for spec, count in groups:
-            room += np.minimum(snapshot.view(spec).refresh().by_row[rows], count)
-        order = np.lexsort((snapshot.columns.name_rank()[rows], -room))
-        order = order[room[order] > 0]
+            capacity += np.minimum(snapshot.view(spec).refresh().by_row[rows], count)
+        order = np.lexsort((snapshot.columns.name_rank()[rows], -capacity))
+        order = order[capacity[order] > 0]
         chosen = rows[order[:ROWS]]
-        plan, self._left = packed(problem_of(snapshot, RolePreferences(groups), chosen), self._left)
+        plan, self._left = search(
+            build_problem(snapshot, RolePreferences(groups), chosen), self._left
+        )
         if plan is None:
-            self.certain &= self._left > 0 and len(order) <= ROWS
+            self.exact &= self._left > 0 and len(order) <= ROWS
             return False
         take(draft, groups, chosen, plan)
         return True
 
 
-def packed(problem: RolePlacementProblem, budget: int = CHOICES) -> tuple[list[Vector] | None, int]:
-    """A plan, or None, and what is left of the budget; None is certain if that is anything."""
+def search(problem: RolePlacementProblem, budget: int = STEPS) -> tuple[list[Vector] | None, int]:
+    """A plan or None, and the remaining steps. None is certain if steps remain."""
     rows = len(problem.free)
-    after = [(0,) * len(problem.counts)]  # how many of each role fit on the nodes from there on
-    for room in reversed(problem.room):
-        after.insert(0, tuple(map(int.__add__, room, after[0])))
+    after = [(0,) * len(problem.counts)]  # capacity by role of the nodes from an index on
+    for capacity in reversed(problem.capacity):
+        after.insert(0, tuple(map(int.__add__, capacity, after[0])))
     dead: set[tuple[int, Vector]] = set()
     plan: list[Vector] = []
 
-    def place(left: Vector) -> bool:
+    def row_index(left: Vector) -> bool:
         nonlocal budget
         index = len(plan)
         if not any(left):
@@ -68,28 +76,29 @@ def packed(problem: RolePlacementProblem, budget: int = CHOICES) -> tuple[list[V
             return True
         if index == rows or any(map(int.__gt__, left, after[index])) or (index, left) in dead:
             return False
-        for vector in _full(problem, index, left):
+        for vector in _maximal(problem, index, left):
             budget -= 1
             if budget <= 0:
                 return False
             plan.append(vector)
-            if place(tuple(map(int.__sub__, left, vector))):
+            if row_index(tuple(map(int.__sub__, left, vector))):
                 return True
             plan.pop()
         dead.add((index, left))
         return False
 
-    found = place(problem.counts)
+    found = row_index(problem.counts)
     return (plan if found else None), budget
 
 
-def _full(problem: RolePlacementProblem, place: int, left: Vector) -> Iterator[Vector]:
-    """The vectors that fit there and leave no room for another of those who are left."""
+def _maximal(problem: RolePlacementProblem, row_index: int, left: Vector) -> Iterator[Vector]:
+    """The vectors that fit the node and leave no capacity for another of the remaining pods."""
 
     def grow(role: int, vector: list[int]) -> Iterator[Vector]:
         if role == len(left):
             if not any(
-                vector[other] < left[other] and problem.fits(place, _plus(vector, other))
+                vector[other] < left[other]
+                and problem.fits(row_index, _with_one_more(vector, other))
                 for other in range(len(left))
             ):
                 yield tuple(vector)
@@ -97,11 +106,11 @@ def _full(problem: RolePlacementProblem, place: int, left: Vector) -> Iterator[V
         for count in range(left[role], -1, -1):
             vector[role] = count
             rest = (*vector[: role + 1], *[0] * (len(left) - role - 1))
-            if problem.fits(place, rest):
+            if problem.fits(row_index, rest):
                 yield from grow(role + 1, list(rest))
 
     yield from grow(0, [0] * len(left))
 
 
-def _plus(vector: list[int], role: int) -> Vector:
-    return tuple(count + (place == role) for place, count in enumerate(vector))
+def _with_one_more(vector: list[int], role: int) -> Vector:
+    return tuple(count + (row_index == role) for row_index, count in enumerate(vector))

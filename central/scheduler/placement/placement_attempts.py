@@ -1,4 +1,10 @@
-"""What is tried for a gang: which of its pods at once, as kinds with their numbers, and on what terms."""
+"""What is tried for a gang: first all of its pending pods, then only its minimum. Once the minimum runs, the
+others follow in further attempts. Each attempt lists its pods in the order of the request's groups, so that
+pods and assignments can be matched.
+
+Design: docs/design/0008-preferred-level.md
+Design: docs/design/0011-pack-and-spread.md
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,96 +13,143 @@ from itertools import combinations_with_replacement, groupby
 from operator import attrgetter
 
 from central.model.facts import Pairs, PodSpec, Roles
-from central.scheduler.inventory.pods import Pod
+from central.scheduler.inventory.pods import Pod, PodCounts
 from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest
-from central.scheduler.placement.request import Groups
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import Subgroup, Unit
 from protos.names import SPREAD
 
-UNITS_TRIED = 8  # groups beyond the minimum, one by one
+SURPLUS_UNITS = 8  # subgroups or pods above the minimum that are tried one by one
+Role = tuple[str, PodSpec]  # pods of one task with unlike specs are roles of their own
 
 
 def attempts(
     state: ClusterState, gang: Gang, missing: int, default_placement: str
 ) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
-    """All that wait, else the minimum. Once that is placed, the others come one by one."""
-    if gang.subgroups:
-        return _group_by_group(state, gang, missing, default_placement)
-    pods = gang.waiting()
-    anchors, anchor_gpus = _anchors(state, gang.placed())
-    required, preferred = _required(state, gang), _preferred(state, gang)
-    tried = [pods] if missing == len(pods) else [pods, gang.pods_to_start() or pods[:1]]
-    if gang.object is not None and (roles := gang.object.roles) is not None:
-        crews = [_crew(state, gang, roles, attempt) for attempt in tried]
-        return [pods for pods, _ in crews], tuple(
-            PlacementRequest(_groups(pods), required, anchors, anchor_gpus, preferred, crew=crew)
-            for pods, crew in crews
-        )
+    """The pods of each attempt and its request, most pods first. missing: how many more pods the gang needs
+    to reach its minimum."""
     spread = (gang.placement or default_placement) == SPREAD
-    return tried, tuple(
-        PlacementRequest(
-            groups := _groups(attempt),
-            required,
-            anchors,
-            anchor_gpus,
-            preferred,
-            crew=_apart(state, gang, groups) if spread else None,
-            spread=spread,
-        )
-        for attempt in tried
-    )
-
-
-def _apart(state: ClusterState, gang: Gang, groups: Groups) -> RolePreferences | None:
-    """Everybody would rather be on a node of their own."""
-    rows, specs = state.snapshot.columns.row, [spec for spec, _ in groups]
-    there = Counter(
-        rows[pod.node] for pod in gang.placed() if pod.alive and pod.node in rows and specs
-    )
-    if sum(count for _, count in groups) + there.total() < 2:
-        return None
-    pairs = tuple(combinations_with_replacement(range(len(specs)), 2))
-    have = tuple((row, 0, count) for row, count in sorted(there.items()))
-    return RolePreferences(groups, apart=pairs, there=have)
+    if gang.subgroups:
+        return _subgroup_attempts(state, gang, missing, spread=spread)
+    pods = gang.waiting()
+    least = [] if missing == len(pods) else [gang.pods_to_start() or pods[:1]]
+    required, preferred = _required(state, gang), _preferred(state, gang)
+    rows, gpus = _existing_place(state, gang.placed())
+    terms = gang.object.roles if gang.object is not None else None
+    tried, requests = list[list[Pod]](), list[PlacementRequest]()
+    for attempt in (pods, *least):
+        if terms is not None:
+            ordered, roles = _by_role(state, gang, attempt, terms)
+            groups = _counts(ordered)
+        else:
+            ordered, groups = attempt, _counts(attempt)
+            roles = _all_apart(state, gang, groups) if spread else None
+        tried.append(ordered)
+        apart = spread and terms is None
+        requests.append(PlacementRequest(groups, required, rows, gpus, preferred, (), roles, apart))
+    return tried, tuple(requests)
 
 
 def re_place(state: ClusterState, gang: Gang, pods: Sequence[Pod]) -> PlacementRequest:
-    """What these of its pods, which have places, would want if they lost them."""
+    """The request for these running pods if they had to move, while the gang's other pods stay."""
     staying = [pod for pod in gang.placed() if pod not in pods]
     ordered = sorted(pods, key=_order)
-    return PlacementRequest(_groups(ordered), _required(state, gang), *_anchors(state, staying))
-
-
-def _crew(
-    state: ClusterState, gang: Gang, roles: Roles, pods: Sequence[Pod]
-) -> tuple[list[Pod], RolePreferences | None]:
-    """The pods role by role, and which of the roles want what; None: none of them anything. Pods of
-    a task that are unlike are roles of their own, with the task's wishes."""
-    parts: dict[tuple[str, PodSpec], list[Pod]] = {}
-    for pod in pods:
-        parts.setdefault((pod.seen.task, pod.spec), []).append(pod)
-    rows = state.snapshot.columns.row
-    there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
-    for pod in there:
-        parts.setdefault((pod.seen.task, pod.spec), [])
-    places = {part: index for index, part in enumerate(parts)}
-    tasks = [task for task, _ in parts]
-
-    have = Counter((rows[pod.node], places[pod.seen.task, pod.spec]) for pod in there)
-    crew = RolePreferences(
-        tuple((spec, len(own)) for (_, spec), own in parts.items()),
-        _among(tasks, roles.near),
-        _among(tasks, roles.apart),
-        tuple((row, role, count) for (row, role), count in sorted(have.items())),
+    return PlacementRequest(
+        _counts(ordered), _required(state, gang), *_existing_place(state, staying)
     )
-    ordered = [pod for own in parts.values() for pod in own]
-    return ordered, crew if crew.near or crew.apart else None
 
 
-def _group_by_group(
-    state: ClusterState, gang: Gang, missing: int, default_placement: str
+def equivalence_key(state: ClusterState, gang: Gang, requests: tuple[PlacementRequest, ...]) -> int:
+    """A number shared by all gangs without placed pods that ask for the same on the same terms."""
+    if gang.counts.placed:
+        return 0
+    terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in gang.waiting()}
+    least = gang.object.min_resources if gang.object is not None else ()
+    key = (gang.queue, gang.priority, frozenset(terms), gang.started, requests, least)
+    return state.pending.equivalence(key)
+
+
+# --- roles -------------------------------------------------------------------------
+
+
+def _existing(state: ClusterState, gang: Gang) -> list[Pod]:
+    rows = state.snapshot.columns.row
+    return [pod for pod in gang.placed() if pod.alive and pod.node in rows]
+
+
+def _all_apart(state: ClusterState, gang: Gang, groups: PodCounts) -> RolePreferences | None:
+    """Spreading: every pod has anti-affinity to every other, and existing members count as the first
+    role. None if there is no other pod."""
+    rows = state.snapshot.columns.row
+    existing = Counter(rows[pod.node] for pod in _existing(state, gang)) if groups else Counter()
+    if sum(count for _, count in groups) + existing.total() < 2:
+        return None
+    members = tuple((row, 0, count) for row, count in sorted(existing.items()))
+    return RolePreferences(groups, (), _pairs(len(groups)), members)
+
+
+def _by_role(
+    state: ClusterState, gang: Gang, pods: Sequence[Pod], terms: Roles
+) -> tuple[list[Pod], RolePreferences | None]:
+    """The pods role by role; None if none of the gang's terms is about them."""
+    index, roles = _gang_roles(state, gang, pods, terms)
+    ordered = sorted(pods, key=lambda pod: index[_role(pod)])
+    return ordered, (
+        _with_pods(index, roles, pods) if roles.affinity or roles.anti_affinity else None
+    )
+
+
+def _gang_roles(
+    state: ClusterState, gang: Gang, pods: Sequence[Pod], terms: Roles | None
+) -> tuple[dict[Role, int], RolePreferences]:
+    """The roles of the pods and of the gang's existing members by index, and their preferences without
+    pods to place. terms: None means that all pods should be apart."""
+    rows, existing = state.snapshot.columns.row, _existing(state, gang)
+    index: dict[Role, int] = {}
+    for pod in (*pods, *existing):
+        index.setdefault(_role(pod), len(index))
+    tasks = [task for task, _ in index]
+    members = Counter((rows[pod.node], index[_role(pod)]) for pod in existing)
+    return index, RolePreferences(
+        tuple((spec, 0) for _, spec in index),
+        _among(tasks, terms.near) if terms is not None else (),
+        _among(tasks, terms.apart) if terms is not None else _pairs(len(tasks)),
+        tuple((row, role, count) for (row, role), count in sorted(members.items())),
+    )
+
+
+def _with_pods(
+    index: dict[Role, int], roles: RolePreferences, pods: Sequence[Pod]
+) -> RolePreferences:
+    counts = Counter(index[_role(pod)] for pod in pods)
+    return replace(
+        roles, pods=tuple((spec, counts[role]) for role, (spec, _) in enumerate(roles.pods))
+    )
+
+
+def _role(pod: Pod) -> Role:
+    return pod.seen.task, pod.spec
+
+
+def _pairs(roles: int) -> tuple[tuple[int, int], ...]:
+    return tuple(combinations_with_replacement(range(roles), 2))
+
+
+def _among(tasks: Sequence[str], terms: Pairs) -> tuple[tuple[int, int], ...]:
+    """The pairs of roles whose tasks are one of the terms."""
+    return tuple(
+        (a, b)
+        for a, b in _pairs(len(tasks))
+        if (min(tasks[a], tasks[b]), max(tasks[a], tasks[b])) in terms
+    )
+
+
+# --- subgroups ---------------------------------------------------------------------
+
+
+def _subgroup_attempts(
+    state: ClusterState, gang: Gang, missing: int, *, spread: bool
 ) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
     division = gang.division()
     every = division.units()
@@ -104,146 +157,84 @@ def _group_by_group(
         least = division.units_to_start(gang.subgroups, missing, gang.short_tasks())
         tried = [every, least] if len(least) < len(every) else [every]
     else:
-        tried = [every, *([unit] for unit in every[:UNITS_TRIED])]
-    anchors, anchor_gpus = _anchors(state, gang.placed())
-    required = _required(state, gang)
-    attempts, wants = [], []
+        tried = [every, *([unit] for unit in every[:SURPLUS_UNITS])]
+    required, place = _required(state, gang), _existing_place(state, gang.placed())
+    attempts, requests = [], []
     for units in tried:
-        pods, parts = _parts(state, gang, units, default_placement)
+        pods, subgroups = _subgroup_requests(state, gang, units, spread=spread)
         attempts.append(pods)
-        crew = None
-        if len(parts) == 1 and all(group is None for group, _ in units):
-            crew, parts = parts[0].crew, ()
-        wants.append(
-            PlacementRequest(_groups(pods), required, anchors, anchor_gpus, parts=parts, crew=crew)
-        )
-    return attempts, tuple(wants)
+        roles = None
+        if len(subgroups) == 1 and all(subgroup is None for subgroup, _ in units):
+            roles, subgroups = subgroups[0].roles, ()
+        requests.append(PlacementRequest(_counts(pods), required, *place, "", subgroups, roles))
+    return attempts, tuple(requests)
 
 
-def _parts(
-    state: ClusterState, gang: Gang, units: Sequence[Unit], default_placement: str
+def _subgroup_requests(
+    state: ClusterState, gang: Gang, units: Sequence[Unit], *, spread: bool
 ) -> tuple[list[Pod], tuple[SubgroupRequest, ...]]:
-    """The pods part by part, and what each part wants; equal parts come one after the other."""
-    crew = _roles_inside(state, gang, [pod for _, pods in units for pod in pods], default_placement)
-    together: dict[int, tuple[Subgroup | None, list[Pod]]] = {}
-    for group, pods in units:
-        together.setdefault(id(group), (group, []))[1].extend(pods)
-    alike: dict[SubgroupRequest, list[list[Pod]]] = {}
-    for group, pods in together.values():
+    """The pods subgroup by subgroup, and their requests; equal subgroups follow each other."""
+    terms, found = gang.object.roles if gang.object is not None else None, None
+    if terms is not None or spread:
+        found = _gang_roles(state, gang, [pod for _, pods in units for pod in pods], terms)
+    merged: dict[int, tuple[Subgroup | None, list[Pod]]] = {}
+    for subgroup, pods in units:
+        merged.setdefault(id(subgroup), (subgroup, []))[1].extend(pods)
+    equal: dict[SubgroupRequest, list[list[Pod]]] = {}
+    for subgroup, pods in merged.values():
         pods.sort(key=_order)
-        if crew is not None:
-            pods.sort(key=lambda pod: crew[0][_role(pod)])
-        part = SubgroupRequest(_groups(pods), crew=crew and _of_part(*crew, pods))
-        if group is not None:
-            level = _level(state, group.policy.required, group.policy.tier)
-            part = replace(part, required=level)
-            anchors, gpus = _anchors(state, group.placed)
-            part = replace(part, anchors=anchors, anchor_gpus=gpus)
-        alike.setdefault(part, []).append(pods)
-    ordered = [pod for kind in alike.values() for pods in kind for pod in pods]
-    return ordered, tuple(replace(part, times=len(kind)) for part, kind in alike.items())
+        roles = None
+        if found is not None:
+            index = found[0]
+            pods.sort(key=lambda pod: index[_role(pod)])
+            roles = _with_pods(*found, pods)
+        request = SubgroupRequest(_counts(pods), roles=roles)
+        if subgroup is not None:
+            required = _level(state, subgroup.policy.required, subgroup.policy.tier)
+            rows, gpus = _existing_place(state, subgroup.placed)
+            request = replace(request, required=required, existing_rows=rows, existing_gpus=gpus)
+        equal.setdefault(request, []).append(pods)
+    ordered = [pod for copies in equal.values() for pods in copies for pod in pods]
+    return ordered, tuple(replace(key, copies=len(copies)) for key, copies in equal.items())
 
 
-def _role(pod: Pod) -> tuple[str, PodSpec]:
-    return pod.seen.task, pod.spec
-
-
-def _roles_inside(
-    state: ClusterState, gang: Gang, pods: Sequence[Pod], default_placement: str
-) -> tuple[dict[tuple[str, PodSpec], int], RolePreferences] | None:
-    """For a gang in groups: its roles, and what they want of each other wherever they are. None: nothing."""
-    roles = gang.object.roles if gang.object is not None else None
-    if roles is None and (gang.placement or default_placement) != SPREAD:
-        return None
-    rows = state.snapshot.columns.row
-    there = [pod for pod in gang.placed() if pod.alive and pod.node in rows]
-    places: dict[tuple[str, PodSpec], int] = {}
-    for pod in (*pods, *there):
-        places.setdefault(_role(pod), len(places))
-    tasks = [task for task, _ in places]
-    pairs = tuple(combinations_with_replacement(range(len(places)), 2))
-    near, apart = (
-        ((), pairs)
-        if roles is None
-        else (
-            _among(tasks, roles.near),
-            _among(tasks, roles.apart),
-        )
-    )
-    have = Counter((rows[pod.node], places[_role(pod)]) for pod in there)
-    crew = RolePreferences(
-        tuple((spec, 0) for _, spec in places),
-        near,
-        apart,
-        tuple((row, role, count) for (row, role), count in sorted(have.items())),
-    )
-    return places, crew
-
-
-def _of_part(
-    places: dict[tuple[str, PodSpec], int], crew: RolePreferences, pods: Sequence[Pod]
-) -> RolePreferences:
-    """The same with the part's pods in it."""
-    counts = Counter(places[_role(pod)] for pod in pods)
-    roles = tuple((spec, counts[place]) for place, (spec, _) in enumerate(crew.roles))
-    return replace(crew, roles=roles)
-
-
-def _among(tasks: Sequence[str], pairs: Pairs) -> tuple[tuple[int, int], ...]:
-    """The pairs of roles whose tasks are among these pairs."""
-    return tuple(
-        (a, b)
-        for a, b in combinations_with_replacement(range(len(tasks)), 2)
-        if (min(tasks[a], tasks[b]), max(tasks[a], tasks[b])) in pairs
-    )
-
-
-def equivalence_key(state: ClusterState, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
-    """A number for what the gang wants and on what terms, while none of it has a place."""
-    if gang.counts.placed:
-        return 0
-    pods = gang.waiting()
-    terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in pods}
-    least = gang.object.min_resources if gang.object is not None else ()
-    queue = gang.queue
-    asked = (queue, gang.priority, frozenset(terms), gang.started, wants, least)
-    return state.pending.equivalence(asked)
+# --- levels, existing members, counts ----------------------------------------------
 
 
 def _required(state: ClusterState, gang: Gang) -> str:
-    """The widest level that the gang may cross."""
+    """The widest level that the gang may span."""
     tier = gang.object.required_tier if gang.object is not None else gang.counts.tier
     return _level(state, gang.required, tier)
 
 
 def _preferred(state: ClusterState, gang: Gang) -> str:
-    """The level of whose domains the gang wants to span the fewest."""
+    """The level of which the gang should span as few domains as possible."""
     tier = gang.object.preferred_tier if gang.object is not None else None
     return _level(state, gang.preferred, tier)
 
 
 def _level(state: ClusterState, named: str, tier: int | None) -> str:
-    """A level by its name or its tier, which counts from the narrowest."""
+    """A level by its name or by its tier; tier 1 is the narrowest."""
     if named or tier is None:
         return named
     return state.network.level_of_tier(tier, state.snapshot.columns.domains.levels)
 
 
-def _anchors(state: ClusterState, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
-    """The rows where these already are, and their GPUs there if it is only one."""
+def _existing_place(state: ClusterState, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
+    """The rows of these pods, and the mask of their GPUs if it is one row."""
     if not placed:
         return (), 0
     rows = state.snapshot.columns.row
-    there = [pod for pod in placed if pod.alive and pod.node in rows]
-    anchors = tuple(sorted({rows[pod.node] for pod in there}))
+    existing = [pod for pod in placed if pod.alive and pod.node in rows]
+    found = tuple(sorted({rows[pod.node] for pod in existing}))
     gpus = 0
-    for pod in there if len(anchors) == 1 else ():
+    for pod in existing if len(found) == 1 else ():
         gpus |= pod.gpus
-    return anchors, gpus
+    return found, gpus
 
 
-def _groups(pods: Sequence[Pod]) -> tuple[tuple[PodSpec, int], ...]:
-    """Kinds of pods with their numbers, by the first in rank order."""
+def _counts(pods: Sequence[Pod]) -> PodCounts:
+    """Pods by spec, each spec where it comes first."""
     if len(pods) == 1:
         return ((pods[0].spec, 1),)
     counts: dict[PodSpec, int] = {}

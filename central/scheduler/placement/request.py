@@ -1,78 +1,83 @@
-"""What is to be placed: kinds of pods with their numbers, and how close they want to be."""
+"""What is to be placed: pods counted by pod spec, how close together, and which of them should share nodes.
+
+Pods are counted and not listed, because equal pods are interchangeable for placement. Requests are hashable:
+gangs with equal requests share one refusal.
+"""
 
 from dataclasses import dataclass
 
-from central.model.facts import PodSpec
+from central.scheduler.inventory.pods import PodCounts
 from protos.names import ISLAND, NUMA
-
-Groups = tuple[tuple[PodSpec, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RolePreferences:
-    """All that is in a want's groups, role by role, and which roles (by their places here, the smaller
-    first; one with itself: among each other) want to share nodes, or not to. there: members that have
-    a place already, as row, role and number."""
+    """Which roles of a gang should share nodes (affinity) and which should not (anti_affinity).
 
-    roles: Groups
-    near: tuple[tuple[int, int], ...] = ()
-    apart: tuple[tuple[int, int], ...] = ()
-    there: tuple[tuple[int, int, int], ...] = ()
+    pods: spec and number of pods to place, one entry per role. affinity, anti_affinity: pairs of indices
+    into pods, the smaller first; a pair of equal indices refers to a role's own pods. existing_members:
+    the gang's members that have a node already, as (row, role, count)."""
+
+    pods: PodCounts
+    affinity: tuple[tuple[int, int], ...] = ()
+    anti_affinity: tuple[tuple[int, int], ...] = ()
+    existing_members: tuple[tuple[int, int, int], ...] = ()
 
     @property
-    def splits(self) -> bool:
-        """Whether one node for all would be against a wish."""
+    def avoids_one_node(self) -> bool:
+        """Whether placing all on one node would violate an anti-affinity."""
         return any(
-            a != b or self.roles[a][1] > 1 or any(role == a for _, role, _ in self.there)
-            for a, b in self.apart
+            a != b or self.pods[a][1] > 1 or any(role == a for _, role, _ in self.existing_members)
+            for a, b in self.anti_affinity
         )
 
     @property
-    def elsewhere(self) -> bool:
-        """Whether somebody wants to be near who is not among these."""
-        return any(bool(self.roles[a][1]) != bool(self.roles[b][1]) for a, b in self.near)
+    def has_absent_partner(self) -> bool:
+        """Whether a role to be placed has affinity to a role without pods in this request."""
+        return any(bool(self.pods[a][1]) != bool(self.pods[b][1]) for a, b in self.affinity)
 
 
 @dataclass(frozen=True, slots=True)
 class SubgroupRequest:
-    """Members of a gang that want a closeness of their own, inside that of the gang; fields as in
-    Want. times: so many parts that are alike, one after the other. crew: None, or all roles of the gang,
-    with how many of each are in the part."""
+    """A subgroup with a topology constraint of its own, inside the gang's. Fields as in PlacementRequest.
 
-    groups: Groups
+    copies: how many equal subgroups this stands for. roles: None, or all roles of the gang with the number
+    of this subgroup's pods in each."""
+
+    groups: PodCounts
     required: str = ""
-    anchors: tuple[int, ...] = ()
-    anchor_gpus: int = 0
-    times: int = 1
-    crew: RolePreferences | None = None
+    existing_rows: tuple[int, ...] = ()
+    existing_gpus: int = 0
+    copies: int = 1
+    roles: RolePreferences | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What is to be placed at once: kinds of pods with their numbers, in the order they should sit.
+    """Pods that are placed together or not at all.
 
-    required: the widest level that may be crossed (a label key, "node", "island"; empty: none).
-    anchors: rows where members of the gang already are; the rest joins them if it can.
-    anchor_gpus: the GPUs that they hold, where it is one row.
-    preferred: a level; where one domain of it is too small, the fewest of them.
-    parts: empty, or all that is in groups, divided. crew: None, or all that is in groups, by role.
-    spread: where one node takes all, the emptiest rather than the fullest.
+    groups: pods by spec, in the order of their assignments. required: the widest level that the pods may
+    span (a label key, "node", "island" or "numa"; empty: any). existing_rows: rows where the gang has
+    members already; the new pods join them if they fit. existing_gpus: the GPU mask of these members, if
+    that is one row. preferred: a level of which as few domains as possible should be used. subgroups:
+    empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
+    emptiest node to the fullest where one node takes all.
     """
 
-    groups: Groups
+    groups: PodCounts
     required: str = ""
-    anchors: tuple[int, ...] = ()
-    anchor_gpus: int = 0
+    existing_rows: tuple[int, ...] = ()
+    existing_gpus: int = 0
     preferred: str = ""
-    parts: tuple[SubgroupRequest, ...] = ()
-    crew: RolePreferences | None = None
+    subgroups: tuple[SubgroupRequest, ...] = ()
+    roles: RolePreferences | None = None
     spread: bool = False
 
     @property
     def by_islands(self) -> bool:
-        """Whether it matters which GPUs of a node are kept for it, not only how many. What is left of
-        shared ones is kept by the sum."""
+        """Whether a reservation must keep particular GPUs of a node rather than a number of them. GPU
+        shares are reserved by their sum."""
         if any(spec.share_containers for spec, _ in self.groups):
             return False
-        levels = {self.required, *(part.required for part in self.parts)}
+        levels = {self.required, *(subgroup.required for subgroup in self.subgroups)}
         return not levels.isdisjoint((ISLAND, NUMA))

@@ -1,11 +1,14 @@
-"""Roles of one gang that want to share nodes, or to keep off each other's (servers apart, workers with
-their servers): who sits where inside the domain that was chosen.
+"""Places the roles of a gang inside the domain that was chosen, for example servers on different nodes and
+workers beside their servers.
 
-The closest domain comes first; wishes never widen it, nor make a gang wait. In it, in this order: the
-fewest of one role together that want to be apart, the fewest pairs on different nodes that want to be
-near (of two roles, then of one), the fewest pairs of two roles together that want to be apart,
-partners spread evenly, the fewest nodes. The seats that any gang would get are the start; pods are
-moved and exchanged while that helps; with few pods everything that could be better is tried.
+Role preferences never widen the domain and never keep a gang pending. The order inside it is, by importance:
+fewest pairs of one role together that should be apart, most pairs of two roles together that should share a
+node, most pairs of one role together that should, fewest pairs of two roles together that should be apart,
+partners spread evenly, fewest nodes. The search starts from the placement that any gang would get, and moves
+and swaps pods while that helps; for up to EXACT_PODS pods it then tries everything that could be better.
+
+Design: docs/design/0011-pack-and-spread.md
+Design: docs/design/0014-roles.md
 """
 
 from collections import Counter
@@ -18,95 +21,113 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
-from central.scheduler.placement.request import Groups, RolePreferences
+from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement.request import RolePreferences
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 
-ROWS = 64  # of a domain that are looked at
-EXCHANGES = 20_000
-CHOICES = 20_000  # in the search for the best
-Vector = tuple[int, ...]  # pods by role
-Holds = Callable[[int, Vector], bool]
+ROWS = 64  # of a domain that are considered
+SWAPS = 20_000
+STEPS = 20_000  # of the exact search
+Vector = tuple[int, ...]  # number of pods by role
+FitsDevices = Callable[[int, Vector], bool]
 
 
 class RolePlacementProblem:
-    """Rows and roles by their places; a plan has a vector for each row."""
+    """Nodes and roles by index. A plan is one vector for each node."""
 
     def __init__(
         self,
-        crew: RolePreferences,
+        roles: RolePreferences,
         free: Sequence[Vector],
-        room: Sequence[Vector],
+        capacity: Sequence[Vector],
         asks: Sequence[Vector],
-        fixed: Sequence[Vector] = (),
+        existing: Sequence[Vector] = (),
         *,
-        holds: Holds | None = None,
+        fits_devices: FitsDevices | None = None,
     ) -> None:
-        """free: amounts by row; room: how many of each role alone; asks: amounts by role; fixed: who
-        is there already; holds: where parts of GPUs are asked for, whether they find them."""
-        self.crew, self.free, self.room, self.asks = crew, free, room, asks
-        self._holds = holds
-        self.counts = tuple(count for _, count in crew.roles)
-        self.fixed = fixed or [(0,) * len(self.counts)] * len(free)
+        """free: free amounts by node. capacity: by node, how many pods of each role fit without the others.
+        asks: requested amounts by role. existing: the gang's members by node. fits_devices: whether the
+        GPU shares, NICs and pod rules of a vector fit a node, which sums cannot tell."""
+        self.roles, self.free, self.capacity, self.asks = roles, free, capacity, asks
+        self._fits_devices = fits_devices
+        self.counts = tuple(count for _, count in roles.pods)
+        self.existing = existing or [(0,) * len(self.counts)] * len(free)
         self.total = [
-            count + sum(there[role] for there in self.fixed)
+            count + sum(members[role] for members in self.existing)
             for role, count in enumerate(self.counts)
         ]
-        # More than any part of the cost can be.
-        self._step = 4 * (sum(self.total) + 1) ** 3 * (len(crew.near) + len(crew.apart) + 1)
-        self.harm = cache(self._harm)
+        # Larger than any component of the cost, summed over all nodes.
+        self._step = (
+            4 * (sum(self.total) + 1) ** 3 * (len(roles.affinity) + len(roles.anti_affinity) + 1)
+        )
+        self.cost_on = cache(self._cost_on)
         self.fits = cache(self._fits)
 
     def _fits(self, place: int, vector: Vector) -> bool:
-        if any(map(int.__gt__, vector, self.room[place])):
+        if any(map(int.__gt__, vector, self.capacity[place])):
             return False
         if any(
             sum(pods * ask[column] for pods, ask in zip(vector, self.asks, strict=True)) > free
             for column, free in enumerate(self.free[place])
         ):
             return False
-        return self._holds is None or self._holds(place, vector)
+        return self._fits_devices is None or self._fits_devices(place, vector)
 
-    def cost(self, plan: Sequence[Vector]) -> int:
-        return sum(self.harm(place, vector) for place, vector in enumerate(plan))
+    def total_cost(self, plan: Sequence[Vector]) -> int:
+        return sum(self.cost_on(place, vector) for place, vector in enumerate(plan))
 
-    def _harm(self, place: int, vector: Vector) -> int:
-        """What one node adds to the cost, as one number; pairs that are together take from it."""
-        have = list(map(int.__add__, vector, self.fixed[place]))
-        alone = strangers = mates = others = uneven = 0
-        for a, b in self.crew.apart:
+    def _cost_on(self, place: int, vector: Vector) -> int:
+        """What one node adds to the cost: six components as the digits of one integer with base _step, the
+        most important first, so that comparing integers compares them in order.
+
+        Example with base 1000: two servers and four workers in all, servers apart, workers beside servers.
+        A node with one server and two workers has 0 pairs of servers, 2 server-worker pairs (counted as -2),
+        0, 0, unevenness 1 * (4 - 2)**2 + 2 * (2 - 1)**2 = 6, and 1 opened node:
+        (0, -2, 0, 0, 6, 1) becomes -2 * 1000**4 + 6 * 1000 + 1.
+        A node with both servers has a first digit of 1, and is worse than any without."""
+        have = list(map(int.__add__, vector, self.existing[place]))
+        role_together = partners_split = role_split = roles_together = uneven = 0
+        for a, b in self.roles.anti_affinity:
             if a == b:
-                alone += have[a] * (have[a] - 1) // 2
+                role_together += have[a] * (have[a] - 1) // 2
             else:
-                others += have[a] * have[b]
-        for a, b in self.crew.near:
+                roles_together += have[a] * have[b]
+        for a, b in self.roles.affinity:
             if a == b:
-                mates -= have[a] * (have[a] - 1) // 2
+                role_split -= have[a] * (have[a] - 1) // 2
                 continue
-            strangers -= have[a] * have[b]
+            partners_split -= have[a] * have[b]
             uneven += have[a] * (self.total[b] - have[b]) ** 2
             uneven += have[b] * (self.total[a] - have[a]) ** 2
-        worth = 0
-        opened = any(vector) and not any(self.fixed[place])
-        for part in (alone, strangers, mates, others, uneven, int(opened)):
-            worth = worth * self._step + part
-        return worth
+        cost = 0
+        opened = any(vector) and not any(self.existing[place])
+        for part in (
+            role_together,
+            partners_split,
+            role_split,
+            roles_together,
+            uneven,
+            int(opened),
+        ):
+            cost = cost * self._step + part
+        return cost
 
     def best_case(self, left: Vector) -> int:
-        """At least so much is added by those who are left, wherever they go."""
-        strangers = mates = 0
-        for a, b in self.crew.near:
+        """A lower bound of what the remaining pods add to the cost: all their partners on one node."""
+        partners_split = role_split = 0
+        for a, b in self.roles.affinity:
             if a == b:
-                mates -= left[a] * self.total[a]
+                role_split -= left[a] * self.total[a]
             else:
-                strangers -= left[a] * self.total[b] + left[b] * self.total[a]
-        return (strangers * self._step + mates) * self._step**3 - self._step**2
+                partners_split -= left[a] * self.total[b] + left[b] * self.total[a]
+        return (partners_split * self._step + role_split) * self._step**3 - self._step**2
 
 
-def exchanged(problem: RolePlacementProblem, plan: list[Vector]) -> list[Vector]:
-    """Moves pods to other nodes, or exchanges two, as long as that is better."""
-    tries = EXCHANGES
+def improved(problem: RolePlacementProblem, plan: list[Vector]) -> list[Vector]:
+    """Moves single pods and swaps two pods between nodes as long as the cost falls."""
+    tries = SWAPS
     moved = True
     while moved and tries > 0:
         moved = False
@@ -114,10 +135,10 @@ def exchanged(problem: RolePlacementProblem, plan: list[Vector]) -> list[Vector]
             for b in range(len(plan)):
                 if a == b or not any(plan[a]):
                     continue
-                now = problem.harm(a, plan[a]) + problem.harm(b, plan[b])
+                now = problem.cost_on(a, plan[a]) + problem.cost_on(b, plan[b])
                 for left, right in _swaps(plan[a], plan[b]):
                     tries -= 1
-                    if problem.harm(a, left) + problem.harm(b, right) >= now:
+                    if problem.cost_on(a, left) + problem.cost_on(b, right) >= now:
                         continue
                     if problem.fits(a, left) and problem.fits(b, right):
                         plan[a], plan[b] = left, right
@@ -127,7 +148,7 @@ def exchanged(problem: RolePlacementProblem, plan: list[Vector]) -> list[Vector]
 
 
 def _swaps(left: Vector, right: Vector) -> Iterator[tuple[Vector, Vector]]:
-    """One pod goes over, and none or one of another role comes back."""
+    """One pod goes to the other node, and none or one of another role comes back."""
     roles = range(len(left))
     for out in roles:
         if not left[out]:
@@ -143,14 +164,16 @@ def _swaps(left: Vector, right: Vector) -> Iterator[tuple[Vector, Vector]]:
 
 
 def searched(problem: RolePlacementProblem, plan: list[Vector]) -> tuple[list[Vector], bool]:
-    """The best plan there is, and whether that is certain; or what was found in time."""
-    best, found, budget = problem.cost(plan), list(plan), CHOICES
-    alike = [(f, r, x) for f, r, x in zip(problem.free, problem.room, problem.fixed, strict=True)]
+    """The best plan within STEPS steps, and whether it is certainly the best of all."""
+    best, found, budget = problem.total_cost(plan), list(plan), STEPS
+    alike = [
+        (f, r, x) for f, r, x in zip(problem.free, problem.capacity, problem.existing, strict=True)
+    ]
     taken: list[Vector] = []
     nobody = (0,) * len(problem.counts)
-    empty = [0]  # what the nodes from there on cost as they are
+    empty = [0]  # cost of the nodes from an index on without further pods
     for index in reversed(range(len(plan))):
-        empty.insert(0, empty[0] + problem.harm(index, nobody))
+        empty.insert(0, empty[0] + problem.cost_on(index, nobody))
 
     def place(left: Vector, spent: int) -> None:
         nonlocal best, found, budget
@@ -169,82 +192,82 @@ def searched(problem: RolePlacementProblem, plan: list[Vector]) -> tuple[list[Ve
                 continue
             budget -= 1
             taken.append(vector)
-            place(tuple(map(int.__sub__, left, vector)), spent + problem.harm(index, vector))
+            place(tuple(map(int.__sub__, left, vector)), spent + problem.cost_on(index, vector))
             taken.pop()
 
     place(problem.counts, 0)
     return found, budget > 0
 
 
-SMALL = 16  # pods: with more, what exchanges come to is good and no more is claimed
+EXACT_PODS = 16  # above it, the result of moves and swaps is taken
 
 
-def seat(draft: Draft, crew: RolePreferences, rows: Ints, mark: int) -> int:
-    """Seats anew, among the rows, those who were seated since the mark; the lower the number that is
-    returned, the better."""
+def reassign(draft: Draft, roles: RolePreferences, rows: Ints, mark: int) -> int:
+    """Assigns the pods that were assigned since the mark again, to some of the rows. Returns the cost, which
+    is comparable among domains."""
     snapshot = draft.snapshot
-    seated = [(seat.row, seat.spec, seat.pods) for seat in draft.seats[mark:]]
-    rows = _close(snapshot, rows, [row for row, _, _ in seated])
+    assigned = [(taken.row, taken.spec, taken.pods) for taken in draft.seats[mark:]]
+    rows = _in_used_domains(snapshot, rows, [row for row, _, _ in assigned])
     draft.undo(mark)
-    chosen = _shortlist(snapshot, crew, rows, [row for row, _, _ in seated])
-    problem = problem_of(snapshot, crew, chosen)
-    plan = _as_plan(crew, chosen, seated)
-    plan = exchanged(problem, plan)
-    if sum(problem.counts) <= SMALL:
+    chosen = _shortlist(snapshot, roles, rows, [row for row, _, _ in assigned])
+    problem = build_problem(snapshot, roles, chosen)
+    plan = _plan_of(roles, chosen, assigned)
+    plan = improved(problem, plan)
+    if sum(problem.counts) <= EXACT_PODS:
         plan, _ = searched(problem, plan)
-    take(draft, crew.roles, chosen, plan)
-    return problem.cost(plan)
+    take(draft, roles.pods, chosen, plan)
+    return problem.total_cost(plan)
 
 
-def take(draft: Draft, groups: Groups, rows: Ints, plan: Sequence[Vector]) -> None:
-    """The seats of a plan, those of each kind together."""
+def take(draft: Draft, groups: PodCounts, rows: Ints, plan: Sequence[Vector]) -> None:
+    """Takes a plan on the draft, the pods of each spec in a row."""
     mark = len(draft.seats)
-    for place in gpu_shares.widest_first([draft.snapshot.view(spec) for spec, _ in groups]):
-        counts = np.array([vector[place] for vector in plan], dtype=np.int64)
+    for role in gpu_shares.widest_first([draft.snapshot.view(spec) for spec, _ in groups]):
+        counts = np.array([vector[role] for vector in plan], dtype=np.int64)
         where = np.flatnonzero(counts)
         if len(where):
-            draft.take_all(groups[place][0], rows[where], counts[where])
+            draft.take_all(groups[role][0], rows[where], counts[where])
     rank = {spec: index for index, (spec, _) in reversed(list(enumerate(groups)))}
-    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda seat: rank[seat.spec])
+    draft.seats[mark:] = sorted(draft.seats[mark:], key=lambda taken: rank[taken.spec])
 
 
-def _close(snapshot: Snapshot, rows: Ints, taken: Sequence[int]) -> Ints:
-    """The rows of the narrowest domains of the tree where seats were taken: wishes open no other."""
+def _in_used_domains(snapshot: Snapshot, rows: Ints, taken: Sequence[int]) -> Ints:
+    """The rows of the narrowest domains in use; role preferences open no other."""
     of = snapshot.columns.domains.of
     return rows[np.isin(of[-1, rows], of[-1, taken])] if len(of) else rows
 
 
-def by_role(
-    crew: RolePreferences, seated: Iterable[tuple[int, PodSpec, int]]
+def split_by_role(
+    roles: RolePreferences, assigned: Iterable[tuple[int, PodSpec, int]]
 ) -> Iterator[tuple[int, int, int]]:
-    """Kinds of pods become roles: the first role of the kind sits first. Row, role and number."""
-    left = [count for _, count in crew.roles]
-    for row, spec, pods in seated:
+    """Assigned specs as (row, role, number); the first role of a spec takes the first pods."""
+    left = [count for _, count in roles.pods]
+    for row, spec, pods in assigned:
         rest = pods
-        for role, (kind, _) in enumerate(crew.roles):
+        for role, (kind, _) in enumerate(roles.pods):
             if kind == spec and (here := min(rest, left[role])):
                 left[role] -= here
                 rest -= here
                 yield row, role, here
 
 
-def _as_plan(
-    crew: RolePreferences, rows: Ints, seated: Iterable[tuple[int, PodSpec, int]]
+def _plan_of(
+    roles: RolePreferences, rows: Ints, assigned: Iterable[tuple[int, PodSpec, int]]
 ) -> list[Vector]:
     place = {row: index for index, row in enumerate(rows.tolist())}
-    plan = [[0] * len(crew.roles) for _ in place]
-    for row, role, count in by_role(crew, seated):
+    plan = [[0] * len(roles.pods) for _ in place]
+    for row, role, count in split_by_role(roles, assigned):
         plan[place[row]][role] += count
     return [tuple(vector) for vector in plan]
 
 
-def _shortlist(snapshot: Snapshot, crew: RolePreferences, rows: Ints, used: Sequence[int]) -> Ints:
-    """The rows where they sit, and others with room: the roomiest first, in the order of the tree."""
-    room = np.zeros(len(rows), dtype=np.int64)
-    for spec, count in crew.roles:
-        room += np.minimum(snapshot.view(spec).refresh().by_row[rows], count)
-    order = np.lexsort((snapshot.columns.name_rank()[rows], -room, ~np.isin(rows, used)))
-    order = order[room[order] + np.isin(rows[order], used) > 0]
+def _shortlist(snapshot: Snapshot, roles: RolePreferences, rows: Ints, used: Sequence[int]) -> Ints:
+    """The rows in use, and others by falling capacity up to ROWS; in the order of the network tree."""
+    capacity = np.zeros(len(rows), dtype=np.int64)
+    for spec, count in roles.pods:
+        capacity += np.minimum(snapshot.view(spec).refresh().by_row[rows], count)
+    order = np.lexsort((snapshot.columns.name_rank()[rows], -capacity, ~np.isin(rows, used)))
+    order = order[capacity[order] + np.isin(rows[order], used) > 0]
     chosen = rows[order[: max(ROWS, len(set(used)))]]
     return chosen[
         np.lexsort(
@@ -253,39 +276,41 @@ def _shortlist(snapshot: Snapshot, crew: RolePreferences, rows: Ints, used: Sequ
     ]
 
 
-def problem_of(snapshot: Snapshot, crew: RolePreferences, rows: Ints) -> RolePlacementProblem:
-    views = [snapshot.view(spec).refresh() for spec, _ in crew.roles]
+def build_problem(snapshot: Snapshot, roles: RolePreferences, rows: Ints) -> RolePlacementProblem:
+    views = [snapshot.view(spec).refresh() for spec, _ in roles.pods]
     columns = sorted({int(column) for view in views for column in view.columns})
     free = snapshot.columns.free[rows][:, columns]
     if 0 in columns:
         free[:, columns.index(0)] = snapshot.columns.gpus.count[rows]
     asks = [dict(zip(view.columns.tolist(), view.amounts.tolist(), strict=True)) for view in views]
-    room = np.stack([view.by_row[rows] for view in views], axis=1)
-    fixed = np.zeros((len(rows), len(views)), dtype=np.int64)
+    capacity = np.stack([view.by_row[rows] for view in views], axis=1)
+    existing = np.zeros((len(rows), len(views)), dtype=np.int64)
     place = {row: index for index, row in enumerate(rows.tolist())}
-    for row, role, count in crew.there:
+    for row, role, count in roles.existing_members:
         if row in place:
-            fixed[place[row], role] += count
+            existing[place[row], role] += count
     return RolePlacementProblem(
-        crew,
+        roles,
         [tuple(amounts) for amounts in free.tolist()],
-        [tuple(pods) for pods in room.tolist()],
+        [tuple(pods) for pods in capacity.tolist()],
         [tuple(ask.get(column, 0) for column in columns) for ask in asks],
-        [tuple(pods) for pods in fixed.tolist()],
-        holds=_holds(snapshot, rows, [snapshot.view(spec) for spec, _ in crew.roles]),
+        [tuple(pods) for pods in existing.tolist()],
+        fits_devices=_fits_devices(snapshot, rows, [snapshot.view(spec) for spec, _ in roles.pods]),
     )
 
 
-def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]) -> Holds | None:
-    """What no sum over a node tells: whether parts of GPUs, and shares of network cards, find room one by
-    one, and how many of a kind its rules and volumes allow there, whatever their roles."""
-    company = any(view.interpod is not None for view in views)
+def _fits_devices(
+    snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]
+) -> FitsDevices | None:
+    """Whether a vector fits one by one where sums per node cannot tell: GPU shares, NICs, and how many pods
+    of a class their rules and volumes allow. None: sums are enough."""
+    interpod = any(view.interpod is not None for view in views)
     sharing = any(view.share for view in views)
-    carded = any(view.nics for view in views) and bool(snapshot.columns.nics)
+    limited_nics = any(view.nics for view in views) and bool(snapshot.columns.nics)
 
-    def holds(place: int, vector: Vector) -> bool:
+    def fits_devices(place: int, vector: Vector) -> bool:
         row = int(rows[place])
-        if company:
+        if interpod:
             alike: Counter[PodSpec] = Counter()
             for view, count in zip(views, vector, strict=True):
                 alike[view.spec] += count
@@ -295,8 +320,8 @@ def _holds(snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]) ->
             snapshot.columns.gpus, row, zip(views, vector, strict=True)
         ):
             return False
-        room = snapshot.columns.nics.get(row) if carded and any(vector) else None
-        kinds = (view.spec for view in views)
-        return room is None or room.fits(zip(kinds, vector, strict=True))
+        capacity = snapshot.columns.nics.get(row) if limited_nics and any(vector) else None
+        specs = (view.spec for view in views)
+        return capacity is None or capacity.fits(zip(specs, vector, strict=True))
 
-    return holds if sharing or carded or company else None
+    return fits_devices if sharing or limited_nics or interpod else None

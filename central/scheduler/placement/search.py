@@ -1,5 +1,10 @@
-"""Where a gang goes: the closest domain that takes it whole. From the inside out: one island, one
-node, then each level of the network tree from the narrowest to the widest, then anywhere."""
+"""Finds the narrowest domain that takes a gang whole: one NVLink island, one node, then each level of the
+network tree from the narrowest to the widest, then the whole cluster.
+
+Equal pods are counted per domain, which is exact and does not depend on the gang's size. Four kinds of gangs
+take another way: subgroups (subgroup_search), pods whose own rules refer to each other (sequential), roles
+(role_placement), and unlike pods that do not fit when they are filled in class by class (packing).
+"""
 
 from collections.abc import Sequence
 
@@ -8,8 +13,12 @@ import numpy as np
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
-from central.scheduler.placement.assign import seat
-from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice, parts_needed
+from central.scheduler.placement.assign import assign
+from central.scheduler.placement.domain_choice import (
+    TRIED_DOMAINS,
+    DomainChoice,
+    least_domains_needed,
+)
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences
@@ -18,145 +27,169 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.slicing import is_slice
 
-CREWS_TRIED = 8  # domains of a level, for gangs whose roles have wishes
+ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
 
 NO_PART = "MIG slices cannot be kept to one island or NUMA node; require node or a wider level"
 
 
-def fit(draft: Draft, want: PlacementRequest) -> list[Assignment]:
-    """Takes the seats on the draft and returns them, closest neighbours beside each other.
+def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
+    """Takes the assignments on the draft and returns them, pods that are close to each other in a row.
 
     Raises DoesNotFit, with the draft as it was.
     """
-    for spec, _ in want.groups:
-        if refusal := spec.unsupported or (want.by_islands and _no_part(spec)):
+    for spec, _ in request.groups:
+        if refusal := spec.unsupported or (request.by_islands and _not_inside_node(spec)):
             raise DoesNotFit(refusal)
     mark, snapshot = len(draft.seats), draft.snapshot
-    levels = ladder(snapshot, want.required)
-    if len(levels) > 1 and _is_one_part(want):
-        levels = levels[1:]  # a part of a GPU is close to itself, in an island or not
-    if want.parts:
-        return subgroup_search.fit(draft, want, levels)
-    if sequential.pods_affect_each_other(snapshot, want.groups):
-        return _one_by_one(draft, want, levels)
-    # Who changes places counts by resource, which tells nothing of one card's room.
-    carded = any(spec.rdma_containers and snapshot.columns.nics for spec, _ in want.groups)
-    if want.crew is not None and not carded:
-        return _with_roles(draft, want, want.crew, levels)
-    counts = [count for _, count in want.groups]
-    if by := _preferred(snapshot, want.preferred):
-        levels = _fewest_first(snapshot, want, levels, by)
-    packer = Packer(want.groups)
+    levels = ladder(snapshot, request.required)
+    if len(levels) > 1 and _is_one_share(request):
+        levels = levels[1:]  # one GPU share is on one GPU, in an island or not
+    if request.subgroups:
+        return subgroup_search.fit(draft, request, levels)
+    if sequential.pods_affect_each_other(snapshot, request.groups):
+        return _fit_sequentially(draft, request, levels)
+    # Moving pods between nodes checks sums per resource, which do not show what one NIC has left.
+    limited = any(spec.rdma_containers and snapshot.columns.nics for spec, _ in request.groups)
+    if request.roles is not None and not limited:
+        return _fit_roles(draft, request, request.roles, levels)
+    counts = [count for _, count in request.groups]
+    if counted := _preferred_level(snapshot, request.preferred):
+        levels = _fewest_first(snapshot, request, levels, counted)
+    packer = Packer(request.groups)
     for level in levels:
-        rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
+        capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
         choice = DomainChoice(
-            snapshot, rooms, counts, want.anchors, load=want.groups, by=by, spread=want.spread
+            snapshot,
+            capacities,
+            counts,
+            request.existing_rows,
+            pods=request.groups,
+            counted_level=counted,
+            spread=request.spread,
         )
-        for tried, found in enumerate(choice.of(level), start=1):
-            rows = _beside(snapshot, want, found) if want.anchors else found
+        for tried, found in enumerate(choice.candidates(level), start=1):
+            rows = _near_existing(snapshot, request, found) if request.existing_rows else found
             try:
                 with draft.all_or_nothing():
-                    seat(draft, want.groups, level, rows, want.anchor_gpus, by=by)
+                    assign(
+                        draft,
+                        request.groups,
+                        level,
+                        rows,
+                        request.existing_gpus,
+                        counted_level=counted,
+                    )
             except DoesNotFit:
-                packer.certain &= tried < TRIED_DOMAINS
-                if not packer.seat(draft, want.groups, found):
+                packer.exact &= tried < TRIED_DOMAINS
+                if not packer.assign(draft, request.groups, found):
                     continue
             return draft.seats[mark:]
-    text = _why(snapshot, want)
-    if not packer.certain:
+    text = _why(snapshot, request)
+    if not packer.exact:
         text = text.replace(explain.NOT_TOGETHER, explain.SEARCH_LIMIT)
     raise DoesNotFit(text)
 
 
-def _is_one_part(want: PlacementRequest) -> bool:
-    ((spec, count), *others) = want.groups
+def _is_one_share(request: PlacementRequest) -> bool:
+    ((spec, count), *others) = request.groups
     return count == 1 and not others and bool(spec.share_containers)
 
 
-def _no_part(spec: PodSpec) -> str:
-    """Why it can't be kept to less than a node; empty: it can."""
+def _not_inside_node(spec: PodSpec) -> str:
+    """Why the pod cannot be kept to one island or NUMA node; empty: it can."""
     return NO_PART if any(is_slice(name) for name, _ in spec.requests) else ""
 
 
-def _preferred(snapshot: Snapshot, level: str) -> int:
-    """The index of the level that the gang prefers, nodes being past the last; 0: none, or the widest,
-    of which there are the fewest anyway."""
+def _preferred_level(snapshot: Snapshot, level: str) -> int:
+    """The index of the preferred level; nodes come after the last. 0 for none, and for the widest level,
+    whose domains are always the fewest. Raises DoesNotFit if the level is unknown."""
     if not level:
         return 0
-    ladder(snapshot, level)  # it is one of them
+    ladder(snapshot, level)
     levels = snapshot.columns.domains.levels
     return levels.index(level) if level in levels else len(levels)
 
 
 def _fewest_first(
-    snapshot: Snapshot, want: PlacementRequest, levels: Sequence[str], by: int
+    snapshot: Snapshot, request: PlacementRequest, levels: Sequence[str], counted: int
 ) -> list[str]:
-    """Levels wider than the preferred one by how many of its domains the gang would span; the closer
-    first of those that are equal."""
+    """The levels by how many preferred domains the gang would span, then the narrowest first."""
     tree = snapshot.columns.domains.levels
-    views = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-    sizes = [count for _, count in want.groups]
+    views = [snapshot.view(spec).refresh() for spec, _ in request.groups]
+    sizes = [count for _, count in request.groups]
     main = max(range(len(views)), key=lambda i: (views[i].gpus * sizes[i], sizes[i]))
 
     def order(level: str) -> int:
-        if level in island_masks.ON_NODE or (level in tree and tree.index(level) >= by):
+        if level in island_masks.ON_NODE or (level in tree and tree.index(level) >= counted):
             return 0
-        return parts_needed(snapshot, views[main], sizes[main], level, by=by)
+        return least_domains_needed(snapshot, views[main], sizes[main], level, by=counted)
 
     return sorted(levels, key=order)
 
 
-def _beside(snapshot: Snapshot, want: PlacementRequest, rows: Ints) -> Ints:
-    """Of the rows those in the narrowest domains where members are already, if there is room."""
-    anchors = list(want.anchors)
-    views = [snapshot.view(spec) for spec, _ in want.groups]
+def _near_existing(snapshot: Snapshot, request: PlacementRequest, rows: Ints) -> Ints:
+    """The rows in the narrowest domains of the gang's existing members that have enough capacity; else
+    all rows."""
+    existing = list(request.existing_rows)
+    views = [snapshot.view(spec) for spec, _ in request.groups]
     for of in (np.arange(len(snapshot.columns.names)), *snapshot.columns.domains.of[::-1]):
-        near = rows[np.isin(of[rows], of[anchors])]
-        rooms = zip(views, want.groups, strict=True)
-        if all(view.by_row[near].sum() >= count for view, (_, count) in rooms):
+        near = rows[np.isin(of[rows], of[existing])]
+        pairs = zip(views, request.groups, strict=True)
+        if all(view.by_row[near].sum() >= count for view, (_, count) in pairs):
             return near
     return rows
 
 
-def _with_roles(
-    draft: Draft, want: PlacementRequest, roles: RolePreferences, levels: Sequence[str]
+def _fit_roles(
+    draft: Draft, request: PlacementRequest, roles: RolePreferences, levels: Sequence[str]
 ) -> list[Assignment]:
-    """The same, where the roles' wishes choose among domains that are equally close, and inside."""
+    """Role preferences choose among domains of the same level, and inside the domain."""
     mark, snapshot = len(draft.seats), draft.snapshot
-    counts = [count for _, count in want.groups]
-    if roles.splits:  # one node would be closest, and is the last resort
+    counts = [count for _, count in request.groups]
+    if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
     for level in levels:
-        best, found = 0, list[Assignment]()
-        rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-        choice = DomainChoice(snapshot, rooms, counts, want.anchors, most=CREWS_TRIED)
-        for rows in choice.of(level):
+        least, best = 0, list[Assignment]()
+        capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
+        choice = DomainChoice(
+            snapshot, capacities, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED
+        )
+        for rows in choice.candidates(level):
             try:
-                seat(draft, want.groups, level, rows, want.anchor_gpus)
+                assign(draft, request.groups, level, rows, request.existing_gpus)
             except DoesNotFit:
                 draft.undo(mark)
                 continue
             if level in island_masks.ON_NODE:
                 return draft.seats[mark:]
-            harm = role_placement.seat(draft, roles, rows, mark)
-            if not found or harm < best:
-                best, found = harm, draft.seats[mark:]
+            cost = role_placement.reassign(draft, roles, rows, mark)
+            if not best or cost < least:
+                least, best = cost, draft.seats[mark:]
             draft.undo(mark)
-        if found:
-            draft.retake(found)
+        if best:
+            draft.retake(best)
             return draft.seats[mark:]
-    raise DoesNotFit(_why(snapshot, want))
+    raise DoesNotFit(_why(snapshot, request))
 
 
-def _one_by_one(draft: Draft, want: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
+def _fit_sequentially(
+    draft: Draft, request: PlacementRequest, levels: Sequence[str]
+) -> list[Assignment]:
     try:
-        return sequential.fit(draft, want.groups, levels, want.anchors, want.anchor_gpus)
-    except DoesNotFit as no:
-        text = _why(draft.snapshot, want, no.why)
+        return sequential.fit(
+            draft, request.groups, levels, request.existing_rows, request.existing_gpus
+        )
+    except DoesNotFit as refusal:
+        text = _why(draft.snapshot, request, refusal.why)
         raise DoesNotFit(text) from None
 
 
-def _why(snapshot: Snapshot, want: PlacementRequest, together: str = "") -> str:
+def _why(snapshot: Snapshot, request: PlacementRequest, together: str = "") -> str:
     return explain.reason(
-        snapshot, want.groups, want.required, want.anchors, together, existing_gpus=want.anchor_gpus
+        snapshot,
+        request.groups,
+        request.required,
+        request.existing_rows,
+        together,
+        existing_gpus=request.existing_gpus,
     )

@@ -1,10 +1,12 @@
-"""Gangs whose members stand in groups that each want their own closeness (a tensor-parallel group in an
-island, all of them in one block).
+"""Places gangs whose members form subgroups with a topology constraint of their own, for example
+tensor-parallel groups in one island each, all of them in one block.
 
-Equal groups of equal pods are counted, not tried: how many of them each island, node or rack takes,
-and then the gang is placed as if they were pods. So the closest domain is found, and a "no" is true.
-Other groups are placed one after the other, the hardest first, taking back what leads nowhere, in a
-bounded number of tries; whoever is refused because the tries ran out is told so.
+Equal subgroups of equal pods are counted: how many of them each island, node or rack takes. The gang is then
+placed as if they were pods, so the domain found is the narrowest and a refusal is exact. Other subgroups are
+placed one after another, the hardest first, with backtracking and at most ATTEMPTS attempts; a refusal then
+says whether the limit was reached.
+
+Design: docs/design/0005-subgroups.md
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,11 +16,10 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.placement import explain, sequential
-from central.scheduler.placement import role_placement as crews
-from central.scheduler.placement.assign import level_below, seat, seat_entangled
+from central.scheduler.placement import explain, role_placement, sequential
+from central.scheduler.placement.assign import assign, assign_sequentially, level_below
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, CountedDomains, DomainChoice
-from central.scheduler.placement.fewest import spread
+from central.scheduler.placement.fewest import fill_fewest
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest
 from central.scheduler.snapshot import island_masks
@@ -26,56 +27,60 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.gpu_sharing import WHOLE
 
-TRIES = 400  # seats of a group that are tried for one gang
+ATTEMPTS = 400  # tentative placements of one subgroup, per gang
 
 
-def fit(draft: Draft, want: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
-    """levels: that the gang may span, closest first. Raises DoesNotFit, with the draft as it was."""
+def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
+    """levels: those that the gang may span, narrowest first. Raises DoesNotFit, with the draft as it was."""
     mark, snapshot = len(draft.seats), draft.snapshot
-    inner = {part.required: ladder(snapshot, part.required) for part in want.parts}
-    first = want.parts[0]
-    entangled = sequential.pods_affect_each_other(snapshot, want.groups)
-    alone = len(want.parts) == 1 and len(first.groups) == 1 and first.crew is None
-    if alone and not first.anchors and not entangled:
-        _equal(draft, want, levels, inner[first.required])
+    inner = {
+        subgroup.required: ladder(snapshot, subgroup.required) for subgroup in request.subgroups
+    }
+    first = request.subgroups[0]
+    sequentially = sequential.pods_affect_each_other(snapshot, request.groups)
+    alone = len(request.subgroups) == 1 and len(first.groups) == 1 and first.roles is None
+    if alone and not first.existing_rows and not sequentially:
+        _assign_equal(draft, request, levels, inner[first.required])
         return draft.seats[mark:]
-    search = _Search(draft, want, entangled=entangled)
-    if not search.seat(levels, inner):
-        raise DoesNotFit(_why(snapshot, want, gave_up=search.tries <= 0))
+    search = _Search(draft, request, sequentially=sequentially)
+    if not search.assign(levels, inner):
+        raise DoesNotFit(_reason(snapshot, request, gave_up=search.attempts_left <= 0))
     return draft.seats[mark:]
 
 
-# --- equal groups ----------------------------------------------------------------
+# --- equal subgroups ----------------------------------------------------------------
 
 
-def _equal(
-    draft: Draft, want: PlacementRequest, levels: Sequence[str], inner: Sequence[str]
+def _assign_equal(
+    draft: Draft, request: PlacementRequest, levels: Sequence[str], inner: Sequence[str]
 ) -> None:
-    """Seats them in the closest domain, and there at the closest level that takes every group."""
-    snapshot, (part,) = draft.snapshot, want.parts
-    ((spec, size),) = part.groups
+    """Assigns them in the narrowest domain, and there at the narrowest level that takes every subgroup."""
+    snapshot, (subgroup,) = draft.snapshot, request.subgroups
+    ((spec, size),) = subgroup.groups
     counted: dict[str, CountedDomains] = {}
     for level in levels:
         for place in inner:
             if place not in counted:
-                cap = _units(snapshot, spec, size, place)
+                cap = _subgroups_by_row(snapshot, spec, size, place)
                 counted[place] = CountedDomains(snapshot, cap, snapshot.view(spec), size)
-            room = counted[place]
-            for rows in DomainChoice(snapshot, [room], [part.times], want.anchors).of(level):
+            capacity = counted[place]
+            for rows in DomainChoice(
+                snapshot, [capacity], [subgroup.copies], request.existing_rows
+            ).candidates(level):
                 start = level_below(snapshot, level)
-                where, units = spread(snapshot, room.by_row, rows, part.times, start)
+                where, units = fill_fewest(snapshot, capacity.by_row, rows, subgroup.copies, start)
                 for row, count in zip(where.tolist(), units.tolist(), strict=True):
                     for _ in range(count):
-                        seat(draft, part.groups, place, _around(snapshot, place, row))
+                        assign(draft, subgroup.groups, place, _domain_rows(snapshot, place, row))
                 return
             if place == level:
                 break
-    raise DoesNotFit(_equal_why(snapshot, want, list(counted.values())[-1]))
+    raise DoesNotFit(_equal_reason(snapshot, request, list(counted.values())[-1]))
 
 
-def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
-    """How many groups fit inside one domain each of the level; by row, those of a rack or wider at the
-    first of its rows."""
+def _subgroups_by_row(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
+    """How many subgroups fit if each is inside one domain of the level. By row; a rack or a wider domain
+    counts at its first row."""
     view = snapshot.view(spec).refresh()
     if level in snapshot.columns.domains.levels:
         index = snapshot.columns.domains.levels.index(level)
@@ -92,12 +97,12 @@ def _units(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
     if level in island_masks.PARTS:
         for row in np.flatnonzero(units).tolist():
             inside = island_masks.capacities(snapshot, level, row, view)
-            units[row] = min(int(units[row]), sum(room // size for room in inside))
+            units[row] = min(int(units[row]), sum(capacity // size for capacity in inside))
     return units
 
 
-def _around(snapshot: Snapshot, level: str, row: int) -> Ints:
-    """The rows of the row's domain."""
+def _domain_rows(snapshot: Snapshot, level: str, row: int) -> Ints:
+    """The rows of the domain of the level that the row is in."""
     if level in island_masks.ON_NODE:
         return np.array([row], dtype=np.int64)
     if level in snapshot.columns.domains.levels:
@@ -106,80 +111,97 @@ def _around(snapshot: Snapshot, level: str, row: int) -> Ints:
     return np.arange(len(snapshot.columns.names), dtype=np.int64)
 
 
-def _equal_why(snapshot: Snapshot, want: PlacementRequest, room: CountedDomains) -> str:
-    """room: of groups, at the widest level that one may span."""
-    (part,) = want.parts
-    ((spec, size),) = part.groups
+def _equal_reason(snapshot: Snapshot, request: PlacementRequest, capacity: CountedDomains) -> str:
+    """capacity: for subgroups, at the widest level that one of them may span."""
+    (subgroup,) = request.subgroups
+    ((spec, size),) = subgroup.groups
     pods = explain.describe_pods(((spec, size),)).removeprefix("needs ")
-    times = f"{part.times} subgroup" + ("s" if part.times != 1 else "")
-    text = f"needs {times} of {pods}{_each_in(part.required)}"
-    clause, most = "the cluster {fits}", int(room.by_row.sum())
-    if want.required in snapshot.columns.domains.levels:
-        index = snapshot.columns.domains.levels.index(want.required)
-        kind, names = want.required.rpartition("/")[2], snapshot.columns.domains.names[index]
+    copies = f"{subgroup.copies} subgroup" + ("s" if subgroup.copies != 1 else "")
+    text = f"needs {copies} of {pods}{_each_in(subgroup.required)}"
+    clause, most = "the cluster {fits}", int(capacity.by_row.sum())
+    if request.required in snapshot.columns.domains.levels:
+        index = snapshot.columns.domains.levels.index(request.required)
+        kind, names = request.required.rpartition("/")[2], snapshot.columns.domains.names[index]
         text += f", all in one {kind}"
         if len(names):
-            best = min(range(len(names)), key=lambda d: (-room.by_domain[index][d], names[d], d))
+            best = min(
+                range(len(names)), key=lambda d: (-capacity.by_domain[index][d], names[d], d)
+            )
             clause, most = (
                 f"best candidate {names[best]} {{fits}}",
-                int(room.by_domain[index][best]),
+                int(capacity.by_domain[index][best]),
             )
-    elif want.required:
-        text += f", all in one {explain.level_name(want.required)}"
-        most, clause, _ = explain.best_node(snapshot, room.by_row)
-    return f"{text}; {clause.format(fits=f'fits {most} of {times}')}"
+    elif request.required:
+        text += f", all in one {explain.level_name(request.required)}"
+        most, clause, _ = explain.best_node(snapshot, capacity.by_row)
+    return f"{text}; {clause.format(fits=f'fits {most} of {copies}')}"
 
 
 def _each_in(required: str) -> str:
     return f", each in one {explain.level_name(required)}" if required else ""
 
 
-# --- others ------------------------------------------------------------------------
+# --- unequal subgroups ------------------------------------------------------------------------
 
 
 class _Search:
-    def __init__(self, draft: Draft, want: PlacementRequest, *, entangled: bool) -> None:
-        self.tries = TRIES
-        self._draft, self._want = draft, want
-        self._seat = seat_entangled if entangled else seat
-        self._parts = [replace(part, times=1) for part in want.parts for _ in range(part.times)]
+    def __init__(self, draft: Draft, request: PlacementRequest, *, sequentially: bool) -> None:
+        self.attempts_left = ATTEMPTS
+        self._draft, self._request = draft, request
+        self._assign = assign_sequentially if sequentially else assign
+        self._subgroups = [
+            replace(subgroup, copies=1)
+            for subgroup in request.subgroups
+            for _ in range(subgroup.copies)
+        ]
 
-    def seat(self, levels: Sequence[str], inner: dict[str, list[str]]) -> bool:
-        """Takes the seats, group by group in the order of the want."""
-        snapshot, want = self._draft.snapshot, self._want
+    def assign(self, levels: Sequence[str], inner: dict[str, list[str]]) -> bool:
+        """Assigns all subgroups, and puts the assignments in the order of the request."""
+        snapshot, request = self._draft.snapshot, self._request
         mark = len(self._draft.seats)
-        counts = [count for _, count in want.groups]
-        hardest = sorted(range(len(self._parts)), key=lambda i: self._ease(self._parts[i], inner))
-        if any(part.crew is not None and part.crew.splits for part in self._parts):
-            levels = sorted(
-                levels, key=_on_node
-            )  # one node would be closest, and is the last resort
+        counts = [count for _, count in request.groups]
+        hardest = sorted(
+            range(len(self._subgroups)), key=lambda i: self._ease(self._subgroups[i], inner)
+        )
+        if any(
+            subgroup.roles is not None and subgroup.roles.avoids_one_node
+            for subgroup in self._subgroups
+        ):
+            levels = sorted(levels, key=_on_node)  # one node is the last resort
         for level in levels:
-            rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-            choice = DomainChoice(snapshot, rooms, counts, want.anchors, most=TRIED_DOMAINS)
-            for rows in choice.of(level):
+            capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
+            choice = DomainChoice(
+                snapshot, capacities, counts, request.existing_rows, limit=TRIED_DOMAINS
+            )
+            for rows in choice.candidates(level):
                 allowed = {
-                    part.required: inner[part.required][: self._wide(inner, part, level)]
-                    for part in self._parts
+                    subgroup.required: inner[subgroup.required][
+                        : self._levels_within(inner, subgroup, level)
+                    ]
+                    for subgroup in self._subgroups
                 }
-                seats: dict[int, list[Assignment]] = {}
-                if self._place(hardest, rows, allowed, seats):
-                    self._draft.seats[mark:] = [s for i in sorted(seats) for s in seats[i]]
+                taken: dict[int, list[Assignment]] = {}
+                if self._place(hardest, rows, allowed, taken):
+                    self._draft.seats[mark:] = [s for i in sorted(taken) for s in taken[i]]
                     return True
-                if self.tries <= 0:
+                if self.attempts_left <= 0:
                     return False
         return False
 
-    def _ease(self, part: SubgroupRequest, inner: dict[str, list[str]]) -> tuple[bool, int, int]:
+    def _ease(
+        self, subgroup: SubgroupRequest, inner: dict[str, list[str]]
+    ) -> tuple[bool, int, int]:
         view = self._draft.snapshot.view
         gpus = sum(
-            (view(spec).gpus * WHOLE + view(spec).share) * count for spec, count in part.groups
+            (view(spec).gpus * WHOLE + view(spec).share) * count for spec, count in subgroup.groups
         )
-        return not part.anchors, len(inner[part.required]), -gpus
+        return not subgroup.existing_rows, len(inner[subgroup.required]), -gpus
 
-    def _wide(self, inner: dict[str, list[str]], part: SubgroupRequest, level: str) -> int:
-        """How many of the part's levels are not wider than the gang's."""
-        own = inner[part.required]
+    def _levels_within(
+        self, inner: dict[str, list[str]], subgroup: SubgroupRequest, level: str
+    ) -> int:
+        """How many of the subgroup's levels are not wider than the gang's."""
+        own = inner[subgroup.required]
         return own.index(level) + 1 if level in own else len(own)
 
     def _place(
@@ -187,74 +209,81 @@ class _Search:
         order: Sequence[int],
         rows: Ints,
         allowed: dict[str, list[str]],
-        seats: dict[int, list[Assignment]],
+        taken: dict[int, list[Assignment]],
     ) -> bool:
-        """The first of the order, then the rest."""
+        """Assigns the first subgroup of the order, then the others; takes it back if these do not fit."""
         if not order:
             return True
-        draft, part = self._draft, self._parts[order[0]]
+        draft, subgroup = self._draft, self._subgroups[order[0]]
         mark = len(draft.seats)
-        levels = allowed[part.required]
-        crew = part.crew and self._crew(part.crew, seats)
-        if crew is not None and (crew.splits or crew.elsewhere):
+        levels = allowed[subgroup.required]
+        roles = subgroup.roles and self._with_existing(subgroup.roles, taken)
+        if roles is not None and (roles.avoids_one_node or roles.has_absent_partner):
             levels = sorted(levels, key=_on_node)
         for level in levels:
-            for inside in self._liked(crew, level, self._inside(part, level, rows)):
-                if self.tries <= 0:
+            for inside in self._preferred_first(
+                roles, level, self._candidates(subgroup, level, rows)
+            ):
+                if self.attempts_left <= 0:
                     return False
-                self.tries -= 1
+                self.attempts_left -= 1
                 try:
                     with draft.all_or_nothing():
-                        self._seat(draft, part.groups, level, inside, part.anchor_gpus)
+                        self._assign(draft, subgroup.groups, level, inside, subgroup.existing_gpus)
                 except DoesNotFit:
                     continue
-                if crew is not None and not _on_node(level):
-                    crews.seat(draft, crew, inside, mark)
-                seats[order[0]] = draft.seats[mark:]
-                if self._place(order[1:], rows, allowed, seats):
+                if roles is not None and not _on_node(level):
+                    role_placement.reassign(draft, roles, inside, mark)
+                taken[order[0]] = draft.seats[mark:]
+                if self._place(order[1:], rows, allowed, taken):
                     return True
                 draft.undo(mark)
         return False
 
-    def _crew(self, crew: RolePreferences, seats: dict[int, list[Assignment]]) -> RolePreferences:
-        """Those who have seats already are there for it."""
-        there = list(crew.there)
-        for index, taken in seats.items():
-            if (other := self._parts[index].crew) is not None:
-                seated = [(seat.row, seat.spec, seat.pods) for seat in taken]
-                there += crews.by_role(other, seated)
-        return replace(crew, there=tuple(there))
+    def _with_existing(
+        self, roles: RolePreferences, taken: dict[int, list[Assignment]]
+    ) -> RolePreferences:
+        """The roles, with the pods of subgroups assigned before as existing members."""
+        members = list(roles.existing_members)
+        for index, assignments in taken.items():
+            if (other := self._subgroups[index].roles) is not None:
+                counted = [(a.row, a.spec, a.pods) for a in assignments]
+                members += role_placement.split_by_role(other, counted)
+        return replace(roles, existing_members=tuple(members))
 
-    def _liked(
-        self, crew: RolePreferences | None, level: str, found: Iterator[Ints]
+    def _preferred_first(
+        self, roles: RolePreferences | None, level: str, found: Iterator[Ints]
     ) -> Iterator[Ints]:
-        """Of domains that are as good otherwise, those first that the roles' wishes want."""
-        if crew is None or not crew.there:
+        """Domains of one level, those first that the role preferences favour."""
+        if roles is None or not roles.existing_members:
             yield from found
             return
         domains = list(found)
         if _on_node(level) and domains:
-            problem = crews.problem_of(self._draft.snapshot, crew, np.concatenate(domains))
-            counts = tuple(count for _, count in crew.roles)
-            harms = [problem.harm(place, counts) for place in range(len(domains))]
+            problem = role_placement.build_problem(
+                self._draft.snapshot, roles, np.concatenate(domains)
+            )
+            counts = tuple(count for _, count in roles.pods)
+            costs = [problem.cost_on(place, counts) for place in range(len(domains))]
         else:
-            there = [row for row, _, _ in crew.there]
-            harms = [-int(np.isin(there, rows).sum()) for rows in domains]
-        yield from (domains[i] for i in sorted(range(len(domains)), key=harms.__getitem__))
+            used = [row for row, _, _ in roles.existing_members]
+            costs = [-int(np.isin(used, rows).sum()) for rows in domains]
+        yield from (domains[i] for i in sorted(range(len(domains)), key=costs.__getitem__))
 
-    def _inside(self, part: SubgroupRequest, level: str, rows: Ints) -> Iterator[Ints]:
-        """The rows of each domain of the level that may take the part, as far as they are among
-        these."""
+    def _candidates(self, subgroup: SubgroupRequest, level: str, rows: Ints) -> Iterator[Ints]:
+        """For each domain of the level that may take the subgroup: those of its rows that are in rows."""
         snapshot = self._draft.snapshot
         among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
         among[rows] = True
-        rooms = []
-        for spec, _ in part.groups:
+        capacities = []
+        for spec, _ in subgroup.groups:
             view = snapshot.view(spec).refresh()
-            rooms.append(CountedDomains(snapshot, np.where(among, view.by_row, 0), view))
-        counts = [count for _, count in part.groups]
-        choice = DomainChoice(snapshot, rooms, counts, part.anchors, most=TRIED_DOMAINS)
-        for inside in choice.of(level):
+            capacities.append(CountedDomains(snapshot, np.where(among, view.by_row, 0), view))
+        counts = [count for _, count in subgroup.groups]
+        choice = DomainChoice(
+            snapshot, capacities, counts, subgroup.existing_rows, limit=TRIED_DOMAINS
+        )
+        for inside in choice.candidates(level):
             yield inside[among[inside]]
 
 
@@ -262,39 +291,53 @@ def _on_node(level: str) -> bool:
     return level in island_masks.ON_NODE
 
 
-def _why(snapshot: Snapshot, want: PlacementRequest, *, gave_up: bool) -> str:
-    """What is missing where counts alone forbid it; else the first group that has no place even by
-    itself; else that it is the combination that fails."""
-    rooms = [snapshot.view(spec).refresh() for spec, _ in want.groups]
-    choice = DomainChoice(snapshot, rooms, [count for _, count in want.groups], want.anchors)
-    if not any(any(True for _ in choice.of(level)) for level in ladder(snapshot, want.required)):
+def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> str:
+    """The reason of the whole gang if capacity is short for all pods together; else that of the first
+    subgroup that does not fit on its own; else that they do not fit together."""
+    capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
+    choice = DomainChoice(
+        snapshot, capacities, [count for _, count in request.groups], request.existing_rows
+    )
+    if not any(
+        any(True for _ in choice.candidates(level)) for level in ladder(snapshot, request.required)
+    ):
         return explain.reason(
-            snapshot, want.groups, want.required, want.anchors, existing_gpus=want.anchor_gpus
+            snapshot,
+            request.groups,
+            request.required,
+            request.existing_rows,
+            existing_gpus=request.existing_gpus,
         )
-    for part in want.parts:
-        if not _fits_alone(snapshot, part):
+    for subgroup in request.subgroups:
+        if not _fits_alone(snapshot, subgroup):
             alone = explain.reason(
-                snapshot, part.groups, part.required, part.anchors, existing_gpus=part.anchor_gpus
+                snapshot,
+                subgroup.groups,
+                subgroup.required,
+                subgroup.existing_rows,
+                existing_gpus=subgroup.existing_gpus,
             )
             return f"one subgroup {alone}"
-    groups = sum(part.times for part in want.parts)
-    text = (
-        f"{explain.describe_pods(want.groups)} in {groups} subgroups{explain.in_one(want.required)}"
-    )
+    groups = sum(subgroup.copies for subgroup in request.subgroups)
+    text = f"{explain.describe_pods(request.groups)} in {groups} subgroups{explain.in_one(request.required)}"
     if gave_up:
         return f"{text}; {explain.SEARCH_LIMIT}"
     return f"{text}; each subgroup fits on its own, but not all together"
 
 
-def _fits_alone(snapshot: Snapshot, part: SubgroupRequest) -> bool:
+def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:
     draft = Draft(snapshot)
-    want = PlacementRequest(
-        part.groups, part.required, part.anchors, part.anchor_gpus, parts=(replace(part, times=1),)
+    request = PlacementRequest(
+        subgroup.groups,
+        subgroup.required,
+        subgroup.existing_rows,
+        subgroup.existing_gpus,
+        subgroups=(replace(subgroup, copies=1),),
     )
     search = _Search(
-        draft, want, entangled=sequential.pods_affect_each_other(snapshot, part.groups)
+        draft, request, sequentially=sequential.pods_affect_each_other(snapshot, subgroup.groups)
     )
-    levels = ladder(snapshot, part.required)
-    found = search.seat(levels, {part.required: levels})
+    levels = ladder(snapshot, subgroup.required)
+    found = search.assign(levels, {subgroup.required: levels})
     draft.undo()
     return found

@@ -34,7 +34,7 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     if not search.gangs:
         return None
     domains = [rows for rows in _domains(snapshot, placement) if search.may_fit(rows)]
-    if len(placement.groups) == 1 and not placement.parts:
+    if len(placement.groups) == 1 and not placement.subgroups:
         return search.plan_equal_pods(domains)
     return search.plan_unlike_pods(domains)
 
@@ -42,17 +42,17 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
 def _domains(snapshot: Snapshot, placement: PlacementRequest) -> Iterator[Ints]:
     """The rows of each domain of the required level. Existing members fix the domain."""
     every = np.arange(len(snapshot.columns.names), dtype=np.int64)
-    anchors = set(placement.anchors)
+    existing = set(placement.existing_rows)
     if not placement.required:
         yield every
         return
     if placement.required in island_masks.ON_NODE:
-        for row in anchors or every:
-            if len(anchors) < 2:
+        for row in existing or every:
+            if len(existing) < 2:
                 yield np.array([row], dtype=np.int64)
         return
     of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(placement.required)]
-    around = {int(of[row]) for row in anchors}
+    around = {int(of[row]) for row in existing}
     for domain in np.unique(of[of >= 0]):
         if around <= {int(domain)}:
             yield np.flatnonzero(of == domain)

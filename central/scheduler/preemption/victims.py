@@ -166,7 +166,7 @@ class VictimSearch:
                 self._snapshot.columns.gpus.free_mask[row],
             )
             for island in island_masks.masks(shape, self._request.required):
-                if self._request.anchor_gpus & ~island:
+                if self._request.existing_gpus & ~island:
                     continue
                 inside = _Area(
                     area.rows, area.near, area.free.copy(), area.frees.copy(), area.request

@@ -254,8 +254,8 @@ def _lacking(
         empty = view.refresh().by_domain[level].copy()
     view.refresh()
     lacking = np.where(empty >= count, np.maximum(count - now, 0), np.int64(2**40))
-    if request.anchors:
-        lacking[np.arange(len(lacking)) != of[request.anchors[0]]] = 2**40
+    if request.existing_rows:
+        lacking[np.arange(len(lacking)) != of[request.existing_rows[0]]] = 2**40
     inside = of >= 0
     missing[inside] = lacking[of[inside]]
     missing[~inside] = 2**40

@@ -7,7 +7,7 @@ import pytest
 
 from central.model.facts import PodSpec
 from central.scheduler.placement import PlacementRequest, fit
-from central.scheduler.placement.packing import packed
+from central.scheduler.placement.packing import search
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import GPU, RACK
@@ -19,7 +19,7 @@ def test_a_plan_wherever_there_is_one() -> None:
     answers = Counter[bool]()
     for seed in range(400):
         _, problem = random_problem(random.Random(seed))
-        plan, left = packed(problem)
+        plan, left = search(problem)
         possible = next(every_plan(problem), None) is not None
         answers[possible] += 1
         assert left > 0

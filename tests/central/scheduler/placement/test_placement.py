@@ -138,12 +138,12 @@ def test_the_rest_of_a_gang_joins_those_who_are_there() -> None:
         snapshot.put_node(factories.node(name, rack=rack))
     anchor = snapshot.columns.row["c"]
     seats = fit(
-        Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, anchors=(anchor,))
+        Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, existing_rows=(anchor,))
     )
     assert snapshot.columns.names[seats[0].row] == "c"
     snapshot.take(anchor, factories.spec(8), 1)
     seats = fit(
-        Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, anchors=(anchor,))
+        Draft(snapshot), PlacementRequest(((factories.spec(8), 1),), RACK, existing_rows=(anchor,))
     )
     assert snapshot.columns.names[seats[0].row] == "d"
 

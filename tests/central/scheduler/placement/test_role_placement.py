@@ -17,7 +17,7 @@ from central.scheduler.placement import PlacementRequest, RolePreferences, fit
 from central.scheduler.placement.role_placement import (
     RolePlacementProblem,
     Vector,
-    exchanged,
+    improved,
     searched,
 )
 from central.scheduler.scheduler import Scheduler
@@ -44,7 +44,7 @@ def every_plan(problem: RolePlacementProblem) -> Iterator[list[Vector]]:
 
 
 def judged(
-    crew: RolePreferences, plan: Sequence[Vector], fixed: Sequence[Vector]
+    roles: RolePreferences, plan: Sequence[Vector], fixed: Sequence[Vector]
 ) -> tuple[int, ...]:
     """The harm as the module's first lines say it, counted pod by pod."""
     pods = [
@@ -58,8 +58,8 @@ def judged(
         for other, another in pods[:index]:
             pair = (min(role, another), max(role, another))
             kind = "same" if role == another else "two"
-            found[f"together {kind}"] += pair in crew.apart and node == other
-            found[f"remote {kind}"] += pair in crew.near and node != other
+            found[f"together {kind}"] += pair in roles.anti_affinity and node == other
+            found[f"remote {kind}"] += pair in roles.affinity and node != other
     return (
         found["together same"],
         found["remote two"],
@@ -71,34 +71,34 @@ def judged(
 def random_problem(dice: random.Random) -> tuple[RolePreferences, RolePlacementProblem]:
     pairs = [(0, 0), (0, 1), (1, 1)]
     counts = [dice.randint(1, 3), dice.randint(1, 4)]
-    crew = RolePreferences(
+    roles = RolePreferences(
         tuple((factories.spec(1), count) for count in counts),
-        near=tuple(dice.sample(pairs, dice.randint(0, 2))),
-        apart=tuple(dice.sample(pairs, dice.randint(0, 2))),
+        affinity=tuple(dice.sample(pairs, dice.randint(0, 2))),
+        anti_affinity=tuple(dice.sample(pairs, dice.randint(0, 2))),
     )
     nodes = dice.randint(2, 4)
     free = [(dice.randint(0, 5), dice.randint(0, 8)) for _ in range(nodes)]
     asks = [(1, dice.randint(0, 2)), (dice.randint(1, 2), 1)]
     room = [(dice.randint(1, 4), dice.randint(1, 4)) for _ in range(nodes)]
     fixed = [(dice.randint(0, 1), 0) for _ in range(nodes)] if dice.random() < 0.3 else []
-    return crew, RolePlacementProblem(crew, free, room, asks, fixed)
+    return roles, RolePlacementProblem(roles, free, room, asks, fixed)
 
 
 def test_few_pods_sit_as_well_as_they_can() -> None:
     seen = Counter[str]()
     for seed in range(250):
         dice = random.Random(seed)
-        crew, problem = random_problem(dice)
+        roles, problem = random_problem(dice)
         plans = list(every_plan(problem))
         if not plans:
             continue
         start = dice.choice(plans)
-        plan, certain = searched(problem, exchanged(problem, list(start)))
+        plan, certain = searched(problem, improved(problem, list(start)))
         assert certain
-        best = min(judged(crew, plan, problem.fixed) for plan in plans)
-        assert judged(crew, plan, problem.fixed) == best, f"seed {seed}"
-        assert problem.cost(plan) == min(map(problem.cost, plans)), f"seed {seed}"
-        better = judged(crew, start, problem.fixed) > best
+        best = min(judged(roles, plan, problem.existing) for plan in plans)
+        assert judged(roles, plan, problem.existing) == best, f"seed {seed}"
+        assert problem.total_cost(plan) == min(map(problem.total_cost, plans)), f"seed {seed}"
+        better = judged(roles, start, problem.existing) > best
         seen["better" if better else "as good"] += 1
     assert min(seen.values()) > 40
 
@@ -108,13 +108,13 @@ def test_exchanges_alone_come_close() -> None:
     optimal = total = 0
     for seed in range(250):
         dice = random.Random(seed)
-        crew, problem = random_problem(dice)
+        roles, problem = random_problem(dice)
         plans = list(every_plan(problem))
         if plans:
             total += 1
-            plan = exchanged(problem, list(dice.choice(plans)))
-            best = min(judged(crew, plan, problem.fixed) for plan in plans)
-            optimal += judged(crew, plan, problem.fixed) == best
+            plan = improved(problem, list(dice.choice(plans)))
+            best = min(judged(roles, plan, problem.existing) for plan in plans)
+            optimal += judged(roles, plan, problem.existing) == best
     assert optimal / total > 0.85
 
 
@@ -128,14 +128,14 @@ def rack(*sizes: int) -> Snapshot:
     return snapshot
 
 
-def sits(snapshot: Snapshot, crew: RolePreferences, required: str = "") -> list[Vector]:
+def sits(snapshot: Snapshot, roles: RolePreferences, required: str = "") -> list[Vector]:
     """By node: how many of each role; both roles' pods are alike."""
-    count = sum(number for _, number in crew.roles)
+    count = sum(number for _, number in roles.pods)
     seats = list(
-        fit(Draft(snapshot), PlacementRequest(((factories.spec(1), count),), required, crew=crew))
+        fit(Draft(snapshot), PlacementRequest(((factories.spec(1), count),), required, roles=roles))
     )
     nodes: dict[int, list[int]] = {}
-    left = [number for _, number in crew.roles]
+    left = [number for _, number in roles.pods]
     for seat in seats:
         for _ in range(seat.pods):
             role = next(role for role, number in enumerate(left) if number)
@@ -146,7 +146,7 @@ def sits(snapshot: Snapshot, crew: RolePreferences, required: str = "") -> list[
 
 def tf(servers: int, workers: int) -> RolePreferences:
     roles = ((factories.spec(1), servers), (factories.spec(1), workers))
-    return RolePreferences(roles, near=((0, 1),), apart=((0, 0),))
+    return RolePreferences(roles, affinity=((0, 1),), anti_affinity=((0, 0),))
 
 
 def test_servers_apart_each_with_its_workers() -> None:
@@ -159,8 +159,8 @@ def test_two_nodes_though_one_has_room_for_all() -> None:
 
 
 def test_one_node_where_nobody_wants_to_be_apart() -> None:
-    crew = RolePreferences(tf(2, 4).roles, near=((0, 1),))
-    assert sits(rack(8, 8), crew) == [(2, 4)]
+    roles = RolePreferences(tf(2, 4).pods, affinity=((0, 1),))
+    assert sits(rack(8, 8), roles) == [(2, 4)]
 
 
 def test_a_wish_never_stands_in_the_way() -> None:

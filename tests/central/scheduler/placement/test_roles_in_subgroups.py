@@ -104,7 +104,7 @@ def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
         wished = [
             replace(
                 part,
-                crew=RolePreferences(
+                roles=RolePreferences(
                     tuple(
                         (spec, count * (place == own)) for place, (spec, count) in enumerate(kinds)
                     ),
@@ -120,7 +120,7 @@ def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
             want = PlacementRequest(
                 tuple(kinds),
                 required,
-                parts=tuple(parts),
+                subgroups=tuple(parts),
             )
             try:
                 taken = list(fit(draft, want))

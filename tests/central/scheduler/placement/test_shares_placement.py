@@ -15,7 +15,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.gpu_shares import NOTHING
 from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest, fit
-from central.scheduler.placement.role_placement import problem_of
+from central.scheduler.placement.role_placement import build_problem
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import NODE, RACK
@@ -164,7 +164,8 @@ def test_equal_groups_of_parts_each_in_an_island_exactly() -> None:
         )
         groups = ((part(share), size),)
         want = PlacementRequest(
-            ((part(share), size * times),), parts=(SubgroupRequest(groups, "island", times=times),)
+            ((part(share), size * times),),
+            subgroups=(SubgroupRequest(groups, "island", copies=times),),
         )
         answers[units >= times] += 1
         assert (tried(snapshot, want) is not None) == (units >= times), f"seed {seed}"
@@ -180,15 +181,17 @@ def test_roles_of_parts_sit_as_well_as_trying_everything_finds() -> None:
         share = dice.choice((30, 50))
         a, b = part(share, 100), part(share, 200)
         counts = (dice.randint(1, 2), dice.randint(1, 3))
-        crew = RolePreferences(((a, counts[0]), (b, counts[1])), near=((0, 1),), apart=((0, 0),))
-        seats = tried(snapshot, PlacementRequest(crew.roles, crew=crew))
+        roles = RolePreferences(
+            ((a, counts[0]), (b, counts[1])), affinity=((0, 1),), anti_affinity=((0, 0),)
+        )
+        seats = tried(snapshot, PlacementRequest(roles.pods, roles=roles))
         rows = sorted(snapshot.columns.row.values())
         free = free_of(snapshot)
         room = {row: sum(n // share for (r, _), n in free.items() if r == row) for row in rows}
         if seats is None:
             assert sum(room.values()) < sum(counts), f"seed {seed}"
             continue
-        problem = problem_of(snapshot, crew, snapshot.columns.name_rank()[rows] * 0 + rows)
+        problem = build_problem(snapshot, roles, snapshot.columns.name_rank()[rows] * 0 + rows)
         taken = [
             tuple(sum(s.pods for s in seats if s.row == row and s.spec == spec) for spec in (a, b))
             for row in rows
@@ -208,9 +211,9 @@ def test_roles_of_parts_sit_as_well_as_trying_everything_finds() -> None:
                 for row, v in zip(rows, plan, strict=True)
             )
         ]
-        least = min(problem.cost(plan) for plan in ways)
-        assert problem.cost(taken) == least, f"seed {seed}"
-        better += least < max(problem.cost(plan) for plan in ways)
+        least = min(problem.total_cost(plan) for plan in ways)
+        assert problem.total_cost(taken) == least, f"seed {seed}"
+        better += least < max(problem.total_cost(plan) for plan in ways)
     assert better > 50
 
 

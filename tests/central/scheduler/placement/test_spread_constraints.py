@@ -46,8 +46,8 @@ def test_single_pods_go_to_the_emptiest_or_the_fullest() -> None:
     used = factories.pod("used", 1, node="a1")
     pods = [factories.pod(f"p{i}", 1, created=float(i)) for i in range(3)]
     nodes = NODES[:3]
-    packed = placed(*nodes, used, *pods)
-    assert {node for name, node in packed.items() if name != "used"} == {"a1"}
+    search = placed(*nodes, used, *pods)
+    assert {node for name, node in search.items() if name != "used"} == {"a1"}
     spread = placed(*nodes, used, *pods, policy=SPREAD)
     assert Counter(spread.values()) == {"a0": 1, "a1": 1, "a2": 1} | {spread["p2"]: 2}
 

@@ -161,8 +161,10 @@ def test_equal_groups_fit_wherever_there_is_a_way(base: int) -> None:
         gpus, size, times = dice.choice((1, 1, 2)), dice.randint(1, 3), dice.randint(1, 3)
         inner = dice.choice(("island", "node", RACK, BLOCK, ""))
         required = dice.choice(("", BLOCK, RACK))
-        part = SubgroupRequest(((factories.spec(gpus), size),), inner, times=times)
-        want = PlacementRequest(((factories.spec(gpus), size * times),), required, parts=(part,))
+        part = SubgroupRequest(((factories.spec(gpus), size),), inner, copies=times)
+        want = PlacementRequest(
+            ((factories.spec(gpus), size * times),), required, subgroups=(part,)
+        )
         expected = possible(snapshot, [(gpus, size, inner)] * times, required)
         answers[expected] += 1
         free = snapshot.columns.free.copy()
@@ -196,7 +198,7 @@ def test_unlike_groups_fit_wherever_there_is_a_way() -> None:
         for gpus, count, _ in kinds:
             groups[gpus] += count
         want = PlacementRequest(
-            tuple((factories.spec(g), n) for g, n in groups.items()), required, parts=parts
+            tuple((factories.spec(g), n) for g, n in groups.items()), required, subgroups=parts
         )
         expected = possible(snapshot, kinds, required)
         answers[expected] += 1
