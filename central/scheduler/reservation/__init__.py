@@ -1,1 +1,1 @@
-"""Waiting well: room kept for the head of the line, and backfill behind it."""
+"""Reservations: capacity for the head of a queue, and backfill (docs/design/0018-reservations.md)."""
