@@ -1,14 +1,19 @@
-"""The scheduler: facts in, decisions out. Pure: time is an argument; no I/O, clock, threads, logging or randomness.
+"""Decides which gang runs where. Pure: facts in, decisions out, time is an argument; no I/O, clock, threads,
+logging or randomness. Read cycle.schedule_once first. The layers, each of which imports only those below it:
 
-Read cycle.py first. Each layer imports only those below it:
-
-cycle, apply             one scheduling cycle; the handlers of facts
-reserved_capacity        what a gang may use beside reservations; scheduler composes, invariants checks
-preemption               preemption, reclaim and defragmentation with the least harm
-reservation, status      capacity for the head of a queue; phases, reasons and status of objects
-placement, queues        where a gang goes; which gang is next, quota and fair shares
-state                    nodes, pods and gangs as known, and the handlers that change them
-snapshot                 free capacity and tentative placements on it
-scoring, filters         which nodes are preferred; which nodes a pod may use at all
-volumes, inventory       free volumes; nodes, devices and the network tree
+cycle, apply       one scheduling cycle; the table of facts and their handlers
+scheduler          composes the parts of the scheduler; invariants: what must hold after each cycle
+reserved_capacity  what a gang may use while others hold reservations
+preemption         preemption, reclaim, defragmentation, with the least work lost
+reservation        capacity kept for the head of a queue; backfill behind it
+status             reasons, phases and conditions of gangs, queues and HyperNodes
+placement          where a gang fits, and why it does not
+queues             order of gangs, fair shares, quota, admission
+binding            from assignments to bindings; partial_gangs: gangs that lost members
+state              gangs, pods, owners and network tree, as the facts say; pending gangs
+snapshot           free capacity as columns and per pod class; drafts
+scoring            preferences and fragmentation
+filters            which nodes a pod class may use
+volumes            claims, volumes and where they can be used
+inventory          nodes, pods, GPUs, NICs, topology domains
 """

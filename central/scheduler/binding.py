@@ -1,4 +1,6 @@
-"""From seats to bindings: which pod of a gang sits where, with which GPUs."""
+"""Turns assignments into bindings: which pod of a gang runs on which node with which GPUs.
+
+Pods in rank order take the assignments in order, so that neighbouring ranks run on neighbouring nodes."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,27 +21,27 @@ from protos.closest import closest
 
 
 def binds(
-    state: ClusterState, gang: Gang, pods: Sequence[Pod], seats: Sequence[Assignment]
+    state: ClusterState, gang: Gang, pods: Sequence[Pod], assignments: Sequence[Assignment]
 ) -> list[Bind]:
-    """Ranks in order take seats in order, so that neighbours in the ring sit beside each other."""
+    """Assumes the pods on their nodes and returns the Bind decisions. pods: in rank order."""
     nodes: list[str] = []
     gpus: list[int] = []
-    places: list[Pairs] = []
-    names, told = state.snapshot.columns.names, state.snapshot.columns.domains.annotations
-    for seat in seats:
-        row, _, count, mask = seat
+    domains: list[Pairs] = []
+    names, annotations = state.snapshot.columns.names, state.snapshot.columns.domains.annotations
+    for assignment in assignments:
+        row, _, count, mask = assignment
         if count == 1:
             nodes.append(names[row])
             gpus.append(mask)
-            places.append(told(row))
+            domains.append(annotations(row))
         else:
             nodes += [names[row]] * count
-            gpus += _shares(state.snapshot, seat)
-            places += [told(row)] * count
-    seated = _by_seats(pods, seats)
-    residency.assume(state, gang, seated, nodes, gpus)
-    on_storage.on_assigned(state, seated)
-    seen = [pod.seen for pod in seated]
+            gpus += _gpus_by_pod(state.snapshot, assignment)
+            domains += [annotations(row)] * count
+    ordered = _in_order_of(pods, assignments)
+    residency.assume(state, gang, ordered, nodes, gpus)
+    on_storage.on_assigned(state, ordered)
+    seen = [pod.seen for pod in ordered]
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]
     columns = (
@@ -49,34 +51,36 @@ def binds(
         nodes,
         gpus,
         claims,
-        places,
+        domains,
     )
     return list(map(_bind, zip(*columns, strict=True)))
 
 
-def _by_seats(pods: Sequence[Pod], seats: Sequence[Assignment]) -> Sequence[Pod]:
-    """The pods in the order of the seats."""
+def _in_order_of(pods: Sequence[Pod], assignments: Sequence[Assignment]) -> Sequence[Pod]:
+    """The pods in the order of the assignments, whose specs they match."""
     if len(pods) == 1:
         return pods
-    alike: dict[PodSpec, list[Pod]] = {}
+    by_spec: dict[PodSpec, list[Pod]] = {}
     for spec, together in groupby(pods, key=_spec):
-        alike.setdefault(spec, []).extend(together)
-    if len(alike) == 1:
+        by_spec.setdefault(spec, []).extend(together)
+    if len(by_spec) == 1:
         return pods
-    ranks = {spec: iter(kind) for spec, kind in alike.items()}
-    return [pod for seat in seats for pod in islice(ranks[seat.spec], seat.pods)]
+    ranks = {spec: iter(kind) for spec, kind in by_spec.items()}
+    return [
+        pod for assignment in assignments for pod in islice(ranks[assignment.spec], assignment.pods)
+    ]
 
 
-def _shares(snapshot: Snapshot, seat: Assignment) -> list[int]:
-    """A seat's GPUs pod by pod, the closest together."""
-    shape = snapshot.columns.gpus.shape[seat.row]
-    if shape is None or not seat.gpus:
-        return [0] * seat.pods
-    if snapshot.view(seat.spec).share:
-        return [seat.gpus] * seat.pods
-    left, shares = seat.gpus, []
-    for _ in range(seat.pods):
-        share = closest(shape, left, seat.gpus.bit_count() // seat.pods)
+def _gpus_by_pod(snapshot: Snapshot, assignment: Assignment) -> list[int]:
+    """The GPU mask of each pod of an assignment, close GPUs together."""
+    shape = snapshot.columns.gpus.shape[assignment.row]
+    if shape is None or not assignment.gpus:
+        return [0] * assignment.pods
+    if snapshot.view(assignment.spec).share:
+        return [assignment.gpus] * assignment.pods
+    left, shares = assignment.gpus, []
+    for _ in range(assignment.pods):
+        share = closest(shape, left, assignment.gpus.bit_count() // assignment.pods)
         left &= ~share
         shares.append(share)
     return shares
@@ -84,5 +88,5 @@ def _shares(snapshot: Snapshot, seat: Assignment) -> list[int]:
 
 _spec, _uid = attrgetter("spec"), attrgetter("uid")
 _namespace, _name = attrgetter("namespace"), attrgetter("name")
-# Bind(*each), at a third of its time: there are thousands in a turn.
+# Bind(*each), in a third of its time: a cycle can have thousands.
 _bind = cast("Callable[[tuple[object, ...]], Bind]", partial(tuple.__new__, Bind))

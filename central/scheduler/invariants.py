@@ -305,7 +305,7 @@ def _cached_capacities(state: ClusterState) -> None:
             assert (view.preference.score() == fresh).all(), (
                 "a preference score is not what a recount gives"
             )
-    for harm, fresh in state.snapshot.mix.kept():
+    for harm, fresh in state.snapshot.mix.cached():
         assert (harm == fresh).all(), "a fragmentation cost is not what a recount gives"
 
 

@@ -147,8 +147,8 @@ class DomainChoice:
             yield lambda rows: -capacity.by_row[rows]
             yield lambda rows: snapshot.columns.name_rank()[rows]
             return
-        if self._pods and snapshot.mix.unlike:
-            yield lambda rows: snapshot.mix.harm(self._pods, rows)
+        if self._pods and snapshot.mix.varied:
+            yield lambda rows: snapshot.mix.cost(self._pods, rows)
         # The fullest node: by GPUs, or by its size for pods without GPUs, which keeps them off GPU nodes.
         part = max(self._capacities, key=lambda capacity: capacity.share)
         if part.share:

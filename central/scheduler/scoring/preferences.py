@@ -1,6 +1,12 @@
-"""What one kind of pod would rather have, among nodes that are equally good otherwise: preferred node
-affinity, preferred pod affinity and anti-affinity, soft topology spread, and no PreferNoSchedule taint.
-Each is scored from 0 to 100 over all nodes and weighs as much as in kube-scheduler."""
+"""Scores nodes by the soft preferences of one pod class: preferred node affinity, preferred pod affinity and
+anti-affinity, ScheduleAnyway topology spread, and PreferNoSchedule taints.
+
+Each score is scaled to 0 ... 100 over all nodes and has kube-scheduler's weight. The sum decides among nodes
+that are equally close, before fragmentation and fullness. A gang is scored as a whole, against the pods
+present before it.
+
+Design: docs/design/0010-preferences.md
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,45 +23,47 @@ from central.scheduler.inventory.columns import Columns
 class PreferenceScore:
     def __init__(self, columns: Columns, pod_counts: MatchingPodCounts, spec: PodSpec) -> None:
         self._columns, self._pod_counts, self._spec = columns, pod_counts, spec
-        self._stamp: tuple[int, ...] = ()
+        self._version: tuple[int, ...] = ()
         none: Ints = np.zeros(0, dtype=np.int64)
         self._score = none
-        self._judged = none  # the node's version then
-        self._liked = none  # by row: the weights of the node terms that it meets
-        self._taints = none  # by row: how many that discourage such pods
+        self._evaluated = none  # version of each node when its affinity and taints were evaluated
+        self._affinity = none  # by row: weights of the preferred node terms that match
+        self._taints = (
+            none  # by row: number of PreferNoSchedule taints that the pods do not tolerate
+        )
 
     def score(self) -> Ints:
         """By row. The same array until something has changed."""
         columns, pod_counts = self._columns, self._pod_counts
-        stamp = pod_counts.version(self._spec)
-        if stamp == self._stamp and len(self._score) == len(columns.names):
+        version = pod_counts.version(self._spec)
+        if version == self._version and len(self._score) == len(columns.names):
             return self._score
-        self._stamp = stamp
-        self._judge()
-        there = np.array([bool(name) for name in columns.names])
-        self._score = np.zeros(len(there), dtype=np.int64)
+        self._version = version
+        self._evaluate_nodes()
+        used = np.array([bool(name) for name in columns.names])
+        self._score = np.zeros(len(used), dtype=np.int64)
         for each in SCORES:
             values = each.values(self)
             if values is not None:
-                self._score += each.weight * _scaled(values, there)
+                self._score += each.weight * _scaled(values, used)
         return self._score
 
     def node_affinity(self) -> Ints:
-        return self._liked
+        return self._affinity
 
     def taints(self) -> Ints:
         return -self._taints
 
     def pod_affinity(self) -> Ints | None:
-        """Weights of the preferred pods in each row's domain."""
+        """The summed weights of matching pods in each row's domain."""
         rules, pod_counts = self._spec.rules, self._pod_counts
         if rules is None or not rules.nearer:
             return None
         sums = np.zeros(len(self._columns.names), dtype=np.int64)
         for near in rules.nearer:
-            places = pod_counts.domains(near.key)
-            counts = places.sums(pod_counts.matching(near.peers))
-            sums += near.weight * _by_row(counts, places.of, 0)
+            domains = pod_counts.domains(near.key)
+            counts = domains.sums(pod_counts.matching(near.peers))
+            sums += near.weight * _by_row(counts, domains.of, 0)
         return sums
 
     def soft_spread(self) -> Ints | None:
@@ -65,24 +73,24 @@ class PreferenceScore:
             return None
         crowd = np.zeros(len(self._columns.names), dtype=np.int64)
         for spread in rules.even:
-            places = pod_counts.domains(spread.key)
-            counts = places.sums(pod_counts.matching(spread.peers))
-            crowd += _by_row(counts, places.of, int(counts.max(initial=0)) + 1)
+            domains = pod_counts.domains(spread.key)
+            counts = domains.sums(pod_counts.matching(spread.peers))
+            crowd += _by_row(counts, domains.of, int(counts.max(initial=0)) + 1)
         return -crowd
 
-    def _judge(self) -> None:
-        """Asks about the nodes that changed since they were last asked."""
+    def _evaluate_nodes(self) -> None:
+        """Evaluates affinity and taints of nodes that have changed."""
         columns, spec = self._columns, self._spec
-        if more := len(columns.names) - len(self._judged):
-            self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
-            self._liked = np.append(self._liked, np.zeros(more, dtype=np.int64))
+        if more := len(columns.names) - len(self._evaluated):
+            self._evaluated = np.append(self._evaluated, np.full(more, -1, dtype=np.int64))
+            self._affinity = np.append(self._affinity, np.zeros(more, dtype=np.int64))
             self._taints = np.append(self._taints, np.zeros(more, dtype=np.int64))
         terms = spec.rules.nodes if spec.rules is not None else ()
-        for row in np.flatnonzero(self._judged != columns.version).tolist():
+        for row in np.flatnonzero(self._evaluated != columns.version).tolist():
             node = columns.nodes[row]
-            self._judged[row] = columns.version[row]
+            self._evaluated[row] = columns.version[row]
             if node is not None:
-                self._liked[row] = sum(
+                self._affinity[row] = sum(
                     weight for weight, term in terms if selectors.meets((term,), node)
                 )
                 self._taints[row] = sum(
@@ -110,15 +118,15 @@ SCORES = (
 
 
 def _by_row(counts: Ints, of: Ints, elsewhere: int) -> Ints:
-    """What holds of each domain, by row; of a row in none: something else."""
+    """Each row's count is that of its domain; a row in no domain has `elsewhere`."""
     if not len(counts):
         return np.full(len(of), elsewhere, dtype=np.int64)
     return np.where(of >= 0, counts[of], elsewhere)
 
 
-def _scaled(values: Ints, there: Ints) -> Ints:
-    """From 0 for the least to 100 for the most; all alike: 0."""
-    among = values[there]
+def _scaled(values: Ints, used: Ints) -> Ints:
+    """Scales to 0 for the least and 100 for the most; equal values become 0."""
+    among = values[used]
     if not among.size:
         return values * 0
     least, most = int(among.min()), int(among.max())

@@ -1,5 +1,11 @@
-"""What comes, counted by kind, and by row what loads would do there: kept, and worked out anew where something
-changed."""
+"""The workload mix: which pods are typical, counted by class as they arrive, and what further pods would cost
+on each node (fragmentation.py).
+
+Costs are cached per node and recomputed only for nodes that are asked about and have changed. Nodes in equal
+states share one result. With one pod class there is nothing to choose and nothing is computed.
+
+Design: docs/design/0012-fragmentation.md
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,23 +19,30 @@ from central.scheduler.filters.filter_cache import FilterResults
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.gpu_shares import Offered
-from central.scheduler.scoring.fragmentation import UNIT, Left, Load, TypicalPods, left_of, lost
+from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.scoring.fragmentation import (
+    UNIT,
+    Left,
+    TypicalPods,
+    fragmentation,
+    open_shares,
+)
 from protos.names import GPU, GPU_SHARE
 from protos.topology import Shape
 
-KINDS = 48  # the most frequent count
-MEMORY = 8192  # pods: then all count half
-FRESH = 1.25  # shares are worked out anew when so many times as many have come
-FEW = 64  # rows: what is known of nodes like them is looked up
-LOADS_KEPT = 500
-STATES_KEPT = 10_000
-# Of whom nothing was seen yet: without, the first shares would each open a GPU of their own.
-SOMEBODY = PodSpec(((GPU, 1), ("pods", 1)))
+CLASSES = 48  # the most frequent ones count
+HALVED_AT = 8192  # pods: then all counts are halved, so that a new mix takes over
+REBUILT_AT = 1.25  # the classes are rebuilt when this many times as many pods were counted
+LOOKED_UP = 64  # rows: up to this number, results of equal node states are looked up
+COSTS_CACHED = 500
+STATES_CACHED = 10_000
+# Assumed where shares come first: otherwise each of the first shares would open a new GPU.
+WHOLE_GPU_POD = PodSpec(((GPU, 1), ("pods", 1)))
 State = tuple[bytes, int, Shape | None, int, Offered, int, Left, Left]
 
 
 class WorkloadMix:
-    """What comes, and what it means for each node."""
+    """Counts pods by class, and knows what pods would cost on each node."""
 
     def __init__(
         self, columns: Columns, pod_counts: MatchingPodCounts, filter_results: FilterResults
@@ -38,72 +51,76 @@ class WorkloadMix:
         self._pod_counts = pod_counts
         self._filter_results = filter_results
         self._seen: Counter[PodSpec] = Counter()
-        self._came = self._counted = 0
+        self._observed = self._counted = 0
         self._specs: list[PodSpec] = []
-        self._kinds: TypicalPods | None = None  # the columns of these
-        self._judged_at = -1  # the count of changes of nodes
+        self._typical: TypicalPods | None = None  # columns of these classes
+        self._filtered_at = -1  # version of all nodes
         none: Ints = np.zeros(0, dtype=np.int64)
-        self._version = none  # of the nodes, when these were judged
-        self._may = none  # by row: a bit for each kind
-        self._harms: dict[Load, _Harm] = {}
+        self._version = none  # of each node when it was filtered
+        self._allowed = none  # by row: one bit per class
+        self._costs: dict[PodCounts, _CostByRow] = {}
 
-    def came(self, spec: PodSpec) -> None:
-        """A pod that was not known before."""
+    def observe(self, spec: PodSpec) -> None:
+        """Counts a new pod."""
         shares = spec.request(GPU_SHARE)
-        if shares and not self._came:
-            self._seen[SOMEBODY] = self._came = 1
+        if shares and not self._observed:
+            self._seen[WHOLE_GPU_POD] = self._observed = 1
         if shares or spec.request(GPU):
-            self._seen[_kind(spec)] += 1
-            self._came += 1
-            if self._came >= MEMORY:
-                self._seen = Counter({kind: n // 2 for kind, n in self._seen.items() if n > 1})
-                self._came = self._seen.total()
+            self._seen[_class_of(spec)] += 1
+            self._observed += 1
+            if self._observed >= HALVED_AT:
+                self._seen = Counter(
+                    {pod_class: n // 2 for pod_class, n in self._seen.items() if n > 1}
+                )
+                self._observed = self._seen.total()
                 self._counted = 0
 
     @property
-    def unlike(self) -> bool:
-        """Whether there is anything to choose between: pods of more than one kind come."""
+    def varied(self) -> bool:
+        """Whether there is more than one pod class, so that nodes differ."""
         return len(self._seen) > 1
 
-    def harm(self, load: Load, rows: Ints) -> Ints:
-        """On each of the rows, what the load would do there."""
-        if self._came > self._counted * FRESH or len(self._may) != len(self._columns.names):
-            self._count()
-        if self._judged_at != self._pod_counts.nodes_version:
-            self._judged_at = self._pod_counts.nodes_version
-            self._judge(np.flatnonzero(self._version != self._columns.version))
-        return self._kept(load).at(rows)
+    def cost(self, pods: PodCounts, rows: Ints) -> Ints:
+        """The cost of the pods on each of these rows, in parts of a GPU (UNIT)."""
+        if self._observed > self._counted * REBUILT_AT or len(self._allowed) != len(
+            self._columns.names
+        ):
+            self._rebuild()
+        if self._filtered_at != self._pod_counts.nodes_version:
+            self._filtered_at = self._pod_counts.nodes_version
+            self._filter(np.flatnonzero(self._version != self._columns.version))
+        return self._cost_of(pods).at(rows)
 
-    def kept(self) -> Iterator[tuple[Ints, Ints]]:
-        """For promises: what is kept of each load, and what is worked out anew."""
-        if self._judged_at == self._pod_counts.nodes_version and len(self._may):
-            for load, harm in list(self._harms.items()):
-                rows = harm.fresh_rows()
-                yield harm.at(rows), self.weigh(load, rows)
+    def cached(self) -> Iterator[tuple[Ints, Ints]]:
+        """For invariants: the cached costs of all pods, and the same computed again."""
+        if self._filtered_at == self._pod_counts.nodes_version and len(self._allowed):
+            for pods, cost in list(self._costs.items()):
+                rows = cost.fresh_rows()
+                yield cost.at(rows), self.compute(pods, rows)
 
-    def _count(self) -> None:
-        """The shares anew."""
-        self._counted = self._came
-        frequent = sorted(self._seen.most_common(KINDS), key=_order)
-        self._specs = [kind for kind, _ in frequent]
-        self._kinds = TypicalPods(self._columns, frequent)
-        self._judged_at = -1
+    def _rebuild(self) -> None:
+        """Takes the most frequent classes again, and drops all results."""
+        self._counted = self._observed
+        frequent = sorted(self._seen.most_common(CLASSES), key=_order)
+        self._specs = [pod_class for pod_class, _ in frequent]
+        self._typical = TypicalPods(self._columns, frequent)
+        self._filtered_at = -1
         self._version = np.full(len(self._columns.names), -1, dtype=np.int64)
-        self._may = np.zeros(len(self._version), dtype=np.int64)
-        self._harms.clear()
+        self._allowed = np.zeros(len(self._version), dtype=np.int64)
+        self._costs.clear()
 
-    def _judge(self, rows: Ints) -> None:
-        """Which kinds may run on these rows at all."""
+    def _filter(self, rows: Ints) -> None:
+        """Which classes the filters let in on these rows."""
         columns = self._columns
-        self._may[rows] = 0
-        for place, kind in enumerate(self._specs):
-            judgement = self._filter_results.of(kind)
-            judgement.refresh(rows, columns.nodes, columns.version)
-            self._may[rows] |= judgement.passed[rows].astype(np.int64) << place
+        self._allowed[rows] = 0
+        for place, pod_class in enumerate(self._specs):
+            results = self._filter_results.of(pod_class)
+            results.refresh(rows, columns.nodes, columns.version)
+            self._allowed[rows] |= results.passed[rows].astype(np.int64) << place
         self._version[rows] = columns.version[rows]
 
     def state(self, row: int, least: int) -> State:
-        """All that the harm on a row depends on; least: how surely caps must hold for the load."""
+        """All that the cost on a row depends on. least: rank of the memory enforcement that the pods require."""
         there, gpus = self._columns, self._columns.gpus
         return (
             there.free[row].tobytes(),
@@ -111,68 +128,70 @@ class WorkloadMix:
             gpus.shape[row],
             gpus.free_mask[row],
             gpus.offered[row],
-            self._may.item(row),
-            *left_of(there, row, least),
+            self._allowed.item(row),
+            *open_shares(there, row, least),
         )
 
-    def weigh(self, load: Load, rows: Ints) -> Ints:
-        """The harm of the load on each row, in parts of a GPU; of no load: what is lost as it is."""
-        assert self._kinds is not None, "nothing was counted"
-        found = np.round(lost(self._columns, self._kinds, self._may, load, rows) * UNIT)
-        harm: Ints = found.astype(np.int64)
-        return harm - self._kept(()).at(rows) if load else harm
+    def compute(self, pods: PodCounts, rows: Ints) -> Ints:
+        """The cost by row, in UNIT per GPU; of no pods: the fragmentation as it is."""
+        assert self._typical is not None, "no pod was counted"
+        found = np.round(
+            fragmentation(self._columns, self._typical, self._allowed, pods, rows) * UNIT
+        )
+        cost: Ints = found.astype(np.int64)
+        return cost - self._cost_of(()).at(rows) if pods else cost
 
-    def _kept(self, load: Load) -> "_Harm":
-        if (harm := self._harms.get(load)) is None:
-            if len(self._harms) >= LOADS_KEPT:
-                self._harms.clear()
-            harm = self._harms[load] = _Harm(self, self._columns, load)
-        return harm
+    def _cost_of(self, pods: PodCounts) -> "_CostByRow":
+        if (cost := self._costs.get(pods)) is None:
+            if len(self._costs) >= COSTS_CACHED:
+                self._costs.clear()
+            cost = self._costs[pods] = _CostByRow(self, self._columns, pods)
+        return cost
 
 
-class _Harm:
-    """What one load does, by row: worked out where somebody asks, and something changed since."""
+class _CostByRow:
+    """The cost of the same pods on every row, computed on demand and kept until the node changes."""
 
-    def __init__(self, mix: WorkloadMix, columns: Columns, load: Load) -> None:
-        self._mix, self._columns, self._load = mix, columns, load
-        self._least = max((columns.request(spec).least for spec, _ in load), default=0)
+    def __init__(self, mix: WorkloadMix, columns: Columns, pods: PodCounts) -> None:
+        self._mix, self._columns, self._pods = mix, columns, pods
+        self._least = max((columns.request(spec).least for spec, _ in pods), default=0)
         self._mark = -1
         self._known: dict[State, int] = {}
         self._by_row: Ints = np.zeros(len(columns.names), dtype=np.int64)
         self._stale = np.ones(len(columns.names), dtype=np.bool_)
 
     def at(self, rows: Ints) -> Ints:
-        self._see()
+        self._invalidate()
         stale = rows[self._stale[rows]]
-        if len(stale) > FEW:
-            self._by_row[stale] = self._mix.weigh(self._load, stale)
+        if len(stale) > LOOKED_UP:
+            self._by_row[stale] = self._mix.compute(self._pods, stale)
         elif len(stale):
             self._look_up(stale.tolist())
         self._stale[stale] = False
         return self._by_row[rows]
 
     def fresh_rows(self) -> Ints:
-        self._see()
+        self._invalidate()
         return np.flatnonzero(~self._stale)
 
-    def _see(self) -> None:
+    def _invalidate(self) -> None:
         self._mark, touched = self._columns.dirty.since(self._mark)
         self._stale[slice(None) if touched is None else touched] = True
 
     def _look_up(self, rows: Sequence[int]) -> None:
-        """Nodes in a state that was met before are known; the others are worked out at once."""
+        """Known node states are looked up; the others are computed together."""
         known, unknown = self._known, list[tuple[int, State]]()
         for row in rows:
             state = self._mix.state(row, self._least)
-            if (harm := known.get(state)) is not None:
-                self._by_row[row] = harm
+            if (cost := known.get(state)) is not None:
+                self._by_row[row] = cost
             else:
                 unknown.append((row, state))
         if unknown:
-            if len(known) >= STATES_KEPT:
+            if len(known) >= STATES_CACHED:
                 known.clear()
             places = np.array([row for row, _ in unknown], dtype=np.int64)
-            self._by_row[places] = found = self._mix.weigh(self._load, places)
+            self._by_row[places] = found = self._mix.compute(self._pods, places)
             known.update(zip((state for _, state in unknown), found.tolist(), strict=True))
 
 
@@ -181,8 +200,8 @@ def _order(frequent: tuple[PodSpec, int]) -> tuple[object, ...]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _kind(spec: PodSpec) -> PodSpec:
-    """What of a pod counts for its kind: what it asks for, and which nodes it may use."""
+def _class_of(spec: PodSpec) -> PodSpec:
+    """The pod's class: what it requests, and which nodes it may use."""
     return PodSpec(
         spec.requests,
         spec.node_selector,

@@ -31,7 +31,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     stale: PodSpec | None = None
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
-        state.snapshot.mix.came(fact.spec)
+        state.snapshot.mix.observe(fact.spec)
         on_storage.classify(state, pod, None)
         on_gang.join(state, pod, first_sight=True)
     elif pod.seen == fact:

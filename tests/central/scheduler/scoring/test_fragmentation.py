@@ -12,6 +12,7 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import PodGone, PodSpec
 from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory.gpu_shares import NOTHING
+from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.scoring import fragmentation, workload_mix
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -43,9 +44,9 @@ def scheduler(dice: random.Random, names: list[str], *, shares: bool = False) ->
         if used:
             snapshot.take(row, factories.spec(used, 1000 * used), 1, 0)
     for _ in range(dice.randint(5, 30)):
-        snapshot.mix.came(factories.spec(dice.choice((1, 1, 2, 4, 8)), dice.choice((500, 9000))))
+        snapshot.mix.observe(factories.spec(dice.choice((1, 1, 2, 4, 8)), dice.choice((500, 9000))))
         if shares and dice.random() < 0.7:
-            snapshot.mix.came(factories.part("p", dice.choice((10, 30, 50, 60, 80))).spec)
+            snapshot.mix.observe(factories.part("p", dice.choice((10, 30, 50, 60, 80))).spec)
     return snapshot
 
 
@@ -95,7 +96,7 @@ def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -
         int(snapshot.columns.free[row, cpu]), int(snapshot.columns.allocatable[:, cpu].max())
     )
     draft.undo()
-    return (after - before) / WHOLE + Fraction(fragmentation.IDLE) * unused
+    return (after - before) / WHOLE + Fraction(fragmentation.IDLE_WEIGHT) * unused
 
 
 @pytest.mark.parametrize("shares", [False, True])
@@ -153,7 +154,7 @@ def test_what_is_kept_is_what_is_worked_out_anew() -> None:
     for seed in range(40):
         dice = random.Random(seed)
         snapshot = scheduler(dice, [f"n{i}" for i in range(8)], shares=seed % 2 > 0)
-        loads: list[fragmentation.Load] = [((factories.spec(gpus), 1),) for gpus in (0, 1, 2)]
+        loads: list[PodCounts] = [((factories.spec(gpus), 1),) for gpus in (0, 1, 2)]
         loads.append(((factories.part("p", 30).spec, 2), (factories.part("q", 40).spec, 1)))
         for _ in range(30):
             spec = dice.choice((factories.spec(1), factories.spec(2), factories.part("p", 30).spec))
@@ -162,17 +163,17 @@ def test_what_is_kept_is_what_is_worked_out_anew() -> None:
                 Draft(snapshot).take(row, spec, 1)
             rows = np.array(sorted(snapshot.columns.row.values()), dtype=np.int64)
             some = rows[: dice.randint(1, len(rows))]
-            assert len(snapshot.mix.harm(loads[dice.randint(0, 2)], some)) == len(some)
+            assert len(snapshot.mix.cost(loads[dice.randint(0, 2)], some)) == len(some)
             for load in loads:
-                assert (snapshot.mix.harm(load, rows) == snapshot.mix.weigh(load, rows)).all()
+                assert (snapshot.mix.cost(load, rows) == snapshot.mix.compute(load, rows)).all()
 
 
 def test_one_kind_of_pod_leaves_nothing_to_choose() -> None:
     snapshot = Snapshot()
     snapshot.put_node(factories.node("a"))
     for _ in range(10):
-        snapshot.mix.came(factories.spec(4))
-    assert not snapshot.mix.unlike
+        snapshot.mix.observe(factories.spec(4))
+    assert not snapshot.mix.varied
 
 
 def test_what_came_long_ago_counts_for_less() -> None:
@@ -187,16 +188,16 @@ def test_what_came_long_ago_counts_for_less() -> None:
         rows = np.array(
             [snapshot.columns.row["whole"], snapshot.columns.row["used"]], dtype=np.int64
         )
-        whole, used = snapshot.mix.harm(load, rows).tolist()
+        whole, used = snapshot.mix.cost(load, rows).tolist()
         return int(whole - used)
 
     for _ in range(100):
-        snapshot.mix.came(factories.spec(8))
-        snapshot.mix.came(factories.spec(2))
+        snapshot.mix.observe(factories.spec(8))
+        snapshot.mix.observe(factories.spec(2))
     early = gap()
-    for _ in range(6 * workload_mix.MEMORY):
-        snapshot.mix.came(factories.spec(2))
-    snapshot.mix.came(factories.spec(8))
+    for _ in range(6 * workload_mix.HALVED_AT):
+        snapshot.mix.observe(factories.spec(2))
+    snapshot.mix.observe(factories.spec(8))
     assert early > 2 * gap() > 0
 
 
