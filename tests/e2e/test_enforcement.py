@@ -68,7 +68,7 @@ def test_mps_for_who_asks_for_it(cluster: World, shared_by_mps: None, namespace:
     assert told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
     assert " control" in cluster.logs(namespace, "sure")  # the daemon's socket is there
     said = cluster.lockstep("explain", f"{namespace}/never")
-    assert "enforces GPU memory by mps at most" in said
+    assert "GPU memory enforcement is mps" in said
     assert "mps" in cluster.lockstep("topology", NODE)
 
     # Its daemon dies: no more shares of that GPU until it is back; who runs is left alone.

@@ -137,7 +137,7 @@ def test_a_gang_of_slices_and_a_gpu_that_is_divided_anew(
     cluster.kubectl("-n", "lockstep-system", "delete", "pod", agent)
     until("the agent to be back", lambda: cluster.agent_on(NODE)["metadata"]["name"] != agent)
     divider.counted({names.GPU: 7})
-    gone = "is unhealthy: it is gone: its GPU was divided anew"
+    gone = "is unhealthy: it is gone: its GPU was repartitioned"
     until("the gang to be told", lambda: gone in cluster.lockstep("explain", f"{namespace}/infer"))
     cluster.kubectl(
         "-n", namespace, "delete", "podgroup/infer", *(f"pod/infer-{i}" for i in range(7))

@@ -119,9 +119,7 @@ def test_who_exceeds_its_memory_is_told_and_evicted(cluster: World, namespace: s
         return names_ if names_ == {"greedy", "modest"} else set()
 
     until("two of three to run", running)
-    assert "enforces GPU memory by watch at most" in cluster.lockstep(
-        "explain", f"{namespace}/sure"
-    )
+    assert "GPU memory enforcement is watch" in cluster.lockstep("explain", f"{namespace}/sure")
     told = cluster.environment(namespace, "greedy")
     assert told["LOCKSTEP_GPU_ENFORCEMENT"] == "watch"
     control = Control(STATE / "hardware" / NODE / "driver" / CONTROL)

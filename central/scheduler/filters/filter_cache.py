@@ -1,5 +1,5 @@
-"""Which nodes may take pods of one constraint at all: the predicates' answers, kept by node and asked
-again only of nodes that changed. Shared by all kinds of pods that differ in their requests alone."""
+"""Cached results of the node filters: one bit per node, computed again only for nodes that changed. Pod classes
+that differ only in fields that no filter reads, such as their requests, share one cache."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -13,7 +13,7 @@ from central.scheduler.filters import node_filters
 Constraint = tuple[object, ...]
 
 
-# The fields that the node filters read: pods that are equal in these share one result.
+# The values of all fields that node filters read: the key of a cache.
 constraint: Callable[[PodSpec], Constraint] = attrgetter(*node_filters.READS)
 
 
@@ -36,27 +36,29 @@ class FilterResults:
 class FilterResultCache:
     def __init__(self, spec: PodSpec) -> None:
         self._spec = spec
-        self._judged: Ints = np.zeros(0, dtype=np.int64)  # the node's version when it was judged
+        self._version: Ints = np.zeros(
+            0, dtype=np.int64
+        )  # by row: the node's, when it was filtered
         self.passed: Bools = np.zeros(0, dtype=np.bool_)
 
     def refresh(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
-        """version: grows with every change of what the API server says of a node."""
-        if len(self._judged) != len(nodes):
-            more = len(nodes) - len(self._judged)
-            self._judged = np.append(self._judged, np.full(more, -1, dtype=np.int64))
+        """Filters those of the rows whose node changed. version: by row, grows with every change."""
+        if len(self._version) != len(nodes):
+            more = len(nodes) - len(self._version)
+            self._version = np.append(self._version, np.full(more, -1, dtype=np.int64))
             self.passed = np.append(self.passed, np.zeros(more, dtype=np.bool_))
-        for row in rows[self._judged[rows] != version[rows]].tolist():
-            self._judge(row, nodes[row], version.item(row))
+        for row in rows[self._version[rows] != version[rows]].tolist():
+            self._filter(row, nodes[row], version.item(row))
 
     def fits(self, row: int, nodes: list[NodeSeen | None], version: Ints) -> bool:
-        """Of one row, which a refresh has seen before."""
-        if self._judged.item(row) != version.item(row):
-            self._judge(row, nodes[row], version.item(row))
+        """The result of one row, which must have been refreshed before."""
+        if self._version.item(row) != version.item(row):
+            self._filter(row, nodes[row], version.item(row))
         return self.passed.item(row)
 
-    def _judge(self, row: int, node: NodeSeen | None, version: int) -> None:
+    def _filter(self, row: int, node: NodeSeen | None, version: int) -> None:
         self.passed[row] = node is not None and not node_filters.refusal(self._spec, node)
-        self._judged[row] = version
+        self._version[row] = version
 
     def reset(self) -> None:
-        self._judged[:] = -1
+        self._version[:] = -1

@@ -1,5 +1,5 @@
-"""Which kind of GPU a pod asks for, and whether a node has it: by the model and the memory that its agent
-reports, or else by the labels of NVIDIA's GPU Feature Discovery. Pure.
+"""The filter for GPU models and GPU memory: by what the node's agent reports, else by the labels of NVIDIA's GPU
+Feature Discovery (GFD).
 
 Design: docs/design/0009-gpu-models.md
 """
@@ -14,12 +14,12 @@ from central.model.selectors import fold
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # GFD's labels; memory in MiB
 
 
-def unequipped(spec: PodSpec, node: NodeSeen) -> str:
-    """Why its GPUs are not of the kind that the pod asks for, in a few words; empty: they are."""
+def mismatch(spec: PodSpec, node: NodeSeen) -> str:
+    """Why the node's GPUs are not what the pod requires, in a few words; empty if they are."""
     if not spec.gpu_models and not spec.gpu_memory:
         return ""
     if not (gpus := node.gpus or _labelled(node)):
-        return "kind of GPUs not known"
+        return "GPU model unknown"
     if not all(_is(model, spec.gpu_models) for model, _ in gpus):
         return f"GPUs are {' and '.join(sorted({model or 'unnamed' for model, _ in gpus}))}"
     if (least := min(memory for _, memory in gpus)) < spec.gpu_memory:
@@ -42,5 +42,5 @@ def _is(model: str, patterns: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1 << 10)
 def _expression(pattern: str) -> re.Pattern[str]:
-    """A pattern means the whole name, or the words that it begins with: A10 is no A100."""
+    """A pattern matches a whole name or its first words, so A10 does not match A100. * matches anything."""
     return re.compile(".*".join(map(re.escape, fold(pattern).split("*"))) + "(-.*)?")

@@ -1,11 +1,11 @@
-"""Which nodes may run a pod at all, by their labels, taints, devices and state, as Kubernetes defines it.
-
-What depends on free capacity is the snapshot's arithmetic; what depends on the pods beside it is in
-interpod.py."""
+"""Node filters: whether a node can run a pod of a class, by its state, taints, labels and devices, as Kubernetes
+defines it. Free capacity is counted in the snapshot, and rules between pods in interpod.py.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from central.model import wording
 from central.model.facts import NodeSeen, PodSpec
 from central.model.selectors import CORDON, inside, meets, tolerates
 from central.scheduler.filters import gpu_model
@@ -14,42 +14,41 @@ from protos.gpu_sharing import RANKS
 BLOCKING = ("NoSchedule", "NoExecute")
 
 
-def untolerated(spec: PodSpec, node: NodeSeen) -> str:
+def untolerated_taint(spec: PodSpec, node: NodeSeen) -> str:
     for taint in node.taints:
         if taint.effect in BLOCKING and not any(tolerates(t, taint) for t in spec.tolerations):
             return f"taint {taint.key}"
     return ""
 
 
-def apart(spec: PodSpec, node: NodeSeen) -> str:
-    """Whether its network cards could not be opened by the pod."""
+def nics_unreachable(spec: PodSpec, node: NodeSeen) -> str:
+    """In exclusive mode, RDMA NICs can be opened only from the network namespace that they are in."""
     if node.rdma_exclusive and spec.nics_in_pod_network:
-        return "network cards for hostNetwork only (RDMA in exclusive namespaces)"
+        return "RDMA NICs need hostNetwork (exclusive network namespaces)"
     return ""
 
 
-def unlimited(spec: PodSpec, node: NodeSeen) -> str:
-    """Whether the limits that the pod wishes can be set there."""
+def rdma_limits_refused(spec: PodSpec, node: NodeSeen) -> str:
+    """Whether the pod's RDMA limits exceed those of every NIC, or the agent sets no limits."""
     if not spec.rdma_limits:
         return ""
     if node.rdma_most is None:
         return "sets no RDMA limits"
-    for key, wished in spec.rdma_limits:
+    for key, limit in spec.rdma_limits:
         at_most = dict(node.rdma_most).get(key, -1)
-        if at_most >= 0 and not 0 <= wished <= at_most:
-            return f"{key} of at most {at_most}"
+        if at_most >= 0 and not 0 <= limit <= at_most:
+            return f"at most {at_most} {wording.resource(key)}"
     return ""
 
 
-def unenforced(spec: PodSpec, node: NodeSeen) -> str:
-    """Whether its cap of GPU memory holds there as surely as it wishes."""
+def enforcement_too_weak(spec: PodSpec, node: NodeSeen) -> str:
     if RANKS[node.memory_level] >= RANKS[spec.memory_level]:
         return ""
-    return f"enforces GPU memory by {node.memory_level} at most"
+    return f"GPU memory enforcement is {node.memory_level}"
 
 
-def unsuited(spec: PodSpec, node: NodeSeen) -> str:
-    """What the pod's own choice of nodes says."""
+def affinity_mismatch(spec: PodSpec, node: NodeSeen) -> str:
+    """By nodeSelector and required node affinity."""
     if any(node.labels.get(key) != value for key, value in spec.node_selector):
         return "node selector"
     if spec.node_terms is not None and not meets(spec.node_terms, node):
@@ -57,8 +56,8 @@ def unsuited(spec: PodSpec, node: NodeSeen) -> str:
     return ""
 
 
-def reaches(spec: PodSpec, node: NodeSeen) -> bool:
-    """Whether the pod's volumes can be used on the node."""
+def reaches_volumes(spec: PodSpec, node: NodeSeen) -> bool:
+    """Whether all volumes of the pod are reachable from the node."""
     return spec.volumes is None or inside(spec.volumes.places, node)
 
 
@@ -72,33 +71,32 @@ def cordoned(spec: PodSpec, node: NodeSeen) -> str:
 
 
 class NodeFilter(NamedTuple):
-    """refusal(spec, node): why the node cannot take such a pod, in a few words; empty: it can.
+    """refusal(spec, node): why the node cannot run such a pod, in a few words; empty if it can.
 
-    reads: the fields of PodSpec that it looks at. They are the key under which pod classes share
-    filter results, so a field that is missing here gives wrong placements: a test with a recording
-    proxy fails then."""
+    reads: the fields of PodSpec that the filter reads. Pod classes that are equal in the fields of all filters
+    share one result, so a field that is missing here would give wrong placements. A test with a recording
+    proxy finds it (tests/central/scheduler/filters/test_filter_table.py)."""
 
     refusal: Callable[[PodSpec, NodeSeen], str]
     reads: tuple[str, ...]
 
 
-# In the order in which they are asked: the first refusal is the reason. To add a filter, add its
-# function and its row (docs/contributing.md).
+# In order: the first refusal is the reason. docs/contributing.md shows how to add a filter.
 NODE_FILTERS = (
     NodeFilter(not_ready, ()),
     NodeFilter(cordoned, ("tolerations",)),
-    NodeFilter(untolerated, ("tolerations",)),
-    NodeFilter(unsuited, ("node_selector", "node_terms")),
-    NodeFilter(apart, ("nics_in_pod_network",)),
-    NodeFilter(unlimited, ("rdma_limits",)),
-    NodeFilter(unenforced, ("memory_level",)),
-    NodeFilter(gpu_model.unequipped, ("gpu_models", "gpu_memory")),
+    NodeFilter(untolerated_taint, ("tolerations",)),
+    NodeFilter(affinity_mismatch, ("node_selector", "node_terms")),
+    NodeFilter(nics_unreachable, ("nics_in_pod_network",)),
+    NodeFilter(rdma_limits_refused, ("rdma_limits",)),
+    NodeFilter(enforcement_too_weak, ("memory_level",)),
+    NodeFilter(gpu_model.mismatch, ("gpu_models", "gpu_memory")),
 )
 READS = sorted({field for each in NODE_FILTERS for field in each.reads})
 
 
 def refusal(spec: PodSpec, node: NodeSeen) -> str:
-    """Why the node cannot take such a pod, in a few words; empty: it can."""
+    """The first refusal of NODE_FILTERS; empty if the node can run such a pod."""
     for each in NODE_FILTERS:
         if why := each.refusal(spec, node):
             return why

@@ -1,8 +1,7 @@
-"""Who is where, for rules that speak of other pods: counts by node row, kept up to date as pods come
-and go, of pods that match a known rule, of pods that keep apart from others, and of ports taken.
+"""Counts of pods by node row, for rules between pods: pods that match a tracked rule, pods whose anti-affinity
+excludes others, host ports in use, and attached volumes. Updated as pods come and go.
 
-Only pods with rules, and pods that somebody's rule speaks of, are counted: whoever uses no rules
-costs nothing here.
+Only pods with rules or volumes, and pods that a rule matches, are counted. Without rules this costs nothing.
 
 Design: docs/design/0003-inter-pod-rules.md
 """
@@ -23,7 +22,7 @@ ANY = np.int64(2**40)
 
 
 class TopologyDomains:
-    """The domains that one node label makes. of[row] is the row's domain, -1 for none."""
+    """The domains of one topology key (a node label). of[row] is the row's domain, -1 for none."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -46,14 +45,14 @@ class TopologyDomains:
         self.of[row] = self._ids[value]
 
     def sums(self, counts: Ints, rows: Ints | None = None) -> Ints:
-        """Per domain, of all rows or of these."""
+        """Sums of counts (by row) per domain, over all rows or the given ones."""
         of = self.of if rows is None else self.of[rows]
         here = counts if rows is None else counts[rows]
         inside = of >= 0
         return np.bincount(of[inside], here[inside], len(self.names)).astype(np.int64)
 
     def single(self) -> bool:
-        """No domain has more than one node, as with host names."""
+        """Whether no domain has more than one node, as with host names."""
         of = self.of[self.of >= 0]
         return len(of) == len(np.unique(of))
 
@@ -63,24 +62,28 @@ class MatchingPodCounts:
         self.ids: dict[Peers, int] = {}
         self.soft_tainted: set[int] = set()  # rows with a PreferNoSchedule taint
         self.volumes = VolumeAssignment()
-        self.nodes_version = 0  # grows when what is known of some node changes
+        self.nodes_version = 0  # counts changes of nodes
         self._rows = 0
         self._nodes: list[NodeSeen | None] = []
         self._next = 0
         self._domains: dict[str, TopologyDomains] = {}
-        self._matching: dict[int, Ints] = {}  # by id of the peers
-        self._avoiding: dict[int, dict[str, Ints]] = {}  # pods apart from them, by topology key
+        self._matching: dict[int, Ints] = {}  # by id of the rule's peers
+        self._avoiding: dict[
+            int, dict[str, Ints]
+        ] = {}  # pods with anti-affinity to them, by topology key
         self._ports: dict[Port, Ints] = {}
-        self._claims: dict[str, Ints] = {}  # pods that use claims which are for one pod
-        self._attached: dict[str, Ints] = {}  # volumes by driver
-        self._common: dict[str, Ints] = {}  # pods that use claims which several use
+        self._claims: dict[str, Ints] = {}  # users of ReadWriteOncePod claims
+        self._attached: dict[str, Ints] = {}  # volumes, by CSI driver
+        self._common: dict[str, Ints] = {}  # users of claims that several pods use
         self._limits: dict[str, dict[str, int]] = {}  # by node, then by driver
-        self._versions: Counter[int | Port | str] = Counter()  # what has changed how often
+        self._versions: Counter[int | Port | str] = (
+            Counter()
+        )  # number of changes, by what is counted
 
     # --- nodes -----------------------------------------------------------------
 
     def put_node(self, row: int, node: NodeSeen | None, rows: int) -> None:
-        """rows: how many there are by now."""
+        """Sets the row's node (None: deleted). rows: how many rows there are now."""
         if rows > self._rows:
             self._grow(rows)
         self._nodes[row] = node
@@ -123,8 +126,7 @@ class MatchingPodCounts:
     # --- peers -----------------------------------------------------------------
 
     def track(self, peers: Peers) -> int:
-        """Starts counting the pods that match; those that are there already must be moved to a
-        kind that says so."""
+        """Starts to count the pods that match. The caller must reclassify placed pods that do."""
         self._next += 1
         self.ids[peers] = self._next
         self._matching[self._next] = np.zeros(self._rows, dtype=np.int64)
@@ -137,7 +139,7 @@ class MatchingPodCounts:
         self._versions.pop(number, None)
 
     def count(self, row: int | Ints, spec: PodSpec, change: int | Ints) -> None:
-        """So many more pods (or fewer) of the kind are on the node; or on many different nodes."""
+        """Counts so many more pods of the class, or fewer, on the row; or on many different rows."""
         for number in spec.matched:
             if number in self._matching:
                 self._matching[number][row] += change
@@ -167,7 +169,7 @@ class MatchingPodCounts:
         for driver, volumes_each in volumes.attach:
             self._attached.setdefault(driver, self._none())[row] += volumes_each * change
             self._versions[driver] += 1
-        for driver, claim in volumes.common:  # it is attached once, for all of them
+        for driver, claim in volumes.common:  # attached once for all pods on the node
             users = self._common.setdefault(claim, self._none())
             before = users[row] > 0
             users[row] += change
@@ -180,21 +182,21 @@ class MatchingPodCounts:
         return self._claims.get(claim, self._none())
 
     def put_limits(self, node: str, limits: Mapping[str, int]) -> None:
-        """How many volumes the node attaches, by driver."""
+        """Sets how many volumes the node can attach, by driver."""
         self._limits[node] = dict(limits)
         self.nodes_version += 1
 
     def attached_for(self, claim: str) -> Ints:
-        """By row, whether the claim's volume is attached for one of the pods that share it."""
+        """By row, 1 if the claim's volume is attached for one of the pods that share it."""
         return np.asarray(self._common.get(claim, self._none()) > 0, dtype=np.int64)
 
     def attach_capacity(self, driver: str) -> Ints:
-        """By row, how many more volumes of the driver; where nobody says, any number."""
-        room = np.full(self._rows, ANY, dtype=np.int64)
+        """By row, how many more volumes of the driver can be attached; ANY if the node has no limit."""
+        limit = np.full(self._rows, ANY, dtype=np.int64)
         for row, node in enumerate(self._nodes):
             if node is not None and node.name in self._limits:
-                room[row] = self._limits[node.name].get(driver, ANY)
-        return room - self._attached.get(driver, self._none())
+                limit[row] = self._limits[node.name].get(driver, ANY)
+        return limit - self._attached.get(driver, self._none())
 
     def matching(self, peers: Peers) -> Ints:
         number = self.ids.get(peers)
@@ -204,7 +206,7 @@ class MatchingPodCounts:
         return self._avoiding.get(number, {})
 
     def port_conflicts(self, port: Port) -> Ints:
-        """How many pods on each node stand in the port's way."""
+        """By row, how many pods use a conflicting port."""
         return sum(
             (counts for other, counts in self._ports.items() if port.conflicts(other)), self._none()
         )
@@ -213,7 +215,7 @@ class MatchingPodCounts:
         return self.ids.get(peers, -1) in spec.matched
 
     def version(self, spec: PodSpec) -> tuple[int, ...]:
-        """Changes whenever the answer to what is beside such a pod may have changed."""
+        """Changes whenever the counts that rules of the class read may have changed."""
         moved, ids = self._versions, self.ids
         parts = [self.nodes_version, *(moved[number] for number in spec.matched)]
         if spec.rules is not None:
@@ -231,10 +233,10 @@ class MatchingPodCounts:
     def _none(self) -> Ints:
         return np.zeros(self._rows, dtype=np.int64)
 
-    # --- for promises ------------------------------------------------------------
+    # --- for invariants ------------------------------------------------------------
 
     def nonzero(self) -> dict[object, Counter[int]]:
-        """Every count that is not zero: by what, then by row."""
+        """Every count that is not zero, by what is counted and by row."""
         kept: list[tuple[object, Ints]] = [*self._matching.items(), *self._ports.items()]
         kept += [*self._claims.items(), *self._attached.items()]
         for number, by_key in self._avoiding.items():
@@ -242,7 +244,7 @@ class MatchingPodCounts:
         return {what: nonzero for what, counts in kept if (nonzero := _nonzero(counts))}
 
     def expected(self, there: Iterable[tuple[int, PodSpec]]) -> dict[object, Counter[int]]:
-        """The same, counted from nothing."""
+        """nonzero() computed from the placed pods: pairs of row and class."""
         found: dict[object, Counter[int]] = {}
         attached: set[tuple[int, str]] = set()
         for row, spec in there:
@@ -264,7 +266,7 @@ class MatchingPodCounts:
 
 
 def _everywhere(port: Port) -> Port:
-    """What stands for all ports that may conflict with it."""
+    """The key of all ports that may conflict with it."""
     return Port(port.protocol, port.number)
 
 

@@ -108,7 +108,7 @@ class DomainChoice:
         sharing = any(capacity.share for capacity in capacities)
         if len(set(self._existing_rows)) > 1 or not (level == NODE or gpus or sharing):
             return
-        if gpus > snapshot.biggest():
+        if gpus > snapshot.most_gpus():
             return
         fits = capacities[0].by_row >= self._counts[0]
         for capacity, count in zip(capacities[1:], self._counts[1:], strict=True):

@@ -1,5 +1,5 @@
-"""Tentative placement: take room in the snapshot, look, and give it back unless kept. A gang is
-all or nothing, so trying must be cheap to undo."""
+"""Tentative placement: take capacity in the snapshot, look, and undo unless it is kept. Gangs are placed whole or
+not at all, so undoing must be cheap."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from protos.closest import closest
 
 
 class DoesNotFit(Exception):
-    """Not an error but an answer: why, and where it was closest."""
+    """An answer rather than an error: why a placement fails, and which candidate came closest."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -23,7 +23,7 @@ class DoesNotFit(Exception):
 
 
 class Assignment(NamedTuple):
-    """Pods of one kind on one node; gpus is the mask for all of them together."""
+    """Pods of one class on one node. gpus: the mask of the GPUs of all of them together."""
 
     row: int
     spec: PodSpec
@@ -37,7 +37,8 @@ class Draft:
         self.seats: list[Assignment] = []
 
     def take(self, row: int, spec: PodSpec, count: int, within: int = -1) -> None:
-        """Takes room for count pods; the GPUs are the closest free ones of the mask `within`."""
+        """Takes capacity for count pods, with the closest free GPUs of the mask `within`. Raises DoesNotFit if
+        no GPU has a requested share free."""
         snapshot = self.snapshot
         if snapshot.view(spec).share:
             self._take_shares(row, spec, count, within)
@@ -51,46 +52,46 @@ class Draft:
         self.seats.append(seat)
 
     def take_all(self, spec: PodSpec, rows: Ints, counts: Ints, within: int = -1) -> None:
-        """take() of many rows at once; no row twice."""
+        """take() of many different rows at once."""
         snapshot = self.snapshot
-        places, shares = rows.tolist(), counts.tolist()
+        row_list, pods = rows.tolist(), counts.tolist()
         if snapshot.view(spec).share:
-            for row, count in zip(places, shares, strict=True):
+            for row, count in zip(row_list, pods, strict=True):
                 self._take_shares(row, spec, count, within)
             return
-        masks = [0] * len(places)
+        masks = [0] * len(row_list)
         if gpus := snapshot.view(spec).gpus:
             shapes, free = snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask
-            for index, (row, count) in enumerate(zip(places, shares, strict=True)):
+            for index, (row, count) in enumerate(zip(row_list, pods, strict=True)):
                 if (shape := shapes[row]) is not None:
                     mask, wanted = free[row] & within, gpus * count
                     whole = mask.bit_count() == wanted
                     masks[index] = mask if whole else closest(shape, mask, wanted)
         snapshot.take_many(rows, spec, counts, masks)
-        self.seats += map(_seat, zip(places, repeat(spec), shares, masks, strict=False))
+        self.seats += map(_assignment, zip(row_list, repeat(spec), pods, masks, strict=False))
 
     def retake(self, seats: Sequence[Assignment]) -> None:
-        """Takes seats again as they were before they were undone."""
+        """Takes assignments again that were undone."""
         for seat in seats:
             self.snapshot.take(*seat)
         self.seats += seats
 
     def _take_shares(self, row: int, spec: PodSpec, count: int, within: int) -> None:
-        """A seat for each GPU that pods share."""
+        """Adds an assignment for each GPU that the pods share."""
         view, columns = self.snapshot.view(spec), self.snapshot.columns.gpus
         for gpu, pods in gpu_shares.assign(columns, row, view, count, within):
             if not gpu and columns.shape[row] is not None:
-                raise DoesNotFit("no GPU has so much left")
+                raise DoesNotFit("no GPU has such a share free")
             self.snapshot.take(row, spec, pods, gpu)
             self.seats.append(Assignment(row, spec, pods, gpu))
 
     def keep(self) -> list[Assignment]:
-        """What was taken stays taken: the seats are the caller's now."""
+        """Ends the draft without undoing it, and returns its assignments."""
         seats, self.seats = self.seats, []
         return seats
 
     def undo(self, mark: int = 0) -> None:
-        """Gives back everything taken since the mark (a length of seats)."""
+        """Gives back everything that was taken since the mark, a former len(seats)."""
         freed = self.snapshot.freed
         while len(self.seats) > mark:
             seat = self.seats.pop()
@@ -99,7 +100,7 @@ class Draft:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Undoes what the block took when it raises."""
+        """Undoes what the block took if it raises."""
         mark = len(self.seats)
         try:
             yield
@@ -108,5 +109,5 @@ class Draft:
             raise
 
 
-# Seat(*each), at a third of its time.
-_seat = cast("Callable[[tuple[object, ...]], Assignment]", partial(tuple.__new__, Assignment))
+# Assignment(*each), in a third of the time.
+_assignment = cast("Callable[[tuple[object, ...]], Assignment]", partial(tuple.__new__, Assignment))

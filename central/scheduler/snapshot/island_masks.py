@@ -1,5 +1,9 @@
-"""What a node is made of: its islands of GPUs, and its NUMA nodes. A NUMA node is a level of closeness
-for gangs that require it; an island may span two."""
+"""The GPU masks of levels inside a node: NVLink islands and NUMA nodes.
+
+NUMA is an opt-in level. It is not part of the level hierarchy, because an island can span NUMA nodes.
+
+Design: docs/design/0006-numa-level.md
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,8 +24,8 @@ ON_NODE = (ISLAND, NUMA, NODE)
 
 @lru_cache(maxsize=1 << 12)
 def masks(shape: Shape | None, level: str) -> tuple[int, ...]:
-    """The GPUs of each part of the level. Where the NUMA nodes are not known, or all GPUs are on one:
-    all of them; where no agent has reported, none."""
+    """The mask of each island or NUMA node. Without known NUMA nodes there is one with all GPUs, and without
+    an agent's report there is none."""
     if shape is None:
         return ()
     if level == ISLAND:
@@ -40,8 +44,8 @@ def holding(
     asks: Sequence[tuple[ShareRequest, int]],
     held: int = 0,
 ) -> list[int]:
-    """The parts of the node, as masks, with GPUs for so many pods of each kind, the fullest first; where
-    others of theirs hold GPUs, the part that these are in."""
+    """The masks of the level that have GPUs for so many pods of each request, the fullest first. held: GPUs
+    that the gang has there already, which the mask must contain."""
     free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.free_shares[row]
     sharing = any(ask.share for ask, _ in asks)
     wanted = sum(ask.gpus * count for ask, count in asks)
@@ -54,7 +58,7 @@ def holding(
     ]
 
     def order(part: int) -> tuple[int, int, int]:
-        open_ = sum(room for gpu, room in left.items() if sharing and part >> gpu & 1)
+        open_ = sum(part for gpu, part in left.items() if sharing and part >> gpu & 1)
         return (part & free).bit_count(), open_, next(indices_of(part))
 
     return sorted(found, key=order)
@@ -63,8 +67,8 @@ def holding(
 def capacities(
     snapshot: Snapshot, level: str, row: int, view: PodClassCapacity, held: int = 0
 ) -> list[int]:
-    """How many pods of the kind each part of the row, that has the GPUs held, has GPUs for; none of a
-    kind without any."""
+    """How many pods of the class each island or NUMA node of the row has GPUs for, if it contains the GPUs
+    held. Empty for a class without GPUs."""
     free, share = snapshot.columns.gpus.free_mask[row], view.share
     if not share and not view.gpus:
         return []
@@ -78,7 +82,7 @@ def capacities(
 
 
 def capacity(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) -> Ints:
-    """How many pods of the kind the best part of each row has room for."""
+    """By row, how many pods of the class fit in its best island or NUMA node."""
     found = view.by_row.copy()
     if view.share or view.gpus:
         for row in np.flatnonzero(found).tolist():
@@ -88,7 +92,7 @@ def capacity(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int =
 
 
 def most(snapshot: Snapshot, level: str, rows: Ints) -> Ints:
-    """The GPUs that may be given of the best part of each of the rows."""
+    """By row, the most free GPUs in one island or NUMA node."""
     if level == ISLAND:
         return snapshot.columns.gpus.island[rows]
     shapes, free = snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask

@@ -1,7 +1,7 @@
-"""The free capacity of the cluster: columns by row, and what is derived from them and kept up to date.
+"""The free capacity of the cluster: columns by row, and the counts that are derived from them.
 
-It is never rebuilt for a cycle. Small changes keep the columns true, and a PodClassCapacity (how many
-more pods of one class fit, by row and by domain) recounts only the rows that moved.
+It is never rebuilt for a cycle. Changes update the columns, and each PodClassCapacity recounts only the rows that
+changed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,28 +31,28 @@ class Snapshot:
         self.mix = WorkloadMix(self.columns, self.pod_counts, self.filter_results)
         self.freed = 0  # grows when capacity is freed or a node changes (PendingGangs.epoch)
         self._labels: Callable[[NodeSeen], Mapping[str, str]] = _own_labels
-        self._biggest: int | None = None
+        self._most_gpus: int | None = None
         self._views: dict[PodSpec, PodClassCapacity] = {}
 
     # --- nodes ---------------------------------------------------------------
 
     def put_node(self, node: NodeSeen) -> int:
-        """Adds or replaces what the API server says of a node; what is taken there stays taken."""
+        """Adds or replaces a node; what is taken on it stays taken."""
         row = self.columns.put_node(node, self._labels(node))
-        self._biggest = None
+        self._most_gpus = None
         self.pod_counts.put_node(row, node, len(self.columns.names))
         self.freed += 1
         return row
 
     def drop_node(self, name: str) -> None:
         row = self.columns.drop_node(name)
-        self._biggest = None
+        self._most_gpus = None
         self.pod_counts.put_node(row, None, len(self.columns.names))
 
     def relevel(
         self, levels: Sequence[str], labels: Callable[[NodeSeen], Mapping[str, str]]
     ) -> None:
-        """Another network tree: its levels, widest first, and each node's domain at them."""
+        """Replaces the network tree. levels: widest first; labels: a node's domain at each level."""
         columns = self.columns
         columns.domains = Domains(levels)
         columns.domains.grow(len(columns.names))
@@ -75,11 +75,11 @@ class Snapshot:
         offered: Offered = NOTHING,
         left: GpuShares | None = None,
     ) -> None:
-        """What an agent says of the row's GPUs (GpuColumns.put)."""
+        """Sets what an agent reports of the row's GPUs (GpuColumns.put)."""
         self.freed += self.columns.put_gpus(row, shape, free_mask, offered, left or {})
 
     def put_nics(self, row: int, capacity: NicCapacity | None) -> None:
-        """What pods may take of the network cards there."""
+        """Sets what pods can take of the row's NICs."""
         self.freed += self.columns.put_nics(row, capacity)
 
     # --- capacity ------------------------------------------------------------
@@ -92,7 +92,7 @@ class Snapshot:
         self.freed += 1
 
     def _change(self, row: int, spec: PodSpec, count: int, gpus: int) -> None:
-        """Takes what count pods ask for; a count below 0 gives it back."""
+        """Takes what count pods request; a count below 0 gives it back."""
         view, columns = self.view(spec), self.columns
         columns.free[row, view.columns] -= view.amounts * count
         if view.share and gpus:
@@ -138,7 +138,7 @@ class Snapshot:
         return list(self._views.values())
 
     def preference(self, groups: Iterable[tuple[PodSpec, int]]) -> Ints | None:
-        """By row, how much these pods prefer it, summed; None: none of them prefers any."""
+        """By row, the summed preference score of these pods; None if they have no preference."""
         total: Ints | None = None
         for spec, count in groups:
             if (spec.rules is not None and spec.rules.leans) or self.pod_counts.soft_tainted:
@@ -149,11 +149,11 @@ class Snapshot:
                 total = score if total is None else total + score
         return total
 
-    def biggest(self) -> int:
-        """The most GPUs that a node has."""
-        if self._biggest is None:
-            self._biggest = int(self.columns.allocatable[:, 0].max(initial=0))
-        return self._biggest
+    def most_gpus(self) -> int:
+        """The most allocatable GPUs of one node."""
+        if self._most_gpus is None:
+            self._most_gpus = int(self.columns.allocatable[:, 0].max(initial=0))
+        return self._most_gpus
 
 
 def _own_labels(node: NodeSeen) -> Mapping[str, str]:

@@ -20,4 +20,4 @@ def test_pods_go_to_their_gpu_model_or_report_why_not(simulate: Simulate) -> Non
     assert placed == {"x": "h", "y": "l", "g-0": "a", "g-1": "a"}
     (waits,) = told["waiting"]
     assert "1 node: GPUs are NVIDIA-L40S" in waits["reason"]
-    assert "1 node: kind of GPUs not known" in waits["reason"]
+    assert "1 node: GPU model unknown" in waits["reason"]

@@ -40,7 +40,7 @@ def test_limits_bind_card_by_card(simulate: Simulate) -> None:
     assert [placed[f"p{number}"] for number in range(9)] == [*[0] * 8, 100]
     assert {placed[f"s{number}"] for number in range(8)} == {0}
     told = simulate(limited("39"), with_nics("one", handles="40"))
-    assert "hca_handle of at most 39" in told["waiting"][0]["reason"]
+    assert "at most 39 RDMA handles" in told["waiting"][0]["reason"]
     told = simulate(node("a", capture="dgx-a100-8"), with_nics("one", handles="40"))
     assert "sets no RDMA limits" in told["waiting"][0]["reason"]
 

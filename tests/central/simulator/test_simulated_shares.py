@@ -39,4 +39,4 @@ def test_a_pod_that_requires_enforced_caps_goes_where_they_hold(
     told = simulate(plain, sure, *pods)
     assert [(each["pod"], each["node"]) for each in told["placements"]] == [("p", "b")]
     (waits,) = told["waiting"]
-    assert "1 node: enforces GPU memory by mps at most" in waits["reason"]
+    assert "1 node: GPU memory enforcement is mps" in waits["reason"]

@@ -7,7 +7,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeReported, PodSeen, PodSpec
 from central.scheduler.cycle import schedule_once
-from central.scheduler.filters.gpu_model import unequipped
+from central.scheduler.filters.gpu_model import mismatch
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
@@ -41,25 +41,25 @@ def models(*patterns: str, memory: int = 0) -> PodSpec:
 )
 def test_a_pattern_is_a_name_or_how_it_begins(pattern: str, model: str, is_one: bool) -> None:
     node = replace(factories.node("a"), gpus=((model, 80 << 30),))
-    assert (unequipped(models(pattern), node) == "") == is_one
+    assert (mismatch(models(pattern), node) == "") == is_one
 
 
 def test_every_gpu_of_the_node_must_be_one() -> None:
     node = replace(factories.node("a"), gpus=((A100, 40 << 30), (H100, 80 << 30)))
-    assert unequipped(models("h100"), node) == f"GPUs are {A100} and {H100}"
-    assert not unequipped(models("h100", "a100"), node)
-    assert unequipped(models(memory=60 << 30), node) == "GPUs have 40Gi of memory"
-    assert not unequipped(models(memory=40 << 30), node)
+    assert mismatch(models("h100"), node) == f"GPUs are {A100} and {H100}"
+    assert not mismatch(models("h100", "a100"), node)
+    assert mismatch(models(memory=60 << 30), node) == "GPUs have 40Gi of memory"
+    assert not mismatch(models(memory=40 << 30), node)
 
 
 def test_labels_count_where_no_agent_tells() -> None:
     labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}
     node = factories.node("a", labels=labels)
-    assert not unequipped(models("h100", memory=80_000_000_000), node)
-    assert unequipped(models("a100"), node) == "GPUs are NVIDIA-H100-80GB-HBM3"
+    assert not mismatch(models("h100", memory=80_000_000_000), node)
+    assert mismatch(models("a100"), node) == "GPUs are NVIDIA-H100-80GB-HBM3"
     told = replace(node, gpus=((A100, 40 << 30),))
-    assert not unequipped(models("a100"), told)  # what the agent says goes before
-    assert unequipped(models("h100"), factories.node("b")) == "kind of GPUs not known"
+    assert not mismatch(models("a100"), told)  # what the agent says goes before
+    assert mismatch(models("h100"), factories.node("b")) == "GPU model unknown"
 
 
 def machine(name: str, model: str, generation: int = 1) -> NodeReported:

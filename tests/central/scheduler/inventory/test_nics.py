@@ -128,7 +128,7 @@ def test_limits_are_told_as_long_as_the_pod_lives() -> None:
     ("what", "sentence"),
     [
         (topology(settable=False), "1 node: sets no RDMA limits"),
-        (topology(cap=7), "1 node: hca_handle of at most 7"),
+        (topology(cap=7), "1 node: at most 7 RDMA handles"),
     ],
 )
 def test_a_wish_that_no_node_can_keep_waits_with_a_sentence(
@@ -277,7 +277,7 @@ def test_cards_of_the_hosts_network_alone() -> None:
     what = replace(topology(), rdma_exclusive=True)
     made = scheduler(what)
     assert not bound(schedule_once(made, [pod("one")], 1.0))
-    reason = "1 node: network cards for hostNetwork only (RDMA in exclusive namespaces)"
+    reason = "1 node: RDMA NICs need hostNetwork (exclusive network namespaces)"
     assert reason in waits_for(made, "one")
     plain = pod("host")
     on_host = replace(plain, spec=replace(plain.spec, on_host=True))

@@ -40,7 +40,7 @@ def test_who_must_be_sure_waits_for_a_node_that_is() -> None:
     node(made, "a", "none")
     assert not [each for each in say(made, capped("p", "watch")) if isinstance(each, Bind)]
     reason = made.state.gangs["ns", "p", False].attempt.reason
-    assert reason.endswith("fits 0 of 1 (1 node: enforces GPU memory by none at most)")
+    assert reason.endswith("fits 0 of 1 (1 node: GPU memory enforcement is none)")
     node(made, "b", "watch")
     bound = made.state.pods["uid-p"].node
     assert bound == "b"
@@ -64,7 +64,7 @@ def test_it_is_the_gpu_that_must_be_sure_not_its_node() -> None:
     assert dict(made.state.planned_devices("a")[0].limits) == {MEMORY: 4 * GIB, SHARE: 30, LEAST: 2}
     say(made, capped("u", "mig"))
     assert (
-        "(1 node: enforces GPU memory by mps at most)"
+        "(1 node: GPU memory enforcement is mps)"
         in made.state.gangs["ns", "u", False].attempt.reason
     )
     # The GPU is reconfigured: unobserved pods are planned again, what is given stays.

@@ -78,7 +78,7 @@ def test_a_node_attaches_so_many_volumes_and_no_more() -> None:
         factories.pod("q", 1, claims=("more",)),
         ClaimSeen("ns", "more", storage_class="fast"),
     ]
-    assert "2 nodes: volume limit" in told(schedule_once(scheduler, full, 0.0))
+    assert "2 nodes: volume attach limit" in told(schedule_once(scheduler, full, 0.0))
 
 
 def test_a_claim_for_one_pod_is_used_by_one() -> None:
@@ -87,7 +87,7 @@ def test_a_claim_for_one_pod_is_used_by_one() -> None:
     pods = [factories.pod(f"p{i}", 1, claims=("data",), created=float(i)) for i in range(2)]
     decisions = schedule_once(scheduler, [claim, VolumeSeen("v"), *pods], 0.0)
     assert [name for name, *_ in bound(decisions)] == ["p0"]
-    assert "2 nodes: its claim is for one pod and in use" in told(
+    assert "2 nodes: ReadWriteOncePod claim in use" in told(
         [d for d in decisions if isinstance(d, UpdateGangStatus) and d.gang == "p1"]
     )
     check_invariants(scheduler)
