@@ -44,12 +44,8 @@ def test_placements(
     assert [row for row in rows if normal(row) not in shown] == []
 
 
-# The new wording of reasons is in the documents before it is in the code.
-REWORDED = pytest.mark.xfail(strict=False, reason="the documents have the new wording already")
-
-
 def reason(out: str) -> str:
-    return normal(out).partition(" waits: ")[2].partition(" 0 pods placed")[0]
+    return normal(out).partition(" is pending: ")[2].partition(" 0 pods placed")[0]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +55,6 @@ def reason(out: str) -> str:
         ("concepts/gpu-sharing.md", "share-capped.yaml"),
     ],
 )
-@REWORDED
 def test_reasons(
     page: str, example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +63,6 @@ def test_reasons(
     assert found in normal((DOCS / page).read_text())
 
 
-@REWORDED
 def test_the_demo() -> None:
     """In the README and on the demo's page."""
     done = subprocess.run(
