@@ -39,7 +39,7 @@ from central.model.facts import (
 )
 from central.model.volumes import StorageFact
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state import on_gang, on_node, on_owner, on_pod, on_storage, residency
+from central.scheduler.state import on_node, on_pod
 from central.scheduler.status import hypernode_status, queue_status
 
 Handler = Callable[[Scheduler, Any], None]
@@ -50,19 +50,19 @@ def apply(scheduler: Scheduler, fact: Fact) -> None:
 
 
 def _node_silent(scheduler: Scheduler, fact: NodeSilent) -> None:
-    residency.node_of(scheduler.state, fact.node).silent = True
+    on_pod.node_of(scheduler.state, fact.node).silent = True
 
 
 def _gang_seen(scheduler: Scheduler, fact: GangSeen) -> None:
-    on_gang.get_or_create(scheduler.state, (fact.namespace, fact.name, True)).object = fact
+    on_pod.get_or_create_gang(scheduler.state, (fact.namespace, fact.name, True)).object = fact
 
 
 def _gang_gone(scheduler: Scheduler, fact: GangGone) -> None:
-    on_gang.object_deleted(scheduler.state, (fact.namespace, fact.name, True))
+    on_pod.delete_group(scheduler.state, (fact.namespace, fact.name, True))
 
 
 def _namespace(scheduler: Scheduler, fact: NamespaceSeen | NamespaceGone) -> None:
-    on_storage.namespace_changed(scheduler.state, fact)
+    on_pod.namespace_changed(scheduler.state, fact)
     _queue_rule(scheduler, fact)
 
 
@@ -89,9 +89,9 @@ def _answered(scheduler: Scheduler, fact: Answered) -> None:
 
 
 HANDLERS: dict[type, Handler] = {
-    PodSeen: lambda scheduler, fact: on_owner.admit_pod(scheduler.state, fact),
+    PodSeen: lambda scheduler, fact: on_pod.admit_pod(scheduler.state, fact),
     PodGone: lambda scheduler, fact: on_pod.delete_pod(scheduler.state, fact.uid),
-    OwnerSeen: lambda scheduler, fact: on_owner.update_owner(scheduler.state, fact),
+    OwnerSeen: lambda scheduler, fact: on_pod.update_owner(scheduler.state, fact),
     OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),
     NodeSeen: lambda scheduler, fact: on_node.update_node(scheduler.state, fact),
     NodeGone: lambda scheduler, fact: on_node.delete_node(scheduler.state, fact.name),
@@ -111,9 +111,7 @@ HANDLERS: dict[type, Handler] = {
     **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
     **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
-    **dict.fromkeys(
-        get_args(StorageFact), lambda s, fact: on_storage.storage_changed(s.state, fact)
-    ),
+    **dict.fromkeys(get_args(StorageFact), lambda s, fact: on_pod.storage_changed(s.state, fact)),
     **dict.fromkeys(
         (JobSeen, JobGone, *get_args(BatchFact)), lambda s, fact: s.controllers.apply(fact)
     ),

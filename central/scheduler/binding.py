@@ -14,7 +14,7 @@ from central.scheduler.inventory.domains import Pairs
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.snapshot.draft import Assignment
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state import on_storage, residency
+from central.scheduler.state import on_pod
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from protos.closest import closest
@@ -39,8 +39,8 @@ def binds(
             gpus += _gpus_by_pod(state.snapshot, assignment)
             domains += [annotations(row)] * count
     ordered = _in_order_of(pods, assignments)
-    residency.assume(state, gang, ordered, nodes, gpus)
-    on_storage.on_assigned(state, ordered)
+    on_pod.assume(state, gang, ordered, nodes, gpus)
+    on_pod.on_assigned(state, ordered)
     seen = [pod.seen for pod in ordered]
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]

@@ -18,7 +18,7 @@ from central.scheduler.queues import order, quota
 from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.state import on_owner, readiness
+from central.scheduler.state import on_pod, readiness
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status import gang_status
 
@@ -94,7 +94,7 @@ def schedule_pending(scheduler: Scheduler, now: float) -> list[Decision]:
 
 def _update_accounting(scheduler: Scheduler, now: float) -> None:
     state = scheduler.state
-    on_owner.release_held_pods(state, now)
+    on_pod.release_held_pods(state, now)
     if state.network.rebuild(state.nodes.values(), state.snapshot):
         scheduler.hypernode_statuses.rebuilt(state.network.hypernodes)
     for gang in state.pending.changed_gangs.values():

@@ -206,7 +206,7 @@ def _reservations(scheduler: Scheduler) -> None:
             f"{key} has a reservation and is not waiting"
         )
         heads[kept.queue] += not kept.by_eviction
-        free = snapshot.columns.free[kept.rows, : kept.withheld.shape[1]]
+        free = snapshot.columns.free[kept.place.rows, : kept.withheld.shape[1]]
         assert (np.maximum(free, 0) >= kept.withheld).all(), (
             f"capacity reserved for {kept.gang.name} is in use"
         )

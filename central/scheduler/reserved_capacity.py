@@ -247,7 +247,7 @@ class ReservedCapacity:
             reclaim.cancel(self._context, own)
             self._withhold([held for held, _ in self._withheld.values() if held is not own])
         others = [
-            held.rows
+            held.place.rows
             for held in self._reservations.values()
             if held.by_eviction and held is not own
         ]
@@ -283,7 +283,7 @@ class ReservedCapacity:
     ) -> None:
         if instead is not None:
             self._withhold([held for held, _ in self._withheld.values() if held is not instead])
-        others = [held.rows for held in self._reservations.values() if held is not instead]
+        others = [held.place.rows for held in self._reservations.values() if held is not instead]
         excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
         found = plan_reservation(self._state, gang, request, self._now, excluded)
         if before is not None and (found is None or found.start >= before):

@@ -93,7 +93,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         _problems(node, allocatable),
         len(parts),
         sum(parts.values()),
-        sum(map(len, node.slices.held.values())),
+        sum(map(len, node.reported.slices.held.values())),
         agent_version=node.report.version if node.report else "",
         cards=tuple(use for pod in node.pods.values() for use in _cards(scheduler, pod)),
     )
@@ -122,7 +122,7 @@ def _slices(node: ClusterNode, pod: Pod) -> tuple[HeldSlice, ...]:
         HeldSlice(uuid, here[uuid][1].profile, here[uuid][0].index)
         if uuid in here
         else HeldSlice(uuid)
-        for uuid in node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
+        for uuid in node.reported.slices.held.get((pod.seen.namespace, pod.seen.name), ())
     )
 
 

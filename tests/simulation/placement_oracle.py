@@ -50,7 +50,7 @@ def _assert_nics_suffice(scheduler: Scheduler, bound: set[str]) -> None:
     for uid in bound:
         pod = scheduler.state.pods[uid]
         node = scheduler.state.nodes[pod.node] if pod.node else None
-        if node is None or not node.nics_limited or not pod.spec.rdma_containers:
+        if node is None or not node.reported.nics_limited or not pod.spec.rdma_containers:
             continue
         if pod.charged_spec is None:
             continue
@@ -63,7 +63,7 @@ def _assert_nics_suffice(scheduler: Scheduler, bound: set[str]) -> None:
 def _nics(node: ClusterNode) -> dict[tuple[str, str], Counter[str]]:
     """By pod: how many shares it holds or is planned to hold of each NIC."""
     found: dict[tuple[str, str], Counter[str]] = {}
-    for (namespace, pod, _), names in {**node.planned_nics, **node.observed_nics}.items():
+    for (namespace, pod, _), names in {**node.planned_nics, **node.reported.held_nics}.items():
         found.setdefault((namespace, pod), Counter()).update(names)
     return found
 

@@ -3,7 +3,7 @@ have. Free capacity is in its row of the columns (columns.py)."""
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from central.model.facts import NodeReported, NodeSeen
 from central.scheduler.inventory import gpu_shares, mig, nic_limits, nics, node_report
@@ -18,6 +18,41 @@ from protos.names import GPU, GPU_SHARE
 from protos.topology import Grant, RdmaUse, Shape, indices_of, mask_of
 
 
+@dataclass(slots=True)
+class Reported:
+    """What an agent's report says, as the scheduler uses it. Names are (namespace, pod)."""
+
+    shape: Shape | None = None
+    gpu_models: tuple[tuple[str, int], ...] = ()  # see NodeSeen.gpus
+    levels: tuple[tuple[str, str], ...] = ()  # network levels
+    memory_level: str = "none"  # see NodeSeen
+    rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
+    rdma_total: tuple[tuple[str, int], ...] = ()  # limits of all pods together
+    nics_limited: bool = False  # the NICs have a cgroup limit that all pods share
+    gpus: dict[Name, int] = field(default_factory=dict)  # observed: masks by pod
+    shares: dict[Name, GpuShares] = field(default_factory=dict)  # observed: by pod
+    held_nics: dict[nics.Container, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # one for each share
+    slices: mig.MigSlices = mig.NONE
+
+    @classmethod
+    def of(cls, report: NodeReported) -> "Reported":
+        return cls(
+            report.topology.shape(),
+            node_report.gpu_models(report.topology),
+            node_report.levels(report.topology),
+            gpu_shares.best_enforcement(report.topology),
+            nics.max_limits(report.topology),
+            nics.allocatable(report.topology),
+            nic_limits.from_topology(report.topology) is not None,
+            node_report.observed_gpus(report),
+            node_report.observed_shares(report),
+            nics.observed(report),
+            mig.from_report(report),
+        )
+
+
 class ClusterNode:
     """Observed devices are those in the agent's report (from the kubelet's pod-resources API); planned
     devices are those that the scheduler chose. Names are (namespace, pod)."""
@@ -25,24 +60,14 @@ class ClusterNode:
     def __init__(self, name: str) -> None:
         self.name = name
         self.seen: NodeSeen | None = None
-        self.rdma_most: tuple[tuple[str, int], ...] | None = None  # see NodeSeen
-        self.rdma_total: tuple[tuple[str, int], ...] = ()  # limits of all pods together
-        self.levels: tuple[tuple[str, str], ...] = ()  # network levels from its agent
-        self.memory_level = "none"  # see NodeSeen
-        self.gpu_models: tuple[tuple[str, int], ...] = ()  # see NodeSeen.gpus
         self.report: NodeReported | None = None
+        self.reported = Reported()
         self.silent = False  # the agent has stopped reporting
-        self.shape: Shape | None = None
-        self.observed_gpus: dict[Name, int] = {}  # masks by pod
         self.pods: dict[str, Pod] = {}  # by uid, ended ones too
         self.foreign_gpus = 0  # mask: observed, of pods that are not on this node
-        self.observed_nics: dict[nics.Container, tuple[str, ...]] = {}  # one for each share
+        self.foreign_shares: GpuShares = {}
         self.planned_nics: dict[nics.Container, tuple[str, ...]] = {}  # where nics_limited
         self.rdma_use: tuple[RdmaUse, ...] = ()  # reported use of NICs
-        self.nics_limited = False  # the NICs have a cgroup limit that all pods share
-        self.observed_shares: dict[Name, GpuShares] = {}  # by pod
-        self.foreign_shares: GpuShares = {}
-        self.slices = mig.NONE
 
     def apply_report(self, report: NodeReported) -> bool:
         """Applies the report unless it is older than the known one of the same boot. Returns whether it did."""
@@ -50,49 +75,48 @@ class ClusterNode:
         same = known is not None and known.boot == report.boot
         if same and known is not None and known.generation >= report.generation:
             return False
-        self.report = report
-        self.shape = report.topology.shape()
-        self.observed_gpus = node_report.observed_gpus(report)
-        self.observed_shares = node_report.observed_shares(report)
-        self.observed_nics = nics.observed(report)
-        self.nics_limited = nic_limits.from_topology(report.topology) is not None
-        self.slices = mig.from_report(report)
-        self.rdma_most = nics.max_limits(report.topology)
-        self.rdma_total = nics.allocatable(report.topology)
-        self.levels = node_report.levels(report.topology)
-        self.memory_level = gpu_shares.best_enforcement(report.topology)
-        self.gpu_models = node_report.gpu_models(report.topology)
+        self.report, self.reported = report, Reported.of(report)
         return True
 
     def drop_report(self) -> None:
-        self.report = self.rdma_most = None
-        self.rdma_total = self.levels = self.gpu_models = ()
-        self.memory_level = "none"
-        self.shape, self.observed_gpus, self.foreign_gpus = None, {}, 0
-        self.observed_shares, self.foreign_shares = {}, {}
-        self.observed_nics, self.planned_nics, self.nics_limited = {}, {}, False
-        self.rdma_use = ()
-        self.slices = mig.NONE
+        self.report, self.reported = None, Reported()
+        self.foreign_gpus, self.foreign_shares = 0, {}
+        self.planned_nics, self.rdma_use = {}, ()
 
     def has_observed(self, name: Name) -> bool:
         """Whether the report contains devices of the pod."""
-        if name in self.observed_gpus or name in self.observed_shares or name in self.slices.held:
+        if (
+            name in self.reported.gpus
+            or name in self.reported.shares
+            or name in self.reported.slices.held
+        ):
             return True
-        return self.nics_limited and any(key[:2] == name for key in self.observed_nics)
+        return self.reported.nics_limited and any(
+            key[:2] == name for key in self.reported.held_nics
+        )
 
     def forget_pod(self, name: Name) -> None:
-        self.observed_gpus.pop(name, None)
-        self.observed_shares.pop(name, None)
-        for key in [key for key in self.observed_nics if key[:2] == name]:
-            del self.observed_nics[key]
-        self.slices = self.slices.without(name)
+        self.reported.gpus.pop(name, None)
+        self.reported.shares.pop(name, None)
+        for key in [key for key in self.reported.held_nics if key[:2] == name]:
+            del self.reported.held_nics[key]
+        self.reported.slices = self.reported.slices.without(name)
 
     def reported_values(self) -> tuple[object, ...]:
         """What the report adds to the node of the API server; compared to find changes."""
-        has = self.slices.limit(self.seen.allocatable) if self.seen and self.report else None
+        has = (
+            self.reported.slices.limit(self.seen.allocatable) if self.seen and self.report else None
+        )
         exclusive = self.report is not None and self.report.topology.rdma_exclusive
-        limits = self.rdma_most, self.rdma_total
-        return *limits, self.levels, self.memory_level, self.gpu_models, exclusive, has
+        limits = self.reported.rdma_most, self.reported.rdma_total
+        return (
+            *limits,
+            self.reported.levels,
+            self.reported.memory_level,
+            self.reported.gpu_models,
+            exclusive,
+            has,
+        )
 
     def merged(self) -> NodeSeen | None:
         """The node of the API server with what its agent reports; None if the API server has no such node."""
@@ -101,17 +125,20 @@ class ClusterNode:
         return replace(
             self.seen,
             allocatable=self.allocatable(),
-            rdma_most=self.rdma_most,
-            told=self.levels,
-            memory_level=self.memory_level,
-            gpus=self.gpu_models,
+            rdma_most=self.reported.rdma_most,
+            told=self.reported.levels,
+            memory_level=self.reported.memory_level,
+            gpus=self.reported.gpu_models,
             rdma_exclusive=self.report is not None and self.report.topology.rdma_exclusive,
         )
 
     def allocatable(self) -> dict[str, int]:
         """The API server's allocatable, MIG slices limited to healthy ones, with RDMA limits."""
         has = dict(self.seen.allocatable) if self.seen else {}
-        return {**(self.slices.limit(has) if self.report else has), **dict(self.rdma_total)}
+        return {
+            **(self.reported.slices.limit(has) if self.report else has),
+            **dict(self.reported.rdma_total),
+        }
 
     def healthy(self) -> int:
         return self.report.topology.healthy_mask() if self.report else 0
@@ -121,11 +148,11 @@ class ClusterNode:
             return False
         if any(not gpu.healthy for gpu in self.report.topology.gpus):
             return True
-        return bool(self.slices.unhealthy) or bool(self.unhealthy_nics())
+        return bool(self.reported.slices.unhealthy) or bool(self.unhealthy_nics())
 
     def unhealthy_nics(self) -> dict[str, str]:
         """Reasons by name, for NICs that are offered or in use."""
-        return nics.unhealthy(self.report.topology, self.observed_nics) if self.report else {}
+        return nics.unhealthy(self.report.topology, self.reported.held_nics) if self.report else {}
 
     def free(self) -> int:
         """The mask of GPUs that are healthy and that no pod has."""
@@ -146,21 +173,21 @@ class ClusterNode:
 
     def nic_capacity(self) -> NicCapacity | None:
         """What is left of the NICs' limits; None if NICs are counted by shares alone."""
-        if not self.nics_limited or self.report is None:
+        if not self.reported.nics_limited or self.report is None:
             return None
         return nics.free_capacity(self.report.topology, self.pods.values(), self.known_nics())
 
     def known_nics(self) -> dict[nics.Container, tuple[str, ...]]:
         """Observed NICs, else planned ones, by container; observed ones of unknown pods too."""
-        return {**self.planned_nics, **self.observed_nics}
+        return {**self.planned_nics, **self.reported.held_nics}
 
     def assign_nics(self) -> None:
         """Plans NICs for pods without observed ones, where NICs have limits."""
-        if self.nics_limited and self.report is not None:
+        if self.reported.nics_limited and self.report is not None:
             masks = nics.gpu_masks(self.report, self._planned()[1])
             pods = self.pods.values()
             self.planned_nics = assign(
-                self.report.topology, masks, pods, self.observed_nics, self.planned_nics
+                self.report.topology, masks, pods, self.reported.held_nics, self.planned_nics
             )
 
     def reconcile_devices(self, find: Callable[[Name], Pod | None]) -> None:
@@ -182,7 +209,7 @@ class ClusterNode:
         """
         taken = 0
         self.foreign_gpus = 0
-        for name, mask in sorted(self.observed_gpus.items()):
+        for name, mask in sorted(self.reported.gpus.items()):
             pod = find(name)
             here = pod is not None and pod.node == self.name
             if here and pod is not None and not pod.alive:
@@ -196,7 +223,7 @@ class ClusterNode:
                 self.foreign_gpus |= mine
         used = self._reconcile_shares(find, taken)
         for _, pod in sorted(self.pods.items()):
-            observed = self.observed_shares if pod.share else self.observed_gpus
+            observed = self.reported.shares if pod.share else self.reported.gpus
             if (pod.seen.namespace, pod.seen.name) in observed or not pod.alive:
                 continue
             if pod.observed and not self._may_keep(pod, taken, used):
@@ -216,7 +243,7 @@ class ClusterNode:
         """Step 2. taken: whole GPUs of step 1. Returns the hundredths in use, by GPU."""
         used: Counter[int] = Counter()
         self.foreign_shares = {}
-        for name, parts in sorted(self.observed_shares.items()):
+        for name, parts in sorted(self.reported.shares.items()):
             pod = find(name)
             here = pod is not None and pod.node == self.name
             if here and pod is not None and not pod.alive:
@@ -252,7 +279,7 @@ class ClusterNode:
         if pod.gpus and left.get(now, 0) >= wanted:
             return
         pod.gpus = 0
-        if self.shape is None or not wanted:
+        if self.reported.shape is None or not wanted:
             return
         others = dict(left)
         for other in self.pods.values():
@@ -261,7 +288,7 @@ class ClusterNode:
             for gpu in indices_of(other.gpus):
                 others[gpu] = others.get(gpu, 0) - (other.share or WHOLE)
         for free in (others, left):
-            if (gpu := choose_gpu(self.shape, free, wanted)) >= 0:
+            if (gpu := choose_gpu(self.reported.shape, free, wanted)) >= 0:
                 pod.gpus = 1 << gpu
                 return
 
@@ -277,37 +304,37 @@ class ClusterNode:
             if other is not pod and other.alive:
                 others |= other.gpus
         pod.gpus = 0
-        if self.shape is not None and wanted:
-            pod.gpus = closest(self.shape, free & ~others, wanted) or closest(
-                self.shape, free, wanted
+        if self.reported.shape is not None and wanted:
+            pod.gpus = closest(self.reported.shape, free & ~others, wanted) or closest(
+                self.reported.shape, free, wanted
             )
 
     def planned_devices(self) -> tuple[Grant, ...]:
         """The plan for the agent: by container, the devices of pods whose own are not observed yet."""
-        if self.report is None or self.shape is None:
+        if self.report is None or self.reported.shape is None:
             return ()
         grants, planned = self._planned()
         with_nics = [pod for pod in self.pods.values() if pod.spec.rdma_containers]
         if with_nics:
             chosen = self.planned_nics
-            if not self.nics_limited:
+            if not self.reported.nics_limited:
                 masks = nics.gpu_masks(self.report, planned)
                 chosen = nics.nearest_nics(
-                    self.report.topology, masks, with_nics, self.observed_nics
+                    self.report.topology, masks, with_nics, self.reported.held_nics
                 )
-            grants += nics.grants(with_nics, self.observed_nics, chosen)
+            grants += nics.grants(with_nics, self.reported.held_nics, chosen)
         return tuple(sorted(grants))
 
     def _planned(self) -> tuple[list[Grant], dict[nics.Container, int]]:
         """Planned GPUs by container, as grants and as masks."""
         grants: list[Grant] = []
         planned: dict[nics.Container, int] = {}
-        if self.report is None or self.shape is None:
+        if self.report is None or self.reported.shape is None:
             return grants, planned
         uuids = [gpu.uuid for gpu in self.report.topology.gpus]
         for pod in self.pods.values():
             name = (pod.seen.namespace, pod.seen.name)
-            reported = sum(self.observed_shares.get(name, {}).values())
+            reported = sum(self.reported.shares.get(name, {}).values())
             missing = reported < sum(part for _, part in pod.spec.share_containers)
             missing |= bool(pod.spec.memory_cap)  # the agent enforces it while the pod lives
             if not pod.gpus or not pod.alive or not (missing if pod.share else not pod.observed):
@@ -319,7 +346,7 @@ class ClusterNode:
                 grants.append(Grant(*key, GPU_SHARE, (uuid,), _share_limits(pod, part)))
             left = pod.gpus
             for container, count in pod.spec.gpu_containers:
-                share = closest(self.shape, left, count)
+                share = closest(self.reported.shape, left, count)
                 left &= ~share
                 planned[pod.seen.namespace, pod.seen.name, container] = share
                 ids = tuple(uuids[index] for index in indices_of(share))

@@ -21,7 +21,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.queues import quota
-from central.scheduler.reservation.reservation import Reservation, place_name
+from central.scheduler.reservation.reservation import Reservation, ReservedPlace
 from central.scheduler.state.gangs import Gang, GangKey
 
 RECLAIMS_TRIED = 8  # choices of victims, until no queue gives more than it may
@@ -126,18 +126,15 @@ def start_evictions(
     held = Reservation(
         gang,
         placement,
-        found.rows,
-        found.need,
-        found.masks,
+        ReservedPlace.on(
+            context.state.snapshot, found.rows, found.need, found.masks, found.volumes
+        ),
         start=now,
         after="",
-        place=place_name(context.state.snapshot, found.rows),
-        volumes=found.volumes,
         by_eviction=True,
         strict=True,
         planned_at=now,
         head_since=now,
-        versions=context.state.snapshot.columns.version[found.rows].copy(),
         victims=found.victims,
         victims_fit_elsewhere=found.victims_fit_elsewhere,
     )

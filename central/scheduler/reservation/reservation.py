@@ -35,24 +35,43 @@ from central.scheduler.state.gangs import Gang
 Floats = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReservedPlace:
+    """Where a gang is to fit, and what it takes there."""
+
+    rows: Ints
+    need: Ints  # by row and column
+    masks: Sequence[int]  # GPUs by row, where it must be these
+    volumes: frozenset[str]  # existing volumes that its claims will be bound to
+    name: str  # of the narrowest domain around the rows
+    versions: Ints  # of the rows' nodes: another version may be another capacity
+
+    @classmethod
+    def on(
+        cls,
+        snapshot: Snapshot,
+        rows: Ints,
+        need: Ints,
+        masks: Sequence[int],
+        volumes: frozenset[str],
+    ) -> "ReservedPlace":
+        versions = snapshot.columns.version[rows].copy()
+        return cls(rows, need, masks, volumes, place_name(snapshot, rows), versions)
+
+
 @dataclass(slots=True, eq=False)
 class Reservation:
     gang: Gang
     request: PlacementRequest
-    rows: Ints
-    need: Ints  # by row and column
-    masks: Sequence[int]  # GPUs by row, where it must be these
+    place: ReservedPlace
     start: float  # expected; inf: unknown
     after: str  # the gang or pod whose end the start depends on
-    place: str
-    volumes: frozenset[str] = frozenset()  # existing volumes that its claims will be bound to
     by_eviction: bool = False  # victims make the capacity free
     strict: bool = False  # no backfill by gangs of equal or lower priority
     planned_at: float = 0.0
     head_since: float = 0.0  # when the gang became the head of its queue
     # What other gangs must leave free now, by row and column. At most need.
     withheld: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     victims: tuple[Pod, ...] = ()  # not evicted yet
     dry_run_sent: bool = False
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
@@ -66,11 +85,11 @@ class Reservation:
         """Updates what must be withheld: the need, minus what other pods return in time. Returns
         whether the reservation can still be met."""
         snapshot = state.snapshot
-        free = np.maximum(snapshot.columns.free[self.rows, : self.need.shape[1]], 0)
-        returned = self.need * 0
+        free = np.maximum(snapshot.columns.free[self.place.rows, : self.place.need.shape[1]], 0)
+        returned = self.place.need * 0
         end_known = self.by_eviction or (not self.strict and self.start < inf)
         if end_known:
-            for index, row in enumerate(self.rows.tolist()):
+            for index, row in enumerate(self.place.rows.tolist()):
                 node = state.nodes.get(snapshot.columns.names[row])
                 for pod in node.pods.values() if node is not None else ():
                     if pod.charged_spec is not None and (
@@ -78,40 +97,40 @@ class Reservation:
                     ):
                         view = snapshot.view(pod.charged_spec)
                         returned[index, view.columns] += view.amounts
-        missing = np.maximum(self.need - returned, 0)
-        self.withheld = np.minimum(self.need if self.strict else missing, free)
-        self.withheld_volumes = self.volumes & snapshot.pod_counts.volumes.free.available(
-            self.volumes
+        missing = np.maximum(self.place.need - returned, 0)
+        self.withheld = np.minimum(self.place.need if self.strict else missing, free)
+        self.withheld_volumes = self.place.volumes & snapshot.pod_counts.volumes.free.available(
+            self.place.volumes
         )
         late = self.start < now and not self.by_eviction
         return (
-            bool((self.versions == snapshot.columns.version[self.rows]).all())
-            and self.withheld_volumes == self.volumes
+            bool((self.place.versions == snapshot.columns.version[self.place.rows]).all())
+            and self.withheld_volumes == self.place.volumes
             and not (end_known and (late or (missing > free).any()))
         )
 
     def describe(self, now: float) -> str:
         if self.by_eviction:
             if self.victims:
-                return f"reserved: {self.place}; waiting for a dry run of the evictions"
-            return f"reserved: {self.place}; waiting for evicted pods to terminate"
+                return f"reserved: {self.place.name}; waiting for a dry run of the evictions"
+            return f"reserved: {self.place.name}; waiting for evicted pods to terminate"
         if self.start == inf:
-            return f"reserved: {self.place}; start time unknown ({self.after} has no runs-for)"
+            return f"reserved: {self.place.name}; start time unknown ({self.after} has no runs-for)"
         start = rough_duration(self.start - now)
-        return f"reserved: {self.place}, expected in {start} when {self.after} ends"
+        return f"reserved: {self.place.name}, expected in {start} when {self.after} ends"
 
     def withhold(self, snapshot: Snapshot) -> list[int]:
         """Takes the withheld capacity, without volumes, out of the snapshot. Returns the GPU masks
         that give_back() needs."""
         masks = [
             mask & snapshot.columns.gpus.free_mask[row]
-            for row, mask in zip(self.rows.tolist(), self.masks, strict=True)
+            for row, mask in zip(self.place.rows.tolist(), self.place.masks, strict=True)
         ]
-        snapshot.columns.shift(self.rows, self.withheld, masks, free=False)
+        snapshot.columns.shift(self.place.rows, self.withheld, masks, free=False)
         return masks
 
     def give_back(self, snapshot: Snapshot, masks: Sequence[int]) -> None:
-        snapshot.columns.shift(self.rows, self.withheld, masks, free=True)
+        snapshot.columns.shift(self.place.rows, self.withheld, masks, free=True)
 
 
 def plan_reservation(
@@ -130,15 +149,16 @@ def plan_reservation(
     return Reservation(
         gang,
         request,
-        rows,
-        need,
-        masks if request.by_islands else [0] * len(masks),
+        ReservedPlace.on(
+            state.snapshot,
+            rows,
+            need,
+            masks if request.by_islands else [0] * len(masks),
+            volumes,
+        ),
         max(float(ends[count - 1]), now),
         _owner_name(state, last),
-        place_name(state.snapshot, rows),
-        volumes,
         planned_at=now,
-        versions=state.snapshot.columns.version[rows].copy(),
     )
 
 

@@ -1,6 +1,6 @@
 """The state of the cluster as the scheduler knows it: nodes, pods, gangs, and the free capacity.
 
-Facts change it through the handlers beside this file (on_*.py), decisions through residency.assume().
+Facts change it through the handlers beside this file (on_*.py), decisions through on_pod.assume().
 A pod's GPUs are planned until its node's agent reports them from pod-resources. From then on they are
 observed, and the scheduler replaces every plan that they contradict.
 """

@@ -2,12 +2,12 @@
 
 from central.model.facts import NodeReported, NodeSeen
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.state import on_gang, residency
+from central.scheduler.state import on_pod
 from central.scheduler.state.cluster_state import ClusterState
 
 
 def update_node(state: ClusterState, fact: NodeSeen) -> None:
-    node = residency.node_of(state, fact.name)
+    node = on_pod.node_of(state, fact.name)
     if node.seen == fact:
         return
     new = node.seen is None
@@ -22,8 +22,8 @@ def update_node(state: ClusterState, fact: NodeSeen) -> None:
     _put_row(state, node)
     if new:
         for pod in node.pods.values():
-            residency.charge(state, pod)
-        residency.reconcile_gpus(state, node)
+            on_pod.charge(state, pod)
+        on_pod.reconcile_gpus(state, node)
 
 
 def delete_node(state: ClusterState, name: str) -> None:
@@ -31,14 +31,14 @@ def delete_node(state: ClusterState, name: str) -> None:
     if node is None or node.seen is None:
         return
     for pod in node.pods.values():
-        residency.refund(state, pod)
+        on_pod.refund(state, pod)
     node.seen = None
     node.drop_report()
     state.unschedulable_nodes.discard(name)
     state.snapshot.drop_node(name)
     state.network.node_changed()
     _update_health(state, node)
-    residency.forget_if_empty(state, name)
+    on_pod.forget_if_empty(state, name)
 
 
 def _update_health(state: ClusterState, node: ClusterNode) -> None:
@@ -50,17 +50,17 @@ def _update_health(state: ClusterState, node: ClusterNode) -> None:
         state.unhealthy_nodes.discard(node.name)
     if ails or ailed:
         for pod in node.pods.values():
-            on_gang.member_changed(state, pod)
+            on_pod.member_changed(state, pod)
 
 
 def apply_report(state: ClusterState, fact: NodeReported) -> None:
-    node = residency.node_of(state, fact.node)
+    node = on_pod.node_of(state, fact.node)
     node.silent = False
     before = node.reported_values()
     if node.apply_report(fact):
         if node.seen is not None and node.reported_values() != before:
             _put_row(state, node)
-        residency.reconcile_gpus(state, node)
+        on_pod.reconcile_gpus(state, node)
         _update_health(state, node)
 
 

@@ -1,19 +1,57 @@
-"""Handlers of facts about pods, and of the outcomes of bindings and evictions."""
+"""Facts about pods, their controllers, gangs, classes and volumes, applied to the state.
 
-from central.model.facts import BindFailed, EvictDone, PodSeen, PodSpec
+One pod fact may change all of these together: the pod's node and devices, what the node is charged,
+its gang's counts, and the class by which placement decides."""
+
+from collections.abc import Sequence
+
+from central.model.facts import (
+    BindFailed,
+    EvictDone,
+    NamespaceGone,
+    NamespaceSeen,
+    OwnerSeen,
+    PodSeen,
+    PodSpec,
+)
+from central.model.volumes import AttachLimits, StorageFact, Volumes, VolumeSeen
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
     DEVICES_UNKNOWN,
     EVICTION_AGREED,
     EVICTION_ENDED,
+    PLACED,
     SEEN_BOUND,
     EvictionBackoff,
     Pod,
+    transition,
 )
-from central.scheduler.state import on_gang, on_storage, residency
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import key_of
+from central.scheduler.state.gangs import Gang, GangKey, key_of
 from protos.names import GPU, GPU_SHARE
+
+# --- pods and their controllers ----------------------------------------------
+
+
+def admit_pod(state: ClusterState, fact: PodSeen) -> None:
+    made = state.owners.admit(fact, state.now, known=fact.uid in state.pods)
+    if made is not None:
+        update_pod(state, made)
+
+
+def update_owner(state: ClusterState, fact: OwnerSeen) -> None:
+    for made in state.owners.update(fact):
+        update_pod(state, made)
+
+
+def release_held_pods(state: ClusterState, now: float) -> None:
+    for made in state.owners.expire_held(now) if state.owners.held else ():
+        update_pod(state, made)
+
+
+# --- what the API server says of a pod ---------------------------------------
+
 
 # No eviction of a pod is asked for again before this time after a refusal; each refusal doubles it.
 EVICTION_BACKOFF_S = 60.0
@@ -32,19 +70,19 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
         state.snapshot.mix.observe(fact.spec)
-        on_storage.classify(state, pod, None)
-        on_gang.join(state, pod, first_sight=True)
+        classify(state, pod, None)
+        join_gang(state, pod, first_sight=True)
     elif pod.seen == fact:
         return  # its status changed in fields that the scheduler does not read
     else:
         rejoin = key_of(fact) != key_of(pod.seen)
         if rejoin:
-            on_gang.leave(state, pod)
+            leave_gang(state, pod)
         before, pod.seen = pod.seen, fact
         stale = before.spec
-        on_storage.classify(state, pod, before)
+        classify(state, pod, before)
         if rejoin:
-            on_gang.join(state, pod, first_sight=False)
+            join_gang(state, pod, first_sight=False)
     if fact.phase == "Running" and pod.since is None:
         pod.since = state.now
     if fact.node:
@@ -53,10 +91,10 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
     devices_lost = moved or (stale is not None and _devices(stale) != _devices(fact.spec))
-    residency.move_pod(state, pod, fact.node or pod.node, 0 if devices_lost else pod.gpus)
+    move_pod(state, pod, fact.node or pod.node, 0 if devices_lost else pod.gpus)
     if devices_lost and pod.node:
         pod.advance(DEVICES_UNKNOWN)
-        residency.reconcile_gpus(state, state.nodes[pod.node])
+        reconcile_gpus(state, state.nodes[pod.node])
     if stale is not None and stale != fact.spec:
         state.podclasses.remove_spec(stale)
 
@@ -74,13 +112,13 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
-        node = residency.node_of(state, pod.node)
+        node = node_of(state, pod.node)
         node.forget_pod(name)  # a later pod of this name has other devices
-    residency.move_pod(state, pod, "")
+    move_pod(state, pod, "")
     state.podclasses.remove_spec(pod.seen.spec)
-    on_storage.on_unassigned(state, pod)
-    on_storage.update_index(state, None, pod.seen)
-    on_gang.leave(state, pod)
+    on_unassigned(state, pod)
+    index_pod(state, None, pod.seen)
+    leave_gang(state, pod)
     if state.uids.get(name) == uid:
         del state.uids[name]
 
@@ -90,8 +128,8 @@ def bind_failed(state: ClusterState, fact: BindFailed) -> None:
     if pod is None or not pod.assumed or pod.node != fact.node:
         return  # the pod is gone, or the watch has shown its node since
     pod.advance(BIND_FAILED, fact.why if fact.final else "")
-    residency.move_pod(state, pod, "")
-    on_storage.on_unassigned(state, pod)
+    move_pod(state, pod, "")
+    on_unassigned(state, pod)
     gang = state.gang_of(pod)
     if gang is not None:
         gang.attempt.bind_failures += 1
@@ -111,4 +149,263 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
     not_before = state.now + min(EVICTION_BACKOFF_S * 2**refusals, EVICTION_BACKOFF_MAX_S)
     pod.evict_backoff = EvictionBackoff(min(refusals + 1, 10), not_before)
     state.pending.preemption_retry_at.add(not_before)
-    on_gang.member_changed(state, pod)
+    member_changed(state, pod)
+
+
+# --- the node of a pod, and what it is charged there -------------------------
+
+
+def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
+    """Moves the pod to the node with these planned GPUs; where is empty for a pod without a node.
+    Cheap if nothing changed: most updates of a pod concern its status only."""
+    moved = pod.node != where
+    if moved or not pod.alive or pod.charged_spec != pod.spec or pod.gpus != gpus:
+        refund(state, pod)
+    if moved:
+        if pod.node:
+            node_of(state, pod.node).pods.pop(pod.seen.uid, None)
+            _notify_agent(state, pod)
+            forget_if_empty(state, pod.node)
+        pod.node = where
+        pod.advance(DEVICES_UNKNOWN)
+        if where:
+            node_of(state, where).pods[pod.seen.uid] = pod
+        _notify_agent(state, pod)
+    pod.gpus = gpus if where and pod.alive else 0
+    charge(state, pod)
+    if where and node_of(state, where).has_observed((pod.seen.namespace, pod.seen.name)):
+        reconcile_gpus(
+            state, node_of(state, where)
+        )  # its agent reported the pod before the API server did
+    member_changed(state, pod)
+
+
+def charge(state: ClusterState, pod: Pod) -> None:
+    """Takes what the pod uses from its node's free capacity, once. A pod that has ended uses none."""
+    row = state.snapshot.columns.row.get(pod.node)
+    if row is None or pod.charged_spec is not None or not pod.alive:
+        return
+    state.snapshot.take(row, pod.spec, 1, pod.gpus)
+    pod.charged_spec = pod.spec
+    assign_nics(state, pod)
+    if pod.spec.matched:
+        state.pending.capacity_freed("pod that affinity matches placed")
+
+
+def assign_nics(state: ClusterState, *pods: Pod) -> None:
+    """Plans NICs for pods that were just charged to their nodes."""
+    for name in sorted({pod.node for pod in pods if pod.spec.rdma_containers}):
+        node = state.nodes[name]
+        if node.reported.nics_limited:
+            node.assign_nics()
+            state.snapshot.put_nics(state.snapshot.columns.row[name], node.nic_capacity())
+
+
+def refund(state: ClusterState, pod: Pod) -> None:
+    """Gives back what charge() took, with the pod's planned GPUs."""
+    if pod.charged_spec is None:
+        return
+    state.snapshot.give(state.snapshot.columns.row[pod.node], pod.charged_spec)
+    counted = bool(pod.charged_spec.rdma_containers) and state.nodes[pod.node].reported.nics_limited
+    pod.charged_spec = None
+    if pod.gpus or counted:
+        pod.gpus = 0
+        _update_row(state, state.nodes[pod.node])
+
+
+def _update_row(state: ClusterState, node: ClusterNode) -> None:
+    row = state.snapshot.columns.row.get(node.name)
+    if row is not None:
+        node.assign_nics()
+        state.snapshot.put_nics(row, node.nic_capacity())
+        state.snapshot.put_gpus(
+            row, node.reported.shape, node.free(), node.offered(), node.free_shares()
+        )
+
+
+def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
+    """Replaces plans that contradict observed devices, and updates the node's row."""
+    node.reconcile_devices(lambda name: state.pods.get(state.uids.get(name, "")))
+    state.nodes_to_notify.add(node.name)
+    _update_row(state, node)
+
+
+def _notify_agent(state: ClusterState, pod: Pod) -> None:
+    if pod.spec.request(GPU) or pod.spec.share_containers or pod.spec.rdma_containers:
+        state.nodes_to_notify.add(pod.node)
+
+
+def node_of(state: ClusterState, name: str) -> ClusterNode:
+    node = state.nodes.get(name)
+    if node is None:
+        node = state.nodes[name] = ClusterNode(name)
+    return node
+
+
+def forget_if_empty(state: ClusterState, name: str) -> None:
+    node = state.nodes.get(name)
+    if node is not None and node.seen is None and not node.pods and node.report is None:
+        del state.nodes[name]
+
+
+def assume(
+    state: ClusterState,
+    gang: Gang,
+    members: Sequence[Pod],
+    where: Sequence[str],
+    gpus: Sequence[int],
+) -> None:
+    """Records bindings before the API server confirms them. The draft has charged the pods already.
+
+    where, gpus: the node and the mask of planned GPUs of each member."""
+    by_name, now, matched = state.nodes, state.now, False
+    for pod, name, mask in zip(members, where, gpus, strict=True):
+        spec = pod.spec
+        by_name[name].pods[pod.seen.uid] = pod
+        pod.node, pod.gpus, pod.charged_spec = name, mask, spec
+        pod.life = transition(pod.life, PLACED)
+        pod.since = now
+        if mask or spec.rdma_containers:
+            state.nodes_to_notify.add(name)
+        matched |= bool(spec.matched)
+    if matched:
+        state.pending.capacity_freed("pod that affinity matches placed")
+    assign_nics(state, *members)
+    gang.counts.assign(members)
+    state.pending.changed(gang)
+
+
+# --- the gang of a pod -------------------------------------------------------
+
+
+def get_or_create_gang(state: ClusterState, key: GangKey) -> Gang:
+    gang = state.gangs.get(key)
+    if gang is None:
+        gang = state.gangs[key] = Gang(key)
+    state.pending.changed(gang)
+    return gang
+
+
+def delete_group(state: ClusterState, key: GangKey) -> None:
+    gang = state.gangs.get(key)
+    if gang is not None:
+        gang.object = None
+        state.pending.changed(gang)
+        _drop_if_empty(state, gang)
+
+
+def join_gang(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
+    key = key_of(pod.seen)
+    if key is not None:
+        gang = get_or_create_gang(state, key)
+        gang.members[pod.seen.uid] = pod
+        gang.invalidate_counts()
+        if first_sight and pod.seen.phase == "Running":
+            gang.started = True  # it ran before the scheduler started
+
+
+def leave_gang(state: ClusterState, pod: Pod) -> None:
+    gang = state.gang_of(pod)
+    if gang is not None:
+        gang.members.pop(pod.seen.uid, None)
+        gang.invalidate_counts()
+        state.pending.changed(gang)
+        _drop_if_empty(state, gang)
+
+
+def member_changed(state: ClusterState, pod: Pod) -> None:
+    gang = state.gang_of(pod)
+    if gang is not None:
+        gang.invalidate_counts()
+        state.pending.changed(gang)
+
+
+def _drop_if_empty(state: ClusterState, gang: Gang) -> None:
+    if not gang.members and gang.object is None:
+        state.gangs.pop(gang.key, None)
+        state.pending.forget(gang)
+        state.observer.gang_forgotten(gang)
+
+
+# --- the class of a pod: its rules and volumes -------------------------------
+
+
+def classify(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
+    """Sets the pod's class, and updates the class of every pod that its affinity rules match.
+
+    before: the pod as last seen; None for a new pod."""
+    spec = pod.seen.spec
+    if before is None or before.spec != spec:
+        fresh = state.podclasses.add_spec(spec)
+        for uid in state.podclasses.matching_pods(fresh):
+            reclassify(state, state.pods[uid])
+    pod.spec = state.podclasses.class_of(pod.seen)
+    index_pod(state, pod.seen, before)
+
+
+def index_pod(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
+    for uid in state.podclasses.update_index(seen, before):
+        if uid in state.pods:
+            reclassify(state, state.pods[uid])
+
+
+def reclassify(state: ClusterState, pod: Pod) -> None:
+    """Gives the pod its present class. A placed pod keeps its node and is counted there again."""
+    pod_class = state.podclasses.class_of(pod.seen)
+    if pod_class == pod.spec:
+        return
+    pod.spec = pod_class
+    if pod.charged_spec is not None:
+        row = state.snapshot.columns.row[pod.node]
+        state.snapshot.give(row, pod.charged_spec)
+        state.snapshot.take(row, pod_class)
+        pod.charged_spec = pod_class
+    member_changed(state, pod)
+
+
+def namespace_changed(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
+    labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
+    if state.podclasses.put_namespace(fact.name, labels):
+        for pod in state.pods.values():
+            if pod.seen.namespace == fact.name:
+                reclassify(state, pod)
+
+
+def storage_changed(state: ClusterState, fact: StorageFact) -> None:
+    for uid in state.podclasses.storage.apply(fact):
+        reclassify(state, state.pods[uid])
+    if isinstance(fact, VolumeSeen) and fact.free:
+        state.pending.capacity_freed("volume available")
+    if isinstance(fact, AttachLimits):
+        state.snapshot.pod_counts.put_limits(fact.node, dict(fact.limits))
+        state.pending.capacity_freed("volume attach limit changed")
+
+
+def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
+    """Plans for the claims of these pods the volumes that their placement reserved."""
+    snapshot, storage = state.snapshot, state.podclasses.storage
+    seats: dict[tuple[int, Volumes], list[Pod]] = {}
+    for pod in pods:
+        volumes = pod.spec.volumes
+        if volumes is not None and (volumes.wants or volumes.shared):
+            seats.setdefault((snapshot.columns.row[pod.node], volumes), []).append(pod)
+    shared: dict[str, str] = {}
+    for (row, volumes), there in seats.items():
+        lots, common = snapshot.pod_counts.volumes.confirm(row, volumes)
+        shared |= common
+        wants = [want for want, count in volumes.wants for _ in range(count)]
+        for pod, lot in zip(there, lots, strict=False):
+            storage.plan(pod.seen, zip(wants, lot, strict=True), shared)
+    sharing = [state.pods[uid] for claim in shared for uid in storage.users(claim)]
+    freed = snapshot.freed
+    for pod in (*(pod for there in seats.values() for pod in there), *sharing):
+        reclassify(state, pod)
+    snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
+
+
+def on_unassigned(state: ClusterState, pod: Pod) -> None:
+    """The pod has no node any more: the volumes planned for its claims are available again."""
+    if pod.seen.claims:
+        for uid in state.podclasses.storage.unplan(pod.seen):
+            if uid in state.pods:
+                reclassify(state, state.pods[uid])

@@ -75,7 +75,7 @@ def closeness(state: ClusterState, gang: Gang) -> str:
 
 
 def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
-    shape = state.nodes[name].shape
+    shape = state.nodes[name].reported.shape
     gpus = 0
     for mask in masks:
         gpus |= mask

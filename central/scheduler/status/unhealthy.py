@@ -52,10 +52,12 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
         down = node.unhealthy_nics() if pod.spec.rdma_containers else {}
         found += [
             UnhealthyDevice(pod, node.name, f"NIC {name}", down[name], NIC_UNHEALTHY)
-            for name in sorted(nics.shares_of_pod(pod, node.observed_nics).keys() & down.keys())
+            for name in sorted(
+                nics.shares_of_pod(pod, node.reported.held_nics).keys() & down.keys()
+            )
         ]
-        mine = node.slices.held.get((pod.seen.namespace, pod.seen.name), ())
-        bad = node.slices.unhealthy
+        mine = node.reported.slices.held.get((pod.seen.namespace, pod.seen.name), ())
+        bad = node.reported.slices.unhealthy
         found += [
             UnhealthyDevice(
                 pod, node.name, mig.describe(node.report, uuid), bad[uuid], GPU_UNHEALTHY

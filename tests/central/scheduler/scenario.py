@@ -81,7 +81,9 @@ def play(text: str) -> list[str]:
         if isinstance(decision, UpdateGangStatus):
             reasons[decision.gang] = decision
         if isinstance(decision, Bind):
-            known = scheduler.state.nodes[decision.node].shape is not None and decision.gpus
+            known = (
+                scheduler.state.nodes[decision.node].reported.shape is not None and decision.gpus
+            )
             gpus = f"({','.join(map(str, indices_of(decision.gpus)))})" if known else ""
             bound.setdefault(world.names[decision.pod], []).append(decision.node + gpus)
     waits = [tell for tell in reasons.values() if tell.phase == "Pending"]

@@ -64,7 +64,7 @@ def test_a_machine_of_two_cliques_is_in_none_and_a_label_goes_before() -> None:
     mixed = tray("f.0")
     mixed = replace(mixed, gpus=(*mixed.gpus[:3], replace(mixed.gpus[3], clique="f.1")))
     schedule_once(made, [factories.report("n0", mixed, 2)], 1.0)
-    assert made.state.nodes["n0"].levels == ((CHASSIS, "c"),)
+    assert made.state.nodes["n0"].reported.levels == ((CHASSIS, "c"),)
     labelled = factories.node("n0", rack="r1", gpus=4)
     schedule_once(made, [replace(labelled, labels={**labelled.labels, CHASSIS: "ours"})], 2.0)
     row = made.state.nodes["n0"].merged()

@@ -214,7 +214,7 @@ def test_roles_count_on_clusters_that_sum_nic_limits_elsewhere() -> None:
     report = factories.report("d", factories.carded(factories.topology(1), 40))
     pods = [member("ps", i) for i in range(2)] + [member("worker", i) for i in range(4)]
     schedule_once(cluster, [*nodes, limited, report, factories.gang("g", 6, roles=TF), *pods], 0.0)
-    assert cluster.state.nodes["d"].nics_limited
+    assert cluster.state.nodes["d"].reported.nics_limited
     at = where(cluster)
     assert at["ps-0"] != at["ps-1"]
     assert sum(at[f"ps-{p}"] == at[f"worker-{w}"] for p in range(2) for w in range(4)) == 4

@@ -122,7 +122,7 @@ def test_a_lost_node_moves_the_reservation() -> None:
         world.step(0.0, *job(name, 1, runs_for_s=lasts))
     world.step(1.0, *job("big", 2, topology_required=RACK, created=1.0))
     (kept,) = world.cluster.reservations.values()
-    lost = world.cluster.state.snapshot.columns.names[int(kept.rows[0])]
+    lost = world.cluster.state.snapshot.columns.names[int(kept.place.rows[0])]
     before = kept.place
     world.step(2.0, NodeGone(lost))
     (kept,) = world.cluster.reservations.values()
