@@ -1,4 +1,5 @@
-"""Everything that can be asked of the outside world, each with its reason."""
+"""Decisions: what the scheduler asks of the outside world, with the reason. The journal stores them by class and
+field names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,18 +8,18 @@ from typing import Any, NamedTuple
 from central.model.event_reasons import GPU_UNHEALTHY
 
 
-class Bind(NamedTuple):  # a tuple: thousands are made in a turn
-    """Bind the pod to the node, where it should be given these GPUs (Cluster.intents tells its
-    agent, container by container)."""
+class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
+    """Bind the pod to the node, with these GPUs planned. The node's agent receives the plan by container
+    (ClusterState.intents)."""
 
     pod: str  # uid
     namespace: str
     name: str
     node: str
-    gpus: int = 0  # mask; 0 also where the node's GPUs are not known one by one
-    # claims that must get their volumes first: which, or empty where one is made for this node
+    gpus: int = 0  # mask; 0 also if no agent has reported the GPUs
+    # (claim, volume) that must be bound first; an empty volume is provisioned for the node
     claims: tuple[tuple[str, str], ...] = ()
-    domains: tuple[tuple[str, str], ...] = ()  # annotations: where the node is
+    domains: tuple[tuple[str, str], ...] = ()  # annotations with the node's network domains
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,70 +29,67 @@ class Evict:
     name: str
     node: str
     why: str
-    trial: bool = False  # only ask whether it would be accepted
+    trial: bool = False  # a dry run
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateGangStatus:
-    """The gang's state changed: write it to the PodGroup's status, the pods' condition, an Event."""
+    """Write the gang's state to the PodGroup's status, the pods' condition and an Event."""
 
     namespace: str
-    gang: str  # the PodGroup's name, or the single pod's
+    gang: str  # name of the PodGroup, or of the single pod
     phase: str  # Pending, Inqueue, Running, Unknown, Completed
-    reason: str  # the sentence
+    reason: str  # the message for users
     has_object: bool  # a PodGroup object exists
-    pods: tuple[
-        str, ...
-    ] = ()  # names of the waiting pods (a bound for Events: the first speaks for all)
+    pods: tuple[str, ...] = ()  # names of pending pods; the Event goes to the first
     running: int = 0
     succeeded: int = 0
     failed: int = 0
-    quiet: bool = False  # no Event: its Job has one
+    quiet: bool = False  # no Event, because its Job has one
 
 
 @dataclass(frozen=True, slots=True)
 class EmitWarning:
-    """The pod's owner must know something that Lockstep does nothing about: an Event on the pod,
-    and on its PodGroup where there is one."""
+    """Emit a warning Event on the pod, and on its PodGroup if there is one."""
 
     namespace: str
-    gang: str  # of the PodGroup, as is its uid; empty: none
+    gang: str  # of the PodGroup; empty: none
     gang_uid: str
     pod: str  # uid
     name: str
     why: str
-    reason: str = GPU_UNHEALTHY  # of the Event, in one word
+    reason: str = GPU_UNHEALTHY  # of the Event
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the object. One that stands there already is as good if the body's controller owns it
-    too: what was asked for before a restart may have come to pass. Answered."""
+    """Create the object. An existing object with the same controller counts as success, because a request
+    before a restart may have succeeded. Answered."""
 
-    kind: str  # a name of central.kube.things
+    kind: str  # a name of central.kube.write.objects_writer
     namespace: str
     name: str
     body: Mapping[str, Any]
-    renew: bool = False  # one that stands there already gets this body
-    keys: bool = False  # a fresh pair of SSH keys belongs into it, if it is not there yet
+    renew: bool = False  # replace the body of an existing object
+    keys: bool = False  # add a new SSH key pair if the object does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Take the object of this uid away; pods with their own grace. Answered."""
+    """Delete the object with this uid. Pods keep their grace period. Answered."""
 
     kind: str
     namespace: str
     name: str
     uid: str
     why: str
-    foreground: bool = False  # what it owns goes first
+    foreground: bool = False  # dependents are deleted first
 
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """Write the whole status of the object of this uid. Answered; never two at once for one
-    object: who decides waits for the answer."""
+    """Replace the status of the object with this uid. Answered. The controller waits for the answer before it
+    decides another one for the object."""
 
     kind: str
     namespace: str
@@ -102,7 +100,7 @@ class SetStatus:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Merge the body into the object of this uid. Answered."""
+    """Merge the body into the object with this uid. Answered."""
 
     kind: str
     namespace: str

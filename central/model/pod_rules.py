@@ -1,5 +1,5 @@
-"""What a pod asks of its node and of the pods beside it, as values: labels, whom it joins, whom it
-avoids, how evenly it is spread, and which ports of the node it takes. Terms are as Kubernetes defines them."""
+"""Scheduling rules of a pod as values: node affinity, inter-pod affinity and anti-affinity, topology spread and
+host ports, with the meaning that Kubernetes gives them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ class Requirement:
     field: bool = False
 
 
-NodeTerms = tuple[tuple[Requirement, ...], ...]  # alternatives; what is inside one holds together
+NodeTerms = tuple[
+    tuple[Requirement, ...], ...
+]  # terms are alternatives; all requirements of a term hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +45,15 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Pods by label in namespaces that are named, or chosen by their labels. None: none of them;
-    no expression: all of them."""
+    """Selects pods by label, in namespaces by name or by label. None selects nothing, an empty tuple
+    everything."""
 
     namespaces: tuple[str, ...]
     labels: tuple[Expression, ...] | None
     namespace_labels: tuple[Expression, ...] | None = None
 
     def matches(self, namespace: str, labels: Mapping[str, str], about: Mapping[str, str]) -> bool:
-        """about: the namespace's labels."""
+        """about: the labels of the namespace."""
         inside = namespace in self.namespaces or (
             self.namespace_labels is not None
             and all(expression.matches(about) for expression in self.namespace_labels)
@@ -65,10 +67,10 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The pods that match every one of the selectors."""
+    """The pods that match all of the selectors."""
 
     selectors: tuple[Selector, ...]
-    leaving: bool = True  # pods that are being deleted count too
+    leaving: bool = True  # count pods that are being deleted
 
     def match(
         self, namespace: str, labels: Mapping[str, str], about: Mapping[str, str], leaving: bool
@@ -80,8 +82,8 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Only where such peers are already, in the same domain by each of the node labels; the first of
-    its own kind may go anywhere."""
+    """Required pod affinity: only domains that have peers, for each of the node labels. If there are none and the
+    pod matches itself, it may go anywhere."""
 
     peers: Peers
     keys: tuple[str, ...]
@@ -89,7 +91,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Not where such peers are in the same domain by the node label."""
+    """Required anti-affinity: no domain of the node label that has peers."""
 
     peers: Peers
     key: str
@@ -97,19 +99,19 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of such peers at most `skew` more in a domain than in the domain that has the fewest."""
+    """Topology spread: at most `skew` more peers in a domain than in the domain with the fewest."""
 
     peers: Peers
     key: str
     skew: int
-    domains: int = 1  # with fewer of them the fewest counts as none
-    affinity: bool = True  # only nodes that the pod's node selector and affinity allow count
-    taints: bool = False  # only nodes whose taints it tolerates count
+    domains: int = 1  # minDomains: with fewer domains the minimum counts as 0
+    affinity: bool = True  # count only nodes that match the pod's node affinity
+    taints: bool = False  # count only nodes whose taints the pod tolerates
 
 
 @dataclass(frozen=True, slots=True)
 class Nearer:
-    """Rather where such peers are in the same domain by the node label; below 0: rather not."""
+    """Preferred pod affinity; with a weight below 0, anti-affinity."""
 
     peers: Peers
     key: str
@@ -134,13 +136,13 @@ class Rules:
     apart: tuple[Apart, ...] = ()
     spread: tuple[Spread, ...] = ()
     ports: tuple[Port, ...] = ()
-    # What it would rather have, where all else is equal:
+    # Preferences:
     nodes: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()  # terms and their weights
     nearer: tuple[Nearer, ...] = ()
     even: tuple[Spread, ...] = ()
 
     @property
-    def leans(self) -> bool:
+    def has_preferences(self) -> bool:
         return bool(self.nodes or self.nearer or self.even)
 
     def peers(self) -> Iterator[Peers]:

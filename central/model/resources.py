@@ -1,17 +1,17 @@
-"""Sums of resources by name, and the queue that exists without an object."""
+"""Sums of resources by name, and the names of queues that exist without an object."""
 
 from collections.abc import Iterable, Mapping
 
 from central.model.facts import PodSpec
 
-Sums = dict[str, int]  # by resource; zeroes are left out
+Sums = dict[str, int]  # by resource, without zeroes
 
 
 ROOT, DEFAULT = "root", "default"
 
 
 def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
-    """What so many pods of such kinds ask for together."""
+    """What so many pods of these classes request together."""
     sums: Sums = {}
     for spec, count in groups:
         add(sums, dict(spec.requests), count)
@@ -19,6 +19,7 @@ def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
 
 
 def add(sums: Sums, more: Mapping[str, int], times: int) -> None:
+    """Adds the amounts `times` times; times may be negative."""
     for resource, amount in more.items():
         left = sums.get(resource, 0) + amount * times
         if left:

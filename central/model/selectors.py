@@ -1,4 +1,4 @@
-"""Node selector terms and tolerations, as Kubernetes defines them. Pure."""
+"""Matches node selector terms and tolerations as Kubernetes does."""
 
 import re
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ SOFT = "PreferNoSchedule"
 
 
 def inside(places: tuple[NodeTerms, ...], node: NodeSeen) -> bool:
+    """Whether the node meets all of the node affinities."""
     return all(meets(terms, node) for terms in places)
 
 
@@ -31,8 +32,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def matches(requirement: Requirement, node: NodeSeen) -> bool:
-    """One expression of a node selector term. Gt and Lt compare whole numbers; what is no number
-    matches neither."""
+    """One requirement of a node selector term. Gt and Lt compare integers; other values match neither."""
     labels: Mapping[str, str] = {"metadata.name": node.name} if requirement.field else node.labels
     value = labels.get(requirement.key)
     match requirement.operator:
@@ -61,6 +61,6 @@ def _compares(requirement: Requirement, value: str) -> bool:
 _VENDOR = re.compile(r"(nvidia-|tesla-)+")
 
 
-def fold(name: str) -> str:
-    """NVIDIA A100-SXM4-80GB, as GFD writes it, and as people do: a100-sxm4-80gb."""
+def folded_model(name: str) -> str:
+    """A GPU model for comparison: "NVIDIA A100-SXM4-80GB", also as GFD writes it, gives "a100-sxm4-80gb"."""
     return _VENDOR.sub("", "-".join(name.lower().split()), count=1)

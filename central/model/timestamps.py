@@ -1,18 +1,18 @@
-"""Moments and durations as the API writes them. Pure: no calendar of the machine is asked."""
+"""Formats times and durations as the Kubernetes API does. Reads no clock and no time zone of the machine."""
 
 DAY_S = 86400
 
 
 def stamp(seconds: float) -> str:
-    """1970-01-01T00:00:00Z and later."""
+    """Seconds since the epoch as 1970-01-01T00:00:00Z, in UTC."""
     days, rest = divmod(int(seconds), DAY_S)
     year, month, day = _date(days)
     return f"{year:04}-{month:02}-{day:02}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}Z"
 
 
 def _date(days: int) -> tuple[int, int, int]:
-    """Of the Gregorian calendar. Years begin in March, so that leap days come last."""
-    era, day = divmod(days + 719_468, 146_097)  # since 1 March 0000, in rounds of 400 years
+    """The Gregorian date. Years begin in March here, so that leap days come last."""
+    era, day = divmod(days + 719_468, 146_097)  # since 1 March 0000, in cycles of 400 years
     year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
     day -= 365 * year + year // 4 - year // 100
     month = (5 * day + 2) // 153
@@ -21,7 +21,7 @@ def _date(days: int) -> tuple[int, int, int]:
 
 
 def duration(seconds: float) -> str:
-    """1h2m3s"""
+    """As in 1h2m3s."""
     whole = max(0, int(seconds))
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     if hours:

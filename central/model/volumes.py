@@ -1,5 +1,4 @@
-"""Facts about storage, and what they come to for a pod: where its volumes can be used, and how many
-its node must attach."""
+"""Facts about storage objects, and what a pod's claims require of its node as a result."""
 
 from dataclasses import dataclass
 
@@ -10,17 +9,17 @@ AVAILABLE = "Available"
 
 @dataclass(frozen=True, slots=True)
 class VolumeRequest:
-    """What a claim without a volume asks of the one that it gets."""
+    """What an unbound claim requires of its volume."""
 
     storage_class: str
     size: int = 0  # bytes, at least
     modes: tuple[str, ...] = ()  # sorted; all of them
     block: bool = False
     selector: tuple[Expression, ...] = ()
-    made: tuple[NodeTerms, ...] | None = None  # where one can be made; None: nowhere
+    made: tuple[NodeTerms, ...] | None = None  # where it can be provisioned; None: nowhere
 
     def takes(self, volume: "VolumeSeen") -> bool:
-        """Whether the volume would do, were it free and of the class."""
+        """Whether the volume satisfies the request, apart from its class and whether it is free."""
         if volume.size < self.size or volume.block != self.block:
             return False
         if not set(self.modes) <= set(volume.modes):
@@ -28,7 +27,7 @@ class VolumeRequest:
         return not self.selector or all(e.matches(dict(volume.labels)) for e in self.selector)
 
     def harder(self, other: "VolumeRequest") -> bool:
-        """Whatever does for it does for the other."""
+        """Whether every volume that satisfies this request satisfies the other."""
         return (
             (self.block, self.selector) == (other.block, other.selector)
             and self.size >= other.size
@@ -38,15 +37,19 @@ class VolumeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """What a pod's claims ask of its node."""
+    """What a pod's claims require of its node."""
 
-    places: tuple[NodeTerms, ...] = ()  # all of them hold
-    attach: tuple[tuple[str, int], ...] = ()  # how many volumes of which driver
-    common: tuple[tuple[str, str], ...] = ()  # driver and claim, of those that other pods use too
+    places: tuple[NodeTerms, ...] = ()  # the node must meet all of them
+    attach: tuple[tuple[str, int], ...] = ()  # number of volumes by CSI driver
+    common: tuple[tuple[str, str], ...] = ()  # (driver, claim) of claims that other pods use too
     exclusive: tuple[str, ...] = ()  # claims that no other pod may use
-    why: str = ""  # it can't go anywhere yet
-    wants: tuple[tuple[VolumeRequest, int], ...] = ()  # of volumes that exist: how many like that
-    shared: tuple[tuple[str, VolumeRequest], ...] = ()  # by claim: one for all the pods that use it
+    why: str = ""  # why no node can run the pod yet
+    wants: tuple[
+        tuple[VolumeRequest, int], ...
+    ] = ()  # requests for existing volumes, with their number
+    shared: tuple[
+        tuple[str, VolumeRequest], ...
+    ] = ()  # by claim: one volume for all pods that use it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,16 @@ class ClaimSeen:
     namespace: str
     name: str
     volume: str = ""
-    bound: bool = False  # for good: both sides know
+    bound: bool = False  # claim and volume name each other
     lost: bool = False
     deleting: bool = False
     storage_class: str = ""
-    selected_node: str = ""  # where its volume is being made
+    selected_node: str = ""  # where its volume is being provisioned
     one_pod: bool = False  # ReadWriteOncePod
     size: int = 0  # bytes
     uid: str = ""
     modes: tuple[str, ...] = ()  # sorted
-    block: bool = False  # a device, not a file system
+    block: bool = False  # volumeMode Block
     selector: tuple[Expression, ...] = ()  # of volumes' labels
 
 
@@ -88,8 +91,8 @@ class VolumeSeen:
     block: bool = False
     labels: Labels = ()
     phase: str = ""
-    claim: tuple[str, str] | None = None  # whom it is kept for: namespace and name
-    claim_uid: str = ""  # empty: whoever has that name
+    claim: tuple[str, str] | None = None  # claimRef: namespace and name
+    claim_uid: str = ""  # empty: any claim with that name
     deleting: bool = False
 
     @property
@@ -107,7 +110,7 @@ class StorageClassSeen:
     name: str
     provisioner: str = ""
     waits: bool = False  # WaitForFirstConsumer
-    places: NodeTerms = ()  # allowedTopologies; none: anywhere
+    places: NodeTerms = ()  # allowedTopologies; empty: anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,12 @@ class StorageClassGone:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySeen:
-    """A CSIStorageCapacity: how large a volume of the class can be made on which nodes."""
+    """A CSIStorageCapacity: the largest volume of the class that can be provisioned on some nodes."""
 
     namespace: str
     name: str
     storage_class: str = ""
-    places: NodeTerms = ()  # none: on no node
+    places: NodeTerms = ()  # empty: on no node
     most: int = 0  # bytes
 
 
@@ -137,7 +140,7 @@ class DriverSeen:
     """A CSIDriver."""
 
     name: str
-    tells_capacity: bool = False  # no volume is made where it does not say that there is room
+    tells_capacity: bool = False  # volumes need a CSIStorageCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class DriverGone:
 
 @dataclass(frozen=True, slots=True)
 class AttachLimits:
-    """A CSINode: how many volumes of which driver the node can attach; none: nobody says."""
+    """A CSINode: how many volumes of each driver the node can attach. A driver without an entry has no limit."""
 
     node: str
     limits: tuple[tuple[str, int], ...] = ()

@@ -1,4 +1,4 @@
-"""Resources and amounts as people say them."""
+"""Resources, amounts and durations as text for users."""
 
 from central.model.facts import PodSpec
 from protos.names import GPU, MIG
@@ -7,21 +7,21 @@ from protos.slicing import is_slice
 _UNITS = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"))
 
 
-_SAID = {GPU: "GPUs", "hca_handle": "RDMA handles", "hca_object": "RDMA objects"}
+_NAMES = {GPU: "GPUs", "hca_handle": "RDMA handles", "hca_object": "RDMA objects"}
 
 
 def resource(name: str) -> str:
-    return f"{name.removeprefix(MIG)} slices" if is_slice(name) else _SAID.get(name, name)
+    return f"{name.removeprefix(MIG)} slices" if is_slice(name) else _NAMES.get(name, name)
 
 
 def nics(spec: PodSpec) -> str:
-    """Network cards that can keep the pod's limits."""
-    told = [f"{limit} {resource(key)}" for key, limit in spec.rdma_limits if limit > 0]
-    return f"network cards with {' and '.join(told) or 'the default limits'} left"
+    """NICs with the pod's limits left."""
+    limits = [f"{limit} {resource(key)}" for key, limit in spec.rdma_limits if limit > 0]
+    return f"RDMA NICs with {' and '.join(limits) or 'the default limits'} left"
 
 
 def amount(name: str, value: int) -> str:
-    """Of a resource, whose unit stands in the name: processors, bytes, pieces."""
+    """An amount of the resource: CPU cores, bytes with a binary unit, or a number."""
     if name == "cpu":
         return f"{value / 1000:g}"
     if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):
@@ -32,7 +32,7 @@ def amount(name: str, value: int) -> str:
 
 
 def format_duration(span_s: float) -> str:
-    """For people: 0.5 s, 90 s, 2 h 05 min."""
+    """As in 0.5 s, 90 s, 2 h 05 min."""
     if span_s < 120:
         return f"{span_s:.3g} s"
     minutes = round(span_s / 60)

@@ -16,7 +16,7 @@ from central.kube.decode.topology_constraints import (
 )
 from central.model.facts import PodSpec
 from central.model.json_types import Json
-from central.model.selectors import fold
+from central.model.selectors import folded_model
 from protos import names, slicing
 from protos.gpu_sharing import RANKS, REQUESTABLE
 from protos.names import GPU_LEAST, GPU_MEMORY, GPU_MEMORY_LEVEL, GPU_MODEL, GPU_SHARE
@@ -146,7 +146,7 @@ def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
     gpus = (names.GPU, GPU_SHARE)
     if not any(name in gpus or name.startswith(names.MIG) for name, _ in spec.requests):
         raise FieldError(f"annotation {key}: no container asks for GPUs")
-    patterns = tuple(sorted({fold(part) for part in str(models or "").split(",")} - {""}))
+    patterns = tuple(sorted({folded_model(part) for part in str(models or "").split(",")} - {""}))
     if models is not None and not patterns:
         example = "write it like H100,H200 or *80GB*"
         raise FieldError(f"annotation {GPU_MODEL}: it names no model; {example}")

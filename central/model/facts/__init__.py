@@ -1,8 +1,8 @@
-"""Everything that can happen: what the outside world tells the cluster. Facts may come twice, late
-or in any order; applying one again changes nothing.
+"""Facts: what the outside world reported. They may arrive twice, late or in any order, and applying one again
+changes nothing. The journal stores them by class and field names.
 
-Amounts of resources are whole numbers by name: cpu in thousandths of a processor, memory and
-storage in bytes, everything else in pieces.
+Amounts of resources are whole numbers by name: cpu in thousandths of a core, memory and storage in bytes,
+everything else in units.
 """
 
 from central.model.facts.amounts import Amounts, Resources
@@ -107,7 +107,7 @@ __all__ = [
     "Toleration",
 ]
 
-# What is around Jobs.
+# Facts about objects around Jobs.
 BatchFact = (
     CommandSeen
     | CommandGone
@@ -119,7 +119,7 @@ BatchFact = (
     | TemplateGone
 )
 
-# Whose turn it is, and what it may use.
+# Facts that change the order of gangs and their quotas.
 Rule = QueueSeen | QueueGone | NamespaceSeen | NamespaceGone | PrioritySeen | PriorityGone
 
 Fact = (

@@ -1,4 +1,4 @@
-"""How amounts of resources are told."""
+"""Types for amounts of resources by name."""
 
 from collections.abc import Mapping
 

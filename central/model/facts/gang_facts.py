@@ -1,4 +1,4 @@
-"""PodGroup objects."""
+"""Facts about PodGroup objects."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from central.model.pod_rules import Expression
 
 @dataclass(frozen=True, slots=True)
 class SubGroups:
-    """Members of a gang that stand in groups, each of which wants a closeness of its own."""
+    """A subgroup policy: members of a gang form groups, each with a topology constraint of its own."""
 
     name: str
-    size: int = 1  # so many make a group whole
-    least: int = 0  # so many groups must be whole before the gang starts
-    labels: tuple[Expression, ...] = ()  # whose pods they are; empty: all
-    keys: tuple[str, ...] = ()  # pods with the same values of these labels are one group
+    size: int = 1  # pods of a complete group
+    least: int = 0  # complete groups that the gang needs to start
+    labels: tuple[Expression, ...] = ()  # selects the pods; empty: all
+    keys: tuple[str, ...] = ()  # pods with equal values of these labels form a group
     required: str = ""  # as in GangSeen
     tier: int | None = None
 
@@ -24,8 +24,8 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Tasks of a gang whose pods want to share nodes, pair by pair, and those that don't; a task with
-    itself: its pods among each other."""
+    """Task-topology affinity and anti-affinity as pairs of tasks. A pair of equal tasks concerns the pods of
+    that task."""
 
     near: Pairs = ()
     apart: Pairs = ()
@@ -39,22 +39,22 @@ class GangSeen:
     name: str
     min_member: int
     uid: str = ""
-    task_min: tuple[tuple[str, int], ...] = ()  # of each role that has a minimum of its own
+    task_min: tuple[tuple[str, int], ...] = ()  # minAvailable of roles that have one
     queue: str = "default"
     priority: int = 0
     topology_required: str = ""  # a label key, "node" or "island"
     topology_preferred: str = ""
-    required_tier: int | None = None  # the same by number: 0 a node, 1 the narrowest level
+    required_tier: int | None = None  # the same by tier: 0 is a node, 1 the narrowest level
     preferred_tier: int | None = None
     created: float = 0.0
-    error: str = ""  # why the object can't be used, naming the field; the gang waits with it
+    error: str = ""  # the invalid field and why; the gang stays pending with it
     phase: str = ""  # of its status, as it is in the API
     reason: str = ""
-    priority_class: str = ""  # whose value goes before the pods' priorities
+    priority_class: str = ""  # takes precedence over the pods' priorities
     subgroups: tuple[SubGroups, ...] = ()
     roles: Roles | None = None
     placement: str = ""
-    min_resources: Amounts = ()  # of all its pods together, those that are still to come as well
+    min_resources: Amounts = ()  # of all its pods, those not created yet included
     owner: str = ""  # its controller: job/sweep
 
 

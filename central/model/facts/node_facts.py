@@ -1,4 +1,4 @@
-"""Nodes, as the API server and their agents tell of them, and the network tree."""
+"""Facts about nodes from the API server and from agents, and about HyperNodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,17 +16,16 @@ class NodeSeen:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
-    # What a pod's RDMA limits may be at most, as its agent says; None: nobody sets any there.
+    # From the agent's report:
+    # the highest RDMA limits that a pod can have on one NIC; None: the agent sets no limits
     rdma_most: tuple[tuple[str, int], ...] | None = None
-    rdma_exclusive: bool = False  # its network cards open in the host's network namespace only
-    memory_level: str = "none"  # how caps of GPU memory hold there at best, as its agent says
-    gpus: tuple[
-        tuple[str, int], ...
-    ] = ()  # model and memory of its kinds of GPU, as its agent says
-    told: tuple[tuple[str, str], ...] = ()  # levels that its agent tells; its own labels go before
+    rdma_exclusive: bool = False  # NICs open only in the host's network namespace
+    memory_level: str = "none"  # strongest enforcement of GPU memory caps
+    gpus: tuple[tuple[str, int], ...] = ()  # the distinct (model, memory in bytes)
+    told: tuple[tuple[str, str], ...] = ()  # network levels; labels take precedence
 
     def levels(self) -> Mapping[str, str]:
-        """By level: where in the network it is."""
+        """The node's domain by network level."""
         return {**dict(self.told), **self.labels} if self.told else self.labels
 
 
@@ -37,19 +36,19 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True)
 class NodeReported:
-    """An agent's report: the hardware, newest first by (boot, generation)."""
+    """An agent's report. Within a boot id, a higher generation is newer."""
 
     node: str
     boot: str
     generation: int
     topology: NodeTopology
-    grants: tuple[Grant, ...] = ()  # the truth, from pod-resources
+    grants: tuple[Grant, ...] = ()  # observed devices, from pod-resources
     version: str = ""  # of the agent
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryExceeded:
-    """An agent says that pods have more of their GPUs' memory than they may."""
+    """Pods use more GPU memory than their caps, as an agent reports."""
 
     node: str
     pods: tuple[MemoryOver, ...]
@@ -57,7 +56,7 @@ class MemoryExceeded:
 
 @dataclass(frozen=True, slots=True)
 class RdmaUsed:
-    """An agent says what pods use of network cards now."""
+    """RDMA usage of pods by NIC, as an agent reports."""
 
     node: str
     pods: tuple[RdmaUse, ...]
@@ -65,14 +64,14 @@ class RdmaUsed:
 
 @dataclass(frozen=True, slots=True)
 class NodeSilent:
-    """The agent has not been heard for too long."""
+    """The agent has not reported for longer than its timeout."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Of a HyperNode: nodes or other HyperNodes, by one of three selectors."""
+    """A member of a HyperNode: nodes or other HyperNodes, by one of three selectors."""
 
     kind: str  # Node or HyperNode
     exact: str = ""
@@ -82,12 +81,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class HyperNodeSeen:
-    """A domain of the network; the lower the tier, the closer its nodes."""
+    """A HyperNode object: a network domain. Nodes of a lower tier are closer."""
 
     name: str
     tier: int
     members: tuple[Member, ...] = ()
-    error: str = ""  # why the object can't be used, naming the field
+    error: str = ""  # the invalid field and why
     uid: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What became of what was asked."""
+"""Facts about the outcomes of decisions."""
 
 from dataclasses import dataclass, field
 
@@ -14,24 +14,24 @@ class BindFailed:
     pod: str
     node: str
     why: str
-    final: bool = False  # asking again can't help: the pod is gone or bound elsewhere
+    final: bool = False  # retrying cannot help: the pod is deleted or bound elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class EvictDone:
     pod: str
-    why: str = field(default="")  # empty: accepted; else why it was refused (a disruption budget)
-    trial: bool = False  # it was only asked whether it would be accepted
+    why: str = field(default="")  # empty: accepted; else why not, such as a disruption budget
+    trial: bool = False  # a dry run
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of a Create, Delete, SetStatus or Patch."""
+    """The outcome of a Create, Delete, SetStatus or Patch."""
 
     verb: str  # the decision's name
     kind: str
     namespace: str
     name: str
-    uid: str = ""  # of the object that was created, or was there already
-    why: str = ""  # empty: it is done; a Delete of what is gone already is done as well
-    code: int = 0  # of the API server's answer, where it refused
+    uid: str = ""  # of the created or already existing object
+    why: str = ""  # empty: success; deleting a missing object succeeds
+    code: int = 0  # HTTP status if the API server refused

@@ -1,4 +1,4 @@
-"""Pods, and what controllers say for theirs."""
+"""Facts about pods and about the controllers that own them."""
 
 from dataclasses import dataclass, field, fields
 
@@ -24,7 +24,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What placement must know of a pod; equal for pods that are alike, so decided once for all."""
+    """What placement must know of a pod. Equal for pods that are alike, which are then decided together."""
 
     requests: tuple[
         tuple[str, int], ...
@@ -38,33 +38,33 @@ class PodSpec:
     ] = ()  # containers in order with their nvidia.com/gpu
     rdma_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/rdma
     share_containers: tuple[tuple[str, int], ...] = ()  # the same with their lockstep.dev/gpu-share
-    on_host: bool = False  # in the host's network; told of pods with network cards alone
+    on_host: bool = False  # hostNetwork; set only for pods with RDMA NICs
     rdma_limits: tuple[tuple[str, int], ...] = ()  # hca_handle, hca_object; -1: max
-    memory_cap: int = 0  # bytes of its GPU that it may have; 0: no cap
-    memory_level: str = "none"  # how surely at least, of gpu_sharing.REQUESTABLE
-    gpu_models: tuple[str, ...] = ()  # of which its GPUs must be one, as patterns; none: any
-    gpu_memory: int = 0  # bytes that its GPUs must have, each
-    unsupported: str = ""  # the field that this version can't honour; such a pod is refused
-    rules: Rules | None = None  # what it asks of the pods beside it
-    volumes: Volumes | None = None  # filled in by kinds.Kinds, as claims are bound
-    matched: tuple[int, ...] = ()  # rules that speak of such pods: filled in by kinds.Kinds
+    memory_cap: int = 0  # bytes of GPU memory that a share may use; 0: no cap
+    memory_level: str = "none"  # weakest accepted enforcement, of gpu_sharing.REQUESTABLE
+    gpu_models: tuple[str, ...] = ()  # accepted models, as patterns; empty: any
+    gpu_memory: int = 0  # bytes that each of its GPUs must have
+    unsupported: str = ""  # a field that cannot be honoured; such a pod is refused
+    rules: Rules | None = None  # rules about other pods
+    volumes: Volumes | None = None  # set by PodClasses from the claims
+    matched: tuple[int, ...] = ()  # rules that speak of such pods: set by PodClasses
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # A key of many dicts on the hot path: hashed once, not each time it is looked up.
-        told = tuple(getattr(self, part.name) for part in fields(self) if part.compare)
-        object.__setattr__(self, "_hash", hash(told))
+        # A key of many dicts on the hot path, so it is hashed once.
+        values = tuple(getattr(self, part.name) for part in fields(self) if part.compare)
+        object.__setattr__(self, "_hash", hash(values))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[type["PodSpec"], tuple[object, ...]]:
-        # Another process hashes texts differently: there it is made anew.
+        # Hashes of strings differ between processes, so unpickling computes the hash again.
         return PodSpec, tuple(getattr(self, part.name) for part in fields(self) if part.init)
 
     @property
     def nics_in_pod_network(self) -> bool:
-        """Whether it opens RDMA network cards from a network namespace of its own."""
+        """Whether it opens RDMA NICs from a network namespace of its own."""
         return bool(self.rdma_containers) and not self.on_host
 
     def request(self, resource: str) -> int:
@@ -91,18 +91,18 @@ class PodSeen:
     topology_required: str = ""  # annotation: a label key, "node" or "island"
     topology_preferred: str = ""
     placement: str = ""  # annotation: pack or spread
-    runs_for_s: float | None = None  # how long it says that it runs; None: nobody knows
-    started: float | None = None  # seconds since the epoch, as its kubelet says
-    checkpoint: float | None = None  # seconds since the epoch: work until then is safe
+    runs_for_s: float | None = None  # expected run time; None: unknown
+    started: float | None = None  # seconds since the epoch, from the kubelet
+    checkpoint: float | None = None  # seconds since the epoch: work until then is saved
     preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
     labels: Labels = ()
-    queue: str = ""  # annotation; what its PodGroup names goes before it
+    queue: str = ""  # annotation; the PodGroup's queue takes precedence
     claims: tuple[str, ...] = ()  # names of its PersistentVolumeClaims
-    part: JobMember | None = None  # of a Job
-    required_tier: int | None = None  # what topology_required says, by number
-    owner: str = ""  # uid of its controller, where that may say more (see owners)
+    part: JobMember | None = None  # its place in a Job
+    required_tier: int | None = None  # the same by tier number
+    owner: str = ""  # uid of its controller, if OwnerSeen may describe its gang
     owner_name: str = ""  # replicaset/web-7d9
-    movable: bool = False  # it may be evicted so that others fit, if it fits elsewhere
+    movable: bool = False  # may be evicted to make others fit if it fits elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +112,16 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSeen:
-    """A pods' controller, and what it says for all of them."""
+    """A controller of pods, with the gang settings that it has for all of them."""
 
     uid: str
     name: str  # replicaset/web-7d9
-    above: str = ""  # whose part it is: deployment/web
+    above: str = ""  # its own controller: deployment/web
     gang_min: int | None = None
     queue: str = ""
     topology_required: str = ""
     required_tier: int | None = None
-    error: str = ""  # what can't be read, naming it; its pods wait with it
+    error: str = ""  # the invalid field and why; its pods stay pending with it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whose turn it is, what it may use, and whom nobody may evict."""
+"""Facts about queues, priorities, namespaces and disruption budgets."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from central.model.pod_rules import Expression, Labels
 class NamespaceSeen:
     name: str
     labels: Labels = ()
-    queue: str = ""  # annotation: of the gangs that name none
+    queue: str = ""  # annotation: the queue of gangs that name none
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +20,21 @@ class NamespaceGone:
 
 @dataclass(frozen=True, slots=True)
 class QueueSeen:
-    """A Queue object. Amounts are sorted by resource; one that is not named has no limit."""
+    """A Queue object. Amounts are sorted by resource. A resource that is not named has no limit."""
 
     name: str
     weight: int = 1
     priority: int = 0
     parent: str = ""  # empty: the root
-    capability: Amounts = ()  # what it may use at most
+    capability: Amounts = ()  # the most that it may use
     guarantee: Amounts = ()  # kept free for it
-    deserved: Amounts = ()  # its own, lent while it does not ask
-    reclaimable: bool = True  # what it has above its share may be taken back
+    deserved: Amounts = ()  # its share, lent to others while unused
+    reclaimable: bool = True  # usage above its share can be reclaimed
     closed: bool = False
-    error: str = ""  # why the object can't be used, naming the field; its gangs wait with it
+    error: str = ""  # the invalid field and why; its gangs stay pending with it
     uid: str = ""
-    fifo: bool = False  # nobody starts before who comes first
-    command: str = ""  # the uid of the last Command that it obeyed
+    fifo: bool = False  # strict order of creation
+    command: str = ""  # uid of the last Command that was executed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class PriorityGone:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSeen:
-    """A PodDisruptionBudget, as its status has it."""
+    """A PodDisruptionBudget with the counts of its status."""
 
     namespace: str
     name: str
-    selector: tuple[Expression, ...] | None = None  # None: of no pod; none of them: of all
-    allowed: int = 0  # how many more of its pods may be evicted
-    disrupted: tuple[str, ...] = ()  # pods whose eviction is counted in that already
+    selector: tuple[Expression, ...] | None = None  # None: no pod; empty: all pods
+    allowed: int = 0  # disruptionsAllowed
+    disrupted: tuple[str, ...] = ()  # disruptedPods: evictions that `allowed` includes already
 
 
 @dataclass(frozen=True, slots=True)

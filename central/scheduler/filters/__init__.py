@@ -1,1 +1,1 @@
-"""Which nodes a pod may use at all: Kubernetes' own filters, for all nodes and a kind of pod at once."""
+"""Which nodes a pod class can use: node filters, and rules between pods, for all nodes at once."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from central.model import wording
 from central.model.facts import NodeSeen, PodSpec
-from central.model.selectors import fold
+from central.model.selectors import folded_model
 
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # GFD's labels; memory in MiB
 
@@ -36,11 +36,11 @@ def _labelled(node: NodeSeen) -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=1 << 12)
 def _is(model: str, patterns: tuple[str, ...]) -> bool:
-    folded = fold(model)
+    folded = folded_model(model)
     return not patterns or any(_expression(pattern).fullmatch(folded) for pattern in patterns)
 
 
 @lru_cache(maxsize=1 << 10)
 def _expression(pattern: str) -> re.Pattern[str]:
     """A pattern matches a whole name or its first words, so A10 does not match A100. * matches anything."""
-    return re.compile(".*".join(map(re.escape, fold(pattern).split("*"))) + "(-.*)?")
+    return re.compile(".*".join(map(re.escape, folded_model(pattern).split("*"))) + "(-.*)?")

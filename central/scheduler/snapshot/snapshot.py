@@ -141,7 +141,9 @@ class Snapshot:
         """By row, the summed preference score of these pods; None if they have no preference."""
         total: Ints | None = None
         for spec, count in groups:
-            if (spec.rules is not None and spec.rules.leans) or self.pod_counts.soft_tainted:
+            if (
+                spec.rules is not None and spec.rules.has_preferences
+            ) or self.pod_counts.soft_tainted:
                 view = self.view(spec)
                 if view.preference is None:
                     view.preference = PreferenceScore(self.columns, self.pod_counts, spec)

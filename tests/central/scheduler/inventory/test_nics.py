@@ -207,7 +207,7 @@ def test_limits_are_summed_card_by_card() -> None:
     pods = [factories.wishing(factories.pod(f"p{number}"), 10) for number in range(3)]
     assert bound(schedule_once(made, pods, 1.0)) == ["p0", "p1"]
     assert sorted(cards(made).values()) == [("mlx5_0",), ("mlx5_1",)]
-    assert "short of network cards with 10 RDMA handles left: enough for 0" in waits_for(made, "p2")
+    assert "short of RDMA NICs with 10 RDMA handles left: enough for 0" in waits_for(made, "p2")
     check_invariants(made)
 
 
@@ -215,7 +215,7 @@ def test_limits_that_the_agent_gives_by_default_are_summed() -> None:
     made = carded(two_cards(20, default=8))
     plain = [factories.wishing(factories.pod(f"p{number}"), -1) for number in range(5)]
     assert bound(schedule_once(made, plain, 1.0)) == ["p0", "p1", "p2", "p3"]
-    assert "short of network cards with the default limits left" in waits_for(made, "p4")
+    assert "short of RDMA NICs with the default limits left" in waits_for(made, "p4")
     wish = factories.wishing(factories.pod("wish"), 5)
     assert not bound(schedule_once(made, [wish], 2.0))
     ended = replace(plain[0], node="a", phase="Succeeded")
