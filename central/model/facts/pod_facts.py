@@ -68,7 +68,10 @@ class PodSpec:
         return bool(self.rdma_containers) and not self.on_host
 
     def request(self, resource: str) -> int:
-        return dict(self.requests).get(resource, 0)
+        for name, amount in self.requests:
+            if name == resource:
+                return amount
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
 from central.scheduler.inventory.dirty_rows import DirtyRows
 from central.scheduler.inventory.domains import Domains
-from central.scheduler.inventory.gpu_shares import NOTHING, GpuColumns, GpuShares, Offered
+from central.scheduler.inventory.gpu_shares import NOTHING, GpuColumns, GpuShares, Offered, free_in
 from central.scheduler.inventory.nic_limits import NicCapacity
 from protos.gpu_sharing import RANKS
 from protos.names import GPU, GPU_SHARE
@@ -109,8 +109,14 @@ class Columns:
     # --- capacity ------------------------------------------------------------
 
     def recount(self, row: int) -> None:
-        """Counts the row's free GPUs again."""
-        self.gpus.recount(row, max(int(self.free[row, 0]), 0))
+        """Counts the row's free GPUs again. Written out here, because every change of a row calls it."""
+        have, gpus = max(self.free.item(row, 0), 0), self.gpus
+        if (shape := gpus.shape[row]) is None:
+            gpus.count[row], gpus.island[row] = have, 0
+        else:
+            healthy, together = free_in(shape, gpus.free_mask[row])
+            gpus.count[row] = min(have, healthy)
+            gpus.island[row] = min(have, together)
         self.dirty.add([row])
 
     def recount_many(self, rows: Ints) -> None:

@@ -70,22 +70,12 @@ class GpuColumns:
         self.free_mask[row], self.offered[row], self.free_shares[row] = free_mask, offered, left
         return more
 
-    def recount(self, row: int, have: int) -> None:
-        """have: free GPUs by the API server's allocatable. The smaller count holds."""
-        shape = self.shape[row]
-        if shape is None:
-            self.count[row], self.island[row] = have, 0
-        else:
-            healthy, together = _free_in(shape, self.free_mask[row])
-            self.count[row] = min(have, healthy)
-            self.island[row] = min(have, together)
-
     def recount_many(self, rows: Ints, have: Ints) -> None:
         masks, shapes = self.free_mask, self.shape
         found = [
             (UNLIMITED, 0)
             if (shape := shapes[row]) is None
-            else _free_in(shape, masks[row])
+            else free_in(shape, masks[row])
             if masks[row]
             else (0, 0)
             for row in rows.tolist()
@@ -96,7 +86,7 @@ class GpuColumns:
 
 
 @lru_cache(maxsize=1 << 16)
-def _free_in(shape: Shape, mask: int) -> tuple[int, int]:
+def free_in(shape: Shape, mask: int) -> tuple[int, int]:
     """The number of GPUs in the mask, and in the island with the most of them."""
     return mask.bit_count(), max(
         ((mask & island).bit_count() for island in shape.islands), default=0

@@ -18,6 +18,7 @@ from central.model.volumes import AttachLimits, StorageFact, Volumes, VolumeSeen
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
+    BOUND,
     DEVICES_UNKNOWN,
     EVICTION_AGREED,
     EVICTION_ENDED,
@@ -85,7 +86,7 @@ def update_pod(state: ClusterState, fact: PodSeen) -> None:
             join_gang(state, pod, first_sight=False)
     if fact.phase == "Running" and pod.since is None:
         pod.since = state.now
-    if fact.node:
+    if fact.node and pod.life.stage != BOUND:
         pod.advance(SEEN_BOUND)
     state.observer.pod_seen(fact, evicting=pod.evicting)
     # A pod is never unbound: a fact without a node is older than the binding.
@@ -167,7 +168,8 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
             _notify_agent(state, pod)
             forget_if_empty(state, pod.node)
         pod.node = where
-        pod.advance(DEVICES_UNKNOWN)
+        if pod.life.observed:
+            pod.advance(DEVICES_UNKNOWN)
         if where:
             node_of(state, where).pods[pod.seen.uid] = pod
         _notify_agent(state, pod)
