@@ -32,11 +32,7 @@ PING_TIMEOUTS = (
     "grpc.http2.ping_timeout_ms",
 )  # gRPC uses the larger one
 TRUTH_S = 3.0  # how long the first report waits for pod-resources
-LOST = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-)
+LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class SchedulerUnavailable(Exception):

@@ -161,10 +161,7 @@ def _half(near: list[list[int]], worth: _Worth, classes: list[list[int]], size: 
 
 
 def _exact(
-    near: list[list[int]],
-    worth: _Worth,
-    halves: tuple[list[list[int]], list[list[int]]],
-    size: int,
+    near: list[list[int]], worth: _Worth, halves: tuple[list[list[int]], list[list[int]]], size: int
 ) -> tuple[int, ...]:
     """The best union of a set of each half with `size` GPUs (meet in the middle). The closeness
     between two sets is built up GPU by GPU, one row of right sets at a time."""

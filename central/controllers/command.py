@@ -150,11 +150,7 @@ class CommandController:
 
 
 def _target(command: CommandSeen) -> tuple[str, str, str]:
-    return (
-        command.kind,
-        command.namespace if command.kind == "Job" else "",
-        command.target,
-    )
+    return (command.kind, command.namespace if command.kind == "Job" else "", command.target)
 
 
 def _is_known(jobs: JobStore, queues: Queues, command: CommandSeen) -> bool:

@@ -179,10 +179,7 @@ def _waits(flow: FlowSeen, step: FlowStep, children: dict[str, Job]) -> str:
 def _job(
     flow: FlowSeen, step: FlowStep, template: TemplateSeen, name: str, spec: ReadOnlyJson
 ) -> Create:
-    marks = {
-        OF_TEMPLATE: f"{flow.namespace}.{step.name}",
-        OF_FLOW: f"{flow.namespace}.{flow.name}",
-    }
+    marks = {OF_TEMPLATE: f"{flow.namespace}.{step.name}", OF_FLOW: f"{flow.namespace}.{flow.name}"}
     fitting = {key: value for key, value in marks.items() if len(value) <= _LABEL}
     notes = {key: value for key, value in template.annotations.items() if key != _APPLIED}
     body = {

@@ -95,11 +95,7 @@ def _election(
 
 
 def _serve_grpc(
-    settings: Settings,
-    client: Client,
-    credentials: tls.Credentials,
-    loop: Loop,
-    stack: ExitStack,
+    settings: Settings, client: Client, credentials: tls.Credentials, loop: Loop, stack: ExitStack
 ) -> tuple[AgentService, PlannedDevices]:
     plans = PlannedDevices()
     reviewer = TokenReviewer(client, settings.namespace)

@@ -71,12 +71,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
     row = snapshot.columns.row[node.name]
     holders = [
         Holder(
-            pod.seen.namespace,
-            pod.seen.name,
-            pod.gpus,
-            pod.observed or bool(held),
-            pod.share,
-            held,
+            pod.seen.namespace, pod.seen.name, pod.gpus, pod.observed or bool(held), pod.share, held
         )
         for pod in node.pods.values()
         if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)

@@ -164,10 +164,7 @@ def _signed(ca_pem: bytes, ca_key_pem: bytes, namespace: str, now: datetime) -> 
 
 def _alternatives(namespace: str) -> list[x509.GeneralName]:
     *hosts, address = names(namespace)
-    return [
-        *(x509.DNSName(host) for host in hosts),
-        x509.IPAddress(ipaddress.ip_address(address)),
-    ]
+    return [*(x509.DNSName(host) for host in hosts), x509.IPAddress(ipaddress.ip_address(address))]
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
@@ -176,9 +173,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 

@@ -8,15 +8,7 @@ from central.simulator import machines
 from central.simulator.documents import ManifestObject
 from protos import slicing
 from protos.gpu_sharing import REQUESTABLE, WHOLE
-from protos.names import (
-    DOMAIN,
-    GPU,
-    GPU_MEMORY_LEVEL,
-    GPU_SHARE,
-    RDMA,
-    RDMA_HANDLES,
-    RDMA_OBJECTS,
-)
+from protos.names import DOMAIN, GPU, GPU_MEMORY_LEVEL, GPU_SHARE, RDMA, RDMA_HANDLES, RDMA_OBJECTS
 from protos.nearest import SHARES, rails
 from protos.topology import NodeTopology, RdmaLimit
 

@@ -48,10 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="text lines, or one JSON object per line (default text)",
     )
     parser.add_argument(
-        "--log-level",
-        choices=LEVELS,
-        default="info",
-        help="lowest level to log (default info)",
+        "--log-level", choices=LEVELS, default="info", help="lowest level to log (default info)"
     )
 
 

@@ -43,9 +43,7 @@ def short() -> Iterator[Path]:
 def running(*arguments: object, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("w") as file:
         process = subprocess.Popen(
-            [*PROGRAM, "run", *map(str, arguments)],
-            stderr=file,
-            env={**os.environ, **environment},
+            [*PROGRAM, "run", *map(str, arguments)], stderr=file, env={**os.environ, **environment}
         )
     try:
         yield process

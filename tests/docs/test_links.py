@@ -40,10 +40,7 @@ def test_the_readme_is_short() -> None:
 
 
 # Pages whose modules don't name them yet. The list only gets shorter.
-NOT_NAMED_YET = {
-    "0040-simulated-controllers.md",
-    "0043-command-line.md",
-}
+NOT_NAMED_YET = {"0040-simulated-controllers.md", "0043-command-line.md"}
 
 
 def test_design_pages_and_code_name_each_other() -> None:

@@ -67,11 +67,7 @@ def _up(folder: Path, *, reuse: bool) -> None:
 @pytest.fixture(scope="session")
 def cluster(world: World) -> World:
     """The same, once every agent has registered and reported."""
-    until(
-        "8 allocatable GPUs on every node",
-        lambda: set(world.allocatable().values()) == {8},
-        120,
-    )
+    until("8 allocatable GPUs on every node", lambda: set(world.allocatable().values()) == {8}, 120)
     until("every agent's report", lambda: all(v.topology.gpus for v in world.views()), 60)
     say("the agents have registered and reported")
     return world

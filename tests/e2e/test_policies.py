@@ -22,11 +22,7 @@ def task(name: str, replicas: int, script: str, **more: Any) -> Json:
         "env": [{"name": "TURN", "valueFrom": {"fieldRef": turn}}],
         "resources": {"requests": {"cpu": "10m"}},
     }
-    spec = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "containers": [container],
-    }
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
     return {"name": name, "replicas": replicas, "template": {"spec": spec}, **more}
 
 

@@ -101,10 +101,7 @@ def test_no_gpu_is_sold_both_ways_when_all_come_at_once(cluster: World, namespac
 def test_who_exceeds_its_memory_is_told_and_evicted(cluster: World, namespace: str) -> None:
     """A process in the pod's cgroup, as the driver tells of it."""
     made = part("greedy", 30, node=NODE)
-    made["metadata"]["annotations"] |= {
-        names.GPU_MEMORY: "4Gi",
-        names.GPU_MEMORY_LEVEL: "watch",
-    }
+    made["metadata"]["annotations"] |= {names.GPU_MEMORY: "4Gi", names.GPU_MEMORY_LEVEL: "watch"}
     modest = part("modest", 30, node=NODE)
     modest["metadata"]["annotations"] |= {names.GPU_MEMORY: "4Gi"}
     sure = part("sure", 30, node=NODE)

@@ -161,9 +161,7 @@ def test_jobs_one_after_the_other(cluster: World, namespace: str) -> None:
             **kinds,
             "kind": "JobFlow",
             "metadata": {"name": "f"},
-            "spec": {
-                "flows": [{"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}],
-            },
+            "spec": {"flows": [{"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}]},
         },
     )
     where = f"/apis/flow.volcano.sh/v1alpha1/namespaces/{namespace}/jobflows/f"
@@ -192,10 +190,7 @@ def test_a_job_that_waits_until_another_answers(cluster: World, namespace: str) 
         namespace,
         *(
             {**kinds, "kind": "JobTemplate", "metadata": {"name": name}, "spec": spec}
-            for name, spec in (
-                ("server", {"tasks": [task]}),
-                ("client", job("x", "true")["spec"]),
-            )
+            for name, spec in (("server", {"tasks": [task]}), ("client", job("x", "true")["spec"]))
         ),
         {**kinds, "kind": "JobFlow", "metadata": {"name": "asks"}, "spec": {"flows": steps}},
     )
@@ -234,10 +229,7 @@ def test_a_deployments_pods_are_a_gang(cluster: World, namespace: str) -> None:
     }
     cluster.apply(namespace, deployment)
     until("three pods", lambda: len(cluster.pods(namespace)) == 3)
-    until(
-        "the reason",
-        lambda: "3 pods x 8 GPUs" in json.dumps(cluster.pods(namespace)),
-    )
+    until("the reason", lambda: "3 pods x 8 GPUs" in json.dumps(cluster.pods(namespace)))
     assert not [one for one in cluster.pods(namespace) if one["spec"].get("nodeName")]
     told = cluster.lockstep("explain", f"{namespace}/deployment/web")
     assert "3 pods x 8 GPUs" in told

@@ -23,11 +23,7 @@ BY_KIND: dict[str, tuple[str, str, str, list[str], set[str]]] = {
         ["pg", "podgroup-v1beta1"],
         {"status"},
     ),
-    "Queue": (
-        *("scheduling.volcano.sh", "v1beta1", "Cluster"),
-        ["q", "queue-v1beta1"],
-        {"status"},
-    ),
+    "Queue": (*("scheduling.volcano.sh", "v1beta1", "Cluster"), ["q", "queue-v1beta1"], {"status"}),
     "Command": ("bus.volcano.sh", "v1alpha1", "Namespaced", [], set()),
     "JobFlow": ("flow.volcano.sh", "v1alpha1", "Namespaced", ["jf"], {"status"}),
     "JobTemplate": ("flow.volcano.sh", "v1alpha1", "Namespaced", ["jt"], {"status"}),

@@ -245,11 +245,7 @@ FACTS = st.one_of(
         why=st.sampled_from(["", "no"]),
     ),
     st.builds(QueueGone, QUEUES),
-    st.builds(
-        NamespaceSeen,
-        st.just("ns"),
-        queue=st.sampled_from(["", "p", "q", "nowhere"]),
-    ),
+    st.builds(NamespaceSeen, st.just("ns"), queue=st.sampled_from(["", "p", "q", "nowhere"])),
     st.builds(
         lambda name, gpus, sick, generation, boot, grants, cap, default, slices: factories.report(
             name,

@@ -110,10 +110,7 @@ def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
     word: tuple[str, str] | None = None
     if phase in FINISHED:
         detail = job.status.message
-        word = (
-            phases.COMPLETED,
-            f"job {name} is {phase}" + (f": {detail}" if detail else ""),
-        )
+        word = (phases.COMPLETED, f"job {name} is {phase}" + (f": {detail}" if detail else ""))
     elif phase in (ABORTING, ABORTED):
         word = (phases.PENDING, f"job {name} is {phase}; resume it to continue")
     elif phase in (COMPLETING, TERMINATING):

@@ -97,10 +97,7 @@ def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> 
         why = f"{cause.message}; {name} was recreated {most - 1} times (spec.maxRetry {spec.max_retry})"
         return enter_phase(status, FAILED, now, cause.reason, why)
     return replace(
-        status,
-        restarts=tuple(sorted(restarts.items())),
-        reason=cause.reason,
-        message=cause.message,
+        status, restarts=tuple(sorted(restarts.items())), reason=cause.reason, message=cause.message
     )
 
 

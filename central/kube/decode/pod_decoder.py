@@ -20,13 +20,7 @@ from central.kube.decode import (
     podspec,
     storage_decoder,
 )
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    FieldError,
-    FirstError,
-    error_text,
-    text_field,
-)
+from central.kube.decode.fields import DECODE_ERRORS, FieldError, FirstError, error_text, text_field
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model.facts import PodSeen, PodSpec

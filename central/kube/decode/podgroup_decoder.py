@@ -7,13 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from central.kube.decode import gang_annotations, pod_affinity, podspec
-from central.kube.decode.fields import (
-    FieldError,
-    FirstError,
-    identifying,
-    or_error,
-    text_field,
-)
+from central.kube.decode.fields import FieldError, FirstError, identifying, or_error, text_field
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
 from central.model.facts import Amounts, GangSeen, Roles, SubGroups

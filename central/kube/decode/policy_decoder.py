@@ -75,10 +75,7 @@ def _amounts(quantities: Json | None, field: str) -> Amounts:
 def _contradiction(seen: QueueSeen) -> str:
     """Neither guarantee nor deserved may exceed the capability."""
     capability = dict(seen.capability)
-    for field, amounts in (
-        ("guarantee.resource", seen.guarantee),
-        ("deserved", seen.deserved),
-    ):
+    for field, amounts in (("guarantee.resource", seen.guarantee), ("deserved", seen.deserved)):
         for resource, amount in amounts:
             if amount > capability.get(resource, amount):
                 return f"spec.{field}.{resource}: exceeds spec.capability"

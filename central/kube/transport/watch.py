@@ -74,12 +74,7 @@ def start(
 
 class _Reflector(threading.Thread):
     def __init__(
-        self,
-        kind: Kind,
-        client: Client,
-        inbox: Callable[[Fact], None],
-        page: int,
-        recheck_s: float,
+        self, kind: Kind, client: Client, inbox: Callable[[Fact], None], page: int, recheck_s: float
     ) -> None:
         super().__init__(name=f"watch-{kind.resource.full_name}", daemon=True)
         self.synced = threading.Event()

@@ -101,13 +101,7 @@ class MatchingPodCounts:
         self._rows = rows
         for domains in self._domains.values():
             domains.grow(rows)
-        for counts in (
-            self._matching,
-            self._ports,
-            self._claims,
-            self._attached,
-            self._common,
-        ):
+        for counts in (self._matching, self._ports, self._claims, self._attached, self._common):
             for which in counts:
                 counts[which] = np.append(counts[which], more)  # type: ignore[index]  # its own key
         for by_key in self._avoiding.values():

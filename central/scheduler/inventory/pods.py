@@ -75,16 +75,7 @@ NO_BACKOFF = EvictionBackoff()
 
 
 class Pod:
-    __slots__ = (
-        "charged_spec",
-        "evict_backoff",
-        "gpus",
-        "life",
-        "node",
-        "seen",
-        "since",
-        "spec",
-    )
+    __slots__ = ("charged_spec", "evict_backoff", "gpus", "life", "node", "seen", "since", "spec")
 
     def __init__(self, seen: PodSeen, spec: PodSpec) -> None:
         self.seen = seen

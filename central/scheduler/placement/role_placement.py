@@ -157,10 +157,7 @@ def _swaps(left: Vector, right: Vector) -> Iterator[tuple[Vector, Vector]]:
             if back == out or (back >= 0 and not right[back]):
                 continue
             change = [(role == back) - (role == out) for role in roles]
-            yield (
-                tuple(map(int.__add__, left, change)),
-                tuple(map(int.__sub__, right, change)),
-            )
+            yield (tuple(map(int.__add__, left, change)), tuple(map(int.__sub__, right, change)))
 
 
 def searched(problem: RolePlacementProblem, plan: list[Vector]) -> tuple[list[Vector], bool]:

@@ -159,9 +159,7 @@ def fair_shares(queues: Queues, resource: str) -> dict[str, Amount]:
         return cached
     demands: dict[str, QueueDemand] = {}
     _add_demands(queues.root, resource, demands)
-    shares: dict[str, Amount] = {
-        ROOT: min(queues.total.get(resource, 0), demands[ROOT].demand),
-    }
+    shares: dict[str, Amount] = {ROOT: min(queues.total.get(resource, 0), demands[ROOT].demand)}
     for queue in queues.root:
         below = divide(shares[queue.name], [demands[child.name] for child in queue.children])
         for child, share in zip(queue.children, below, strict=True):

@@ -150,11 +150,7 @@ def plan_reservation(
         gang,
         request,
         ReservedPlace.on(
-            state.snapshot,
-            rows,
-            need,
-            masks if request.by_islands else [0] * len(masks),
-            volumes,
+            state.snapshot, rows, need, masks if request.by_islands else [0] * len(masks), volumes
         ),
         max(float(ends[count - 1]), now),
         _owner_name(state, last),

@@ -48,16 +48,10 @@ def refused(text: str) -> str:
             lambda c: c["gpus"][3].update(index=4),
             "gpus[3].index: is 4; GPUs must be listed by index",
         ),
-        (
-            lambda c: c["gpus"][3].update(uuid=c["gpus"][0]["uuid"]),
-            "gpus[3].uuid: GPU-",
-        ),
+        (lambda c: c["gpus"][3].update(uuid=c["gpus"][0]["uuid"]), "gpus[3].uuid: GPU-"),
         (lambda c: c["gpus"][2].update(colour="red"), "gpus[2].colour: not a field"),
         (lambda c: c["gpus"][2].update(mig="no"), 'gpus[2].mig: must be true or false, not "no"'),
-        (
-            lambda c: c["gpus"][1]["nvlinks"][0].pop("active"),
-            "gpus[1].nvlinks[0].active: missing",
-        ),
+        (lambda c: c["gpus"][1]["nvlinks"][0].pop("active"), "gpus[1].nvlinks[0].active: missing"),
         (lambda c: c["gpus"][0].update(nvlinks={}), "gpus[0].nvlinks: must be a list, not {}"),
         (lambda c: c["gpus"][0].update(ancestors=[1]), "gpus[0].ancestors: must have an entry"),
         (lambda c: c["gpus"].append(3), "gpus[8]: must be an object, not 3"),

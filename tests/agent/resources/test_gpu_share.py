@@ -59,10 +59,7 @@ def told(admission: Admission, container: int = 0) -> tuple[str, str]:
 def assert_allocatable(box: NodeBox, whole: int, shares: int) -> None:
     eventually(
         lambda: (
-            (
-                box.kubelet.allocatable.get(GPU),
-                box.kubelet.allocatable.get(GPU_SHARE),
-            )
+            (box.kubelet.allocatable.get(GPU), box.kubelet.allocatable.get(GPU_SHARE))
             == (whole, shares)
         )
     )

@@ -168,10 +168,7 @@ def test_a_container_has_one_probe() -> None:
     api = started(step("a"), step("b", "a", probe=probe))
     why = "its container already has another readiness probe"
     assert api.names("Job") == []
-    assert state(api) == (
-        "Pending",
-        f"a: cannot check tcp :2 on task w: {why}; b: waiting for a",
-    )
+    assert state(api) == ("Pending", f"a: cannot check tcp :2 on task w: {why}; b: waiting for a")
 
 
 def test_a_template_that_comes_later() -> None:

@@ -263,10 +263,7 @@ def _some_way(world: World, pod: Json, size: int) -> bool:
         return True
     for node in sorted(naive_filters.feasible(world, pod)):
         uid = f"try-{size}"
-        world.pods[uid] = {
-            **pod,
-            "spec": {**pod["spec"], "nodeName": node},
-        }
+        world.pods[uid] = {**pod, "spec": {**pod["spec"], "nodeName": node}}
         found = _some_way(world, pod, size - 1)
         del world.pods[uid]
         if found:

@@ -345,10 +345,7 @@ def test_evictions_ask_the_budget(call: Caller) -> None:
     assert call("GET", f"{budgets}/keep")["status"]["disruptionsAllowed"] == 1
     assert call("POST", f"{PODS}/a/eviction", eviction)["status"] == "Success"
     code, why = refusal(lambda: call("POST", f"{PODS}/b/eviction", eviction))
-    assert (code, why) == (
-        429,
-        "Cannot evict pod as it would violate the pod's disruption budget.",
-    )
+    assert (code, why) == (429, "Cannot evict pod as it would violate the pod's disruption budget.")
     assert call("GET", f"{budgets}/keep")["status"]["disruptionsAllowed"] == 0
 
 

@@ -36,9 +36,7 @@ def test_unknown_fields_go_and_defaults_come() -> None:
 
 
 def test_every_fault_is_named_by_its_field() -> None:
-    wrong = {
-        "spec": {"size": 9, "mode": "firm", "parts": ["p1", "q"], "amounts": {"a": True}},
-    }
+    wrong = {"spec": {"size": 9, "mode": "firm", "parts": ["p1", "q"], "amounts": {"a": True}}}
     assert [field for field, _ in schema.faults(SCHEMA, wrong)] == [
         "spec.size",
         "spec.mode",

@@ -30,10 +30,7 @@ class Routed(Protocol):
 def link_host(hub: Machine, nodes: Iterable[Routed]) -> None:
     """Makes the bridge, plugs the host into it, and routes pods and Services through it."""
     prefix = MACHINES.prefixlen
-    run(
-        *("ip", "link", "add", NAME, "type", "veth"),
-        *("peer", "name", "host", "netns", hub.pid()),
-    )
+    run(*("ip", "link", "add", NAME, "type", "veth"), *("peer", "name", "host", "netns", hub.pid()))
     nodes = list(nodes)
     hub.ip(
         # A bridge without a fixed address changes its own when a port goes: a minute's outage.

@@ -51,10 +51,7 @@ class Node(Machine):
         (path on the node: file or folder of this machine)."""
         self.directory.mkdir(parents=True, exist_ok=True)
         pki.issue(
-            self.name,
-            f"system:node:{self.name}",
-            "system:nodes",
-            names=(self.name, self.address),
+            self.name, f"system:node:{self.name}", "system:nodes", names=(self.name, self.address)
         )
         (self.directory / "resolv.conf").write_text(f"nameserver {DNS_SERVICE_IP}\n")
         (self.directory / "cni").mkdir(exist_ok=True)

@@ -39,13 +39,7 @@ class Pki:
         return self.directory / f"{name}.key"
 
     def issue(
-        self,
-        name: str,
-        user: str,
-        group: str = "",
-        *,
-        names: tuple[str, ...] = (),
-        ca: str = "ca",
+        self, name: str, user: str, group: str = "", *, names: tuple[str, ...] = (), ca: str = "ca"
     ) -> None:
         """A certificate: for a client, and for a server too where names are given."""
         usage = "extendedKeyUsage=clientAuth"

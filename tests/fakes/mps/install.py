@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-PROGRAMS = {
-    "nvidia-cuda-mps-control": "nvidia_cuda_mps_control.py",
-    "nvidia-smi": "nvidia_smi.py",
-}
+PROGRAMS = {"nvidia-cuda-mps-control": "nvidia_cuda_mps_control.py", "nvidia-smi": "nvidia_smi.py"}
 
 
 def install(folder: Path, python: str = "/usr/bin/env python3") -> None:

@@ -57,12 +57,7 @@ PLUGINS: dict[str, JobPlugin] = {
     "topology": topology,
     "env": env,
 }
-REQUIRES = {
-    "mpi": ("svc", "ssh"),
-    "ray": ("svc",),
-    "tensorflow": ("svc",),
-    "pytorch": ("svc",),
-}
+REQUIRES = {"mpi": ("svc", "ssh"), "ray": ("svc",), "tensorflow": ("svc",), "pytorch": ("svc",)}
 
 
 @lru_cache(4096)

@@ -150,7 +150,7 @@ def test_ssh_brings_keys_that_are_made_once() -> None:
     (volume,) = told["volumes"]
     assert volume["secret"]["defaultMode"] == 0o600
     assert {item["path"] for item in volume["secret"]["items"]} == {
-        *(".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config"),
+        *(".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/authorized_keys", ".ssh/config")
     }
     (mount,) = told["containers"][0]["volumeMounts"]
     assert mount == {"name": "ssh-keys", "mountPath": "/root/.ssh", "subPath": ".ssh"}

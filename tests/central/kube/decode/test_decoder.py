@@ -36,12 +36,7 @@ def test_a_node() -> None:
             },
         }
     )
-    assert seen.allocatable == {
-        "cpu": 63500,
-        "memory": 512 * 2**30,
-        names.GPU: 8,
-        "pods": 110,
-    }
+    assert seen.allocatable == {"cpu": 63500, "memory": 512 * 2**30, names.GPU: 8, "pods": 110}
     assert (seen.ready, seen.unschedulable) == (True, True)
     assert seen.taints == (Taint("gpu", "", "NoSchedule"),)
     assert not reader().node({"metadata": {"name": "n2"}}).ready

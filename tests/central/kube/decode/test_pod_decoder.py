@@ -152,12 +152,7 @@ def test_a_pod_as_the_api_server_sends_it() -> None:
     assert (seen.gang, seen.gang_min, seen.node, seen.phase) == ("train", None, "n1", "Running")
     assert (seen.priority, seen.order, seen.ours) == (7, (3, "train-3"), True)
     assert seen.created == 1795168800.0
-    assert dict(seen.spec.requests) == {
-        "cpu": 1000,
-        "memory": 2**30,
-        names.GPU: 4,
-        "pods": 1,
-    }
+    assert dict(seen.spec.requests) == {"cpu": 1000, "memory": 2**30, names.GPU: 4, "pods": 1}
     assert seen.spec.gpu_containers == (("main", 4),)
     assert seen.spec.unsupported == ""
     assert not seen.gated

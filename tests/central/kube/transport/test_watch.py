@@ -190,11 +190,7 @@ def test_an_irrelevant_change_is_not_delivered(client: Client, made: Make, inbox
 
 
 def test_a_broken_watch_is_resumed(
-    cable: Cable,
-    client: Client,
-    made: Make,
-    inbox: Inbox,
-    connected: Connected,
+    cable: Cable, client: Client, made: Make, inbox: Inbox, connected: Connected
 ) -> None:
     inbox.watch(connected(cable.url), "pods").wait_synced(10)
     made(PODS, pod("a"))
@@ -228,12 +224,7 @@ def test_after_410_deleted_objects_are_delivered(
     assert [type(fact) for fact in inbox.facts] == [PodSeen, PodSeen, PodGone, PodSeen]
 
 
-def test_410_while_watching(
-    api: StandaloneApi,
-    client: Client,
-    made: Make,
-    inbox: Inbox,
-) -> None:
+def test_410_while_watching(api: StandaloneApi, client: Client, made: Make, inbox: Inbox) -> None:
     inbox.watch(client, "pods").wait_synced(10)
     for index in range(5):
         made(PODS, pod(f"p-{index}"))
@@ -288,9 +279,7 @@ def test_bookmarks_advance_the_resource_version(inbox: Inbox, connected: Connect
 
 
 def test_a_missing_crd_is_checked_again(
-    inbox: Inbox,
-    connected: Connected,
-    caplog: pytest.LogCaptureFixture,
+    inbox: Inbox, connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     installed = threading.Event()
@@ -320,9 +309,7 @@ def test_a_missing_crd_is_checked_again(
 
 
 def test_malformed_objects_are_skipped_and_logged(
-    inbox: Inbox,
-    connected: Connected,
-    caplog: pytest.LogCaptureFixture,
+    inbox: Inbox, connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = page("p").body
     assert isinstance(good, dict)
@@ -342,11 +329,7 @@ def test_malformed_objects_are_skipped_and_logged(
 
 
 def test_a_server_that_starts_later(
-    cable: Cable,
-    made: Make,
-    inbox: Inbox,
-    connected: Connected,
-    caplog: pytest.LogCaptureFixture,
+    cable: Cable, made: Make, inbox: Inbox, connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
     made(PODS, pod("p"))
     cable.pull()

@@ -140,10 +140,7 @@ def test_temporary_errors_are_retried(connected: Connected, run: Run, trouble: A
 def test_a_lasting_error_is_not_final(connected: Connected, run: Run) -> None:
     with Scripted(lambda _: failure(500, "etcd is away")) as server:
         facts = run(connected(server.url), bind(), evict(), retry_for_s=0.3)
-        assert set(facts) == {
-            BindFailed("u", "n1", "etcd is away"),
-            EvictDone("u", "etcd is away"),
-        }
+        assert set(facts) == {BindFailed("u", "n1", "etcd is away"), EvictDone("u", "etcd is away")}
         assert len(server.of("POST", "/binding")) > 1
 
 
@@ -151,10 +148,7 @@ def test_a_lasting_error_is_not_final(connected: Connected, run: Run) -> None:
 def test_rejections_are_final(connected: Connected, run: Run, status: int, message: str) -> None:
     with Scripted(lambda _: failure(status, message)) as server:
         facts = run(connected(server.url), bind(), evict())
-        assert set(facts) == {
-            BindFailed("u", "n1", message, final=True),
-            EvictDone("u", message),
-        }
+        assert set(facts) == {BindFailed("u", "n1", message, final=True), EvictDone("u", message)}
 
 
 def test_retries_occupy_no_worker(connected: Connected, run: Run) -> None:

@@ -91,9 +91,7 @@ def outcome(client: Client, asked: Bind = ASKED) -> Fact:
     return facts[0]
 
 
-def test_the_pod_is_bound_when_its_volume_is_provisioned(
-    connected: Connected,
-) -> None:
+def test_the_pod_is_bound_when_its_volume_is_provisioned(connected: Connected) -> None:
     maker = Maker()
     with Scripted(maker.answer) as server:
         assert outcome(connected(server.url)) == BindDone("u", "n1")
@@ -124,10 +122,7 @@ def test_a_volume_provisioned_for_another_pod_of_the_gang(
     connected: Connected, zone: str, usable: bool
 ) -> None:
     """Pods share a claim: the volume is provisioned for the node of one, and the other's may not reach it."""
-    notes = {
-        "volume.kubernetes.io/selected-node": "n2",
-        "pv.kubernetes.io/bind-completed": "yes",
-    }
+    notes = {"volume.kubernetes.io/selected-node": "n2", "pv.kubernetes.io/bind-completed": "yes"}
     term = {"key": "zone", "operator": "In", "values": ["z1"]}
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
     answers: Json = {

@@ -117,11 +117,7 @@ def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
         told, required = list[bool](), dice.choice(("", BLOCK))
         for parts in (plain, wished):
             draft = Draft(snapshot)
-            want = PlacementRequest(
-                tuple(kinds),
-                required,
-                subgroups=tuple(parts),
-            )
+            want = PlacementRequest(tuple(kinds), required, subgroups=tuple(parts))
             try:
                 taken = list(fit(draft, want))
             except DoesNotFit:

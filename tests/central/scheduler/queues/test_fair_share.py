@@ -51,12 +51,7 @@ def by_bisection(total: int, queues: list[QueueDemand]) -> list[float]:
         peers = [i for i, queue in enumerate(queues) if queue.priority == priority]
         water = wanted - sum(shares) + sum(own[i] for i in peers)
         fills = [
-            (
-                queues[i].weight,
-                own[i],
-                queues[i].demand,
-                min(queues[i].deserved, queues[i].demand),
-            )
+            (queues[i].weight, own[i], queues[i].demand, min(queues[i].deserved, queues[i].demand))
             for i in peers
         ]
         for i, share in zip(

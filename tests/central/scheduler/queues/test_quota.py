@@ -267,14 +267,8 @@ def refused(*facts: Fact) -> str:
             [queue("a", parent="p"), queue("p", error="spec.weight: 0 is wrong")],
             "queue a: its parent queue p is invalid: spec.weight: 0 is wrong",
         ),
-        (
-            [queue("a"), queue("b", parent="a")],
-            "queue a is not a leaf; use one of its children: b",
-        ),
-        (
-            [queue("a", capability=4)],
-            "queue a has a capability of 4 GPUs; 8 are needed; " + REDUCE,
-        ),
+        ([queue("a"), queue("b", parent="a")], "queue a is not a leaf; use one of its children: b"),
+        ([queue("a", capability=4)], "queue a has a capability of 4 GPUs; 8 are needed; " + REDUCE),
         (
             [queue("a", parent="p"), queue("p", capability=4)],
             "queue p (above a) has a capability of 4 GPUs; 8 are needed; " + REDUCE,
