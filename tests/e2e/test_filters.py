@@ -54,7 +54,7 @@ def test_kube_scheduler_would_take_the_same_nodes(api: Plane, seed: int) -> None
     asking = {_make_pod(api, pod) for pod in waiting}
     try:
         with scheduler.asked(api) as answers:
-            until("every pod to be judged", lambda: asking <= _judged(api), 60)
+            until("every pod to be judged", lambda: asking <= _judged(api), 180)
         _compare(api, asking, answers)
     finally:
         for name in SPACES:

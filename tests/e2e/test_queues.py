@@ -46,7 +46,7 @@ def test_a_queue_says_what_it_has_and_whether_it_is_open(cluster: World, namespa
         until("what is used", lambda: status()["allocated"]["nvidia.com/gpu"] == "4")
         assert status()["allocated"]["pods"] == "1"
         sentence = cluster.podgroup(namespace, "waits")["status"]["conditions"][-1]["message"]
-        assert f"queue {name} may use 4 GPUs and uses 4" in sentence
+        assert f"queue {name} uses 4 of its capability of 4 GPUs" in sentence
 
         state("Closed")
         counts(state="Closing", running=1, pending=1)

@@ -167,7 +167,7 @@ def pending(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     explained = box.explain(name)
     return (
         explained
-        if explained is not None and explained.phase == "Pending" and "room" in explained.reason
+        if explained is not None and explained.phase == "Pending" and "fits" in explained.reason
         else None
     )
 
