@@ -42,7 +42,7 @@ def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[
     if alone and not first.existing_rows and not sequentially:
         _assign_equal(draft, request, levels, inner[first.required])
         return draft.seats[mark:]
-    search = _Search(draft, request, sequentially=sequentially)
+    search = _SubgroupSearch(draft, request, sequentially=sequentially)
     if not search.assign(levels, inner):
         raise DoesNotFit(_reason(snapshot, request, gave_up=search.attempts_left <= 0))
     return draft.seats[mark:]
@@ -144,7 +144,7 @@ def _each_in(required: str) -> str:
 # --- unequal subgroups ------------------------------------------------------------------------
 
 
-class _Search:
+class _SubgroupSearch:
     def __init__(self, draft: Draft, request: PlacementRequest, *, sequentially: bool) -> None:
         self.attempts_left = ATTEMPTS
         self._draft, self._request = draft, request
@@ -334,7 +334,7 @@ def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:
         subgroup.existing_gpus,
         subgroups=(replace(subgroup, copies=1),),
     )
-    search = _Search(
+    search = _SubgroupSearch(
         draft, request, sequentially=sequential.pods_affect_each_other(snapshot, subgroup.groups)
     )
     levels = ladder(snapshot, subgroup.required)

@@ -16,12 +16,12 @@ def improve(
 ) -> tuple[list[EvictionUnit] | None, int]:
     """The best set of victims if `steps` visits suffice, else the best one found; and the steps
     left."""
-    search = _Search(problem, best, steps)
+    search = _ExactSearch(problem, best, steps)
     search.run()
     return search.best and drop_unneeded(problem, search.best), search.steps
 
 
-class _Search:
+class _ExactSearch:
     def __init__(
         self, problem: LeastHarmProblem, best: list[EvictionUnit] | None, steps: int
     ) -> None:

@@ -7,7 +7,8 @@ capacity back from another, and for `lockstep explain`.
 Design: docs/design/0015-queues.md
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from central.model import wording
 from central.model.facts import PodSpec
@@ -48,6 +49,16 @@ def usage_level(queue: Queue, total: Sums) -> UsageLevel:
     return (True, -seen.priority, share, queue.name)
 
 
+class StartRequest(NamedTuple):
+    """A gang that wants to start pods, as a queue policy sees it."""
+
+    queues: Queues
+    min_resources: MinResources
+    gang: Gang
+    queue: Queue
+    need: Sums  # of the pods, with what the gang's later pods will ask for
+
+
 def refusal(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
 ) -> str:
@@ -57,20 +68,54 @@ def refusal(
     queue = queues.by_name[gang.account.queue]
     if queue.error:
         return queue.error
-    if not gang.started and (why := _closed_or_not_leaf(queue)):
-        return why
+    request = StartRequest(queues, min_resources, gang, queue, required(gang, groups))
+    for policy in QUEUE_POLICIES:
+        if why := policy(request):
+            return why
+    return ""
+
+
+def open_leaf(request: StartRequest) -> str:
+    """Gangs start only in open queues without children; what has started may grow."""
+    return "" if request.gang.started else _closed_or_not_leaf(request.queue)
+
+
+def first_in_first_out(request: StartRequest) -> str:
+    """With dequeueStrategy fifo only the first ready gang of the queue starts."""
+    queue, gang = request.queue, request.gang
     if queue.seen.fifo and not gang.started:
-        first = queues.fifo.first(queue.name)
+        first = request.queues.fifo.first(queue.name)
         if first is not None and first is not gang and first.attempt.rank < gang.attempt.rank:
             return f"queue {queue.name} is first in, first out; {first.name} is ahead of it"
-    need = required(gang, groups)
-    for above in queue.path:
+    return ""
+
+
+def within_capability(request: StartRequest) -> str:
+    """No queue, and none above it, uses more than its capability."""
+    for above in request.queue.path:
         for resource, most in above.seen.capability:
-            if amount := need.get(resource, 0):
-                reserved = _outstanding(queues, min_resources, gang, above, resource)
+            if amount := request.need.get(resource, 0):
+                reserved = _outstanding(
+                    request.queues, request.min_resources, request.gang, above, resource
+                )
                 if above.used.get(resource, 0) + reserved + amount > most:
-                    return _over_capability(queue, above, resource, amount, reserved)
-    return _guarantee_refusal(queues, queue, need)
+                    return _over_capability(request.queue, above, resource, amount, reserved)
+    return ""
+
+
+def leaves_guarantees(request: StartRequest) -> str:
+    """What other queues are guaranteed and do not use stays free."""
+    return _guarantee_refusal(request.queues, request.queue, request.need)
+
+
+# What may refuse a start, in order: the first refusal is the reason. To add a queue policy, add its
+# function and its entry (docs/contributing.md).
+QUEUE_POLICIES: tuple[Callable[[StartRequest], str], ...] = (
+    open_leaf,
+    first_in_first_out,
+    within_capability,
+    leaves_guarantees,
+)
 
 
 def _outstanding(
