@@ -134,6 +134,7 @@ def test_sixteen_gpus_take_few_calls(shape: Shape) -> None:
     assert max(calls(shape, 0xFFFF, size) for size in (8, 7, 9)) < 20_000
 
 
+@pytest.mark.slow
 def test_sixteen_unlike_gpus_are_exact_too() -> None:
     rng = random.Random(16)
     links = [["X"] * 16 for _ in range(16)]

@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations_with_replacement
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodSeen, PodSpec, Roles, SubGroups
 from central.scheduler.cycle import schedule_once
@@ -87,6 +89,7 @@ def test_a_lost_server_comes_back_beside_its_workers() -> None:
     assert found["g-4"] in {found["g-0"], found["g-1"]}
 
 
+@pytest.mark.slow
 def test_wishes_make_no_gang_wait_and_break_no_group() -> None:
     """Random small clusters and parts: with wishes as without, and each part in its domain."""
     answers: Counter[bool] = Counter()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
+import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict
@@ -141,6 +142,7 @@ def fewest(cluster: Scheduler, wanted: list[int]) -> int | None:
     return None
 
 
+@pytest.mark.slow
 def test_against_all_sets_of_moves() -> None:
     """Never one that leaves somebody without a place; nearly always where there is one, and with as
     few as can be."""

@@ -3,6 +3,7 @@ every breakpoint."""
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def by_bisection(total: int, queues: list[QueueDemand]) -> list[float]:
     return shares
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 80), QUEUES)
 def test_the_level_is_found_exactly(total: int, queues: list[QueueDemand]) -> None:

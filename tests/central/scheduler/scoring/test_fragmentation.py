@@ -99,6 +99,7 @@ def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -
     return (after - before) / WHOLE + Fraction(fragmentation.IDLE_WEIGHT) * unused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares", [False, True])
 def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
     chosen = Counter[bool]()
@@ -129,6 +130,7 @@ def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
     assert min(chosen.values()) > 50  # it is not what filling up alone would have chosen
 
 
+@pytest.mark.slow
 def test_names_decide_nothing() -> None:
     """The same nodes under other names: the node that is chosen is in the same state."""
     for seed in range(100):
@@ -150,6 +152,7 @@ def test_names_decide_nothing() -> None:
         assert len(states) <= 1, f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_what_is_worked_out_anew() -> None:
     for seed in range(40):
         dice = random.Random(seed)
