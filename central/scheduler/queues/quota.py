@@ -77,7 +77,17 @@ def refusal(
 
 def open_leaf(request: StartRequest) -> str:
     """Gangs start only in open queues without children; what has started may grow."""
-    return "" if request.gang.started else _closed_or_not_leaf(request.queue)
+    queue = request.queue
+    if request.gang.started:
+        return ""
+    for above in queue.path:
+        if above.seen.closed:
+            return _named(queue, above) + " is closed"
+    if queue.children or queue.name == ROOT:
+        children = ", ".join(child.name for child in queue.children[:3])
+        more = ", ..." if len(queue.children) > 3 else ""
+        return f"queue {queue.name} is not a leaf; use one of its children: {children}{more}"
+    return ""
 
 
 def first_in_first_out(request: StartRequest) -> str:
@@ -105,7 +115,25 @@ def within_capability(request: StartRequest) -> str:
 
 def leaves_guarantees(request: StartRequest) -> str:
     """What other queues are guaranteed and do not use stays free."""
-    return _guarantee_refusal(request.queues, request.queue, request.need)
+    queues, queue = request.queues, request.queue
+    if not queues.guarantees:
+        return ""
+    for resource, amount in request.need.items():
+        withheld, owners = 0, []
+        for inner, outer in zip(queue.path, queue.path[1:], strict=False):
+            for other in outer.children:
+                if other is not inner and (unused := _unused_guarantee(queues, other, resource)):
+                    withheld += unused
+                    owners.append(other.name)
+        free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
+        if withheld and amount > free - withheld:
+            return (
+                f"needs {wording.amount(resource, amount)} {wording.resource(resource)}; "
+                f"{wording.amount(resource, free)} are free, of which "
+                f"{wording.amount(resource, min(withheld, free))} are guaranteed to "
+                f"queue{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
+            )
+    return ""
 
 
 # What may refuse a start, in order: the first refusal is the reason. To add a queue policy, add its
@@ -132,17 +160,6 @@ def _outstanding(
     )
 
 
-def _closed_or_not_leaf(queue: Queue) -> str:
-    for above in queue.path:
-        if above.seen.closed:
-            return _named(queue, above) + " is closed"
-    if queue.children or queue.name == ROOT:
-        children = ", ".join(child.name for child in queue.children[:3])
-        more = ", ..." if len(queue.children) > 3 else ""
-        return f"queue {queue.name} is not a leaf; use one of its children: {children}{more}"
-    return ""
-
-
 def _over_capability(queue: Queue, above: Queue, resource: str, amount: int, reserved: int) -> str:
     most = dict(above.seen.capability)[resource]
     capability = f"capability of {wording.amount(resource, most)} {wording.resource(resource)}"
@@ -160,28 +177,6 @@ def _named(queue: Queue, above: Queue) -> str:
 
 
 # --- guarantees ------------------------------------------------------------------
-
-
-def _guarantee_refusal(queues: Queues, queue: Queue, need: Sums) -> str:
-    """Why the unused guarantees of other queues leave too little; empty: they leave enough."""
-    if not queues.guarantees:
-        return ""
-    for resource, amount in need.items():
-        withheld, owners = 0, []
-        for inner, outer in zip(queue.path, queue.path[1:], strict=False):
-            for other in outer.children:
-                if other is not inner and (unused := _unused_guarantee(queues, other, resource)):
-                    withheld += unused
-                    owners.append(other.name)
-        free = queues.total.get(resource, 0) - queues.root.used.get(resource, 0)
-        if withheld and amount > free - withheld:
-            return (
-                f"needs {wording.amount(resource, amount)} {wording.resource(resource)}; "
-                f"{wording.amount(resource, free)} are free, of which "
-                f"{wording.amount(resource, min(withheld, free))} are guaranteed to "
-                f"queue{'s' if len(owners) > 1 else ''} {', '.join(owners)}"
-            )
-    return ""
 
 
 def _unused_guarantee(queues: Queues, queue: Queue, resource: str) -> int:
